@@ -143,7 +143,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.rows:  # first, so that the other figures' memory does not hide this one's
         stream_memory(options.rows)
-    print(f"\n{'reward':20} {'per second':>14} {'per CPU second':>16} {'plain loop':>14} {'share':>7}")
+    print(
+        f"\n{'reward':20} {'per second':>14} {'per CPU second':>16} {'plain loop':>14} {'share':>7}"
+    )
     samples = [make_sample(i) for i in range(options.n)]
     for name in ("accuracy", "length_baseline"):
         throughput(name, samples)

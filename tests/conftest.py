@@ -64,7 +64,7 @@ def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     monkeypatch.setenv("RM_GALLERY_STORE", f"sqlite:///{tmp_path / 'evaluators.db'}")
     calls = sys.modules.get("rm_gallery.core.model.call")
     if calls is not None:
-        calls._forget()  # an endpoint that one test took down is not down for the next
+        calls._reset_shared()  # an endpoint that one test took down is not down for the next
     yield
 
 

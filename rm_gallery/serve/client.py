@@ -193,7 +193,7 @@ class RewardClient:
         return True
 
     def _told(self, path: str) -> Any:
-        return library_loop.run(self._server.atold(path), "RewardClient", "aevaluate")
+        return library_loop.run(self._server.aget(path), "RewardClient", "aevaluate")
 
     def _of(self, target: str) -> RewardServer:
         found = self._servers.get(target)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from rm_gallery.core.data.conversation import group_of, sample_of_completion, sample_of_messages
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.reward import BaseReward

@@ -22,8 +22,8 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import coordinator
 from rm_gallery.core.engine.calls.coordinator import Desk, Elsewhere
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.processes.driver import describe_exit
 from rm_gallery.core.engine.processes.places import MemberChannel
+from rm_gallery.core.engine.processes.worker_process import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.serve.door import Door, ServeSettings
 from rm_gallery.serve.handler import Handler

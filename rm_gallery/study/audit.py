@@ -13,7 +13,8 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.engine.calls.budget import PriceTable, Usage
+from rm_gallery.core.engine.calls.budget import PriceTable
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.base import BaseLLM

@@ -20,7 +20,7 @@ from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Estimate
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, RunOptions, apart
+from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, RunOptions, detached_options
 from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
 from rm_gallery.core.model.base import BaseLLM
@@ -262,7 +262,7 @@ def estimate(
         probed += length
         control, began = RunControl(), time.perf_counter()
         asked = [] if left_out else list(task.benchmark.questions(sample, task.reward))
-        quiet = apart(chosen, control=control)
+        quiet = detached_options(chosen, control=control)
         run_list(task.reward, asked, quiet, values)
         seconds.append(time.perf_counter() - began)
         if chosen.batch and control.usage.cost is not None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable, Reservation, Usage
-from rm_gallery.core.engine.run_folder import FILE_NAME, Ledger
+from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable, Reservation
+from rm_gallery.core.engine.calls.usage import SPEND_LOG, Ledger, Usage
 from rm_gallery.core.utils.errors import BudgetExceeded
 from tests.engine.virtual_time import run_virtual
 
@@ -81,8 +81,8 @@ def test_what_a_killed_process_had_begun_counts_with_its_estimate(tmp_path: Path
     entries = [ledger.begin(512, 0.25) for _ in range(3)]
     ledger.end(entries[0], Usage(100, 50, 0, 0, 1, 0.125))
     ledger.begin(1, 0.0)  # what ended is written with the next begin
-    data = (tmp_path / FILE_NAME).read_bytes()
-    (tmp_path / FILE_NAME).write_bytes(data[: len(data) - cut])
+    data = (tmp_path / SPEND_LOG).read_bytes()
+    (tmp_path / SPEND_LOG).write_bytes(data[: len(data) - cut])
     before = Ledger(tmp_path).before
     whole = cut < 8
     assert before.calls == (4 if cut < 2 else 3)

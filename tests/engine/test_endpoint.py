@@ -12,7 +12,7 @@ import pytest
 
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
-from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
 

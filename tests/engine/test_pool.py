@@ -19,16 +19,17 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.context import Deadline, current_deadline
-from rm_gallery.core.engine.processes import driver as worker_process
+from rm_gallery.core.engine.context import current_deadline
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.processes import pool as workers
-from rm_gallery.core.engine.processes.driver import AnswerFrame, WorkerProcess
+from rm_gallery.core.engine.processes import worker_process
 from rm_gallery.core.engine.processes.pool import (
     WorkerCrashed,
     WorkerMemoryExceeded,
     WorkerPool,
     get_pool,
 )
+from rm_gallery.core.engine.processes.worker_process import AnswerFrame, WorkerProcess
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 from tests.engine import slow_to_import, worker_jobs
 from tests.engine.processes import (

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, run_attempts
-from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.utils.errors import ProviderError
 from tests.engine.virtual_time import now, run_virtual
 

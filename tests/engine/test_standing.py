@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.context import Deadline, current_run
+from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.standing import StandingRun
 from rm_gallery.core.utils.errors import ConfigError
 

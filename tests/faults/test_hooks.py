@@ -45,7 +45,7 @@ def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.Mon
     """How many run at once depends on what they cost, which a busy machine makes look dear; never
     more than is allowed.
     """
-    monkeypatch.setattr(standing, "MAX_ALONE", 12)
+    monkeypatch.setattr(standing, "MAX_SINGLE_THREADS", 12)
     monkeypatch.setattr(standing, "_shared", None)
 
     async def main() -> list[list[float | None]]:

@@ -25,7 +25,6 @@ from rm_gallery.core.engine.calls.budget import (
     PredictionInterval,
     Price,
     PriceTable,
-    Usage,
 )
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint
@@ -37,8 +36,10 @@ from rm_gallery.core.engine.calls.retry import (
     parse_retry_after,
     run_attempts,
 )
-from rm_gallery.core.engine.context import Deadline, RunControl
-from rm_gallery.core.engine.processes.driver import describe_exit
+from rm_gallery.core.engine.calls.usage import Usage
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.engine.processes.worker_process import describe_exit
 from rm_gallery.core.engine.run_records import RunStore, differences
 from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.model.base import FakeLLM

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.base import resolve_embeddings, resolve_llm
-from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.base import resolve_llm
+from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.model.reward_servers import (
     RewardServer,

@@ -23,9 +23,10 @@ from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.base import BaseLLM, BaseModelCall, registered
+from rm_gallery.core.model.base import BaseLLM, registered
 from rm_gallery.core.model.decisions import DecisionLLM, Question
 from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError
@@ -44,7 +45,7 @@ def chat(content: Any = "<score>3</score>", finish: str = "stop") -> dict[str, A
 
 ANSWER = {"status": "scored", "score": 1.0, "reason": "", "message": "", "components": {}}
 VECTOR = {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}}
-FOUND = {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
+FOUND = {"kind": "vllm/score", "reply": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
 DECIDED = {
     "answers": [{"name": "c1", "probability": 0.9}],
     "usage": {"input_tokens": 50},

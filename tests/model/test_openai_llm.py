@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.model.base import BaseModelCall
 from rm_gallery.core.model.embeddings import OpenaiEmbeddings
 from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction
+from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.models import FakeLLM, OpenAIChatModel, OpenaiLLM, resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError, RequestError

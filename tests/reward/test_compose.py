@@ -179,7 +179,7 @@ def test_what_is_saved_is_counted_in_the_results_in_the_run_and_in_its_folder(
         "large": Savings(20, 20),
     }
     assert reward.savings(done)["large"].share == 0.5 and Savings(0, 0).share == 0.0
-    assert control.spared == 40
+    assert control.skipped_by_gate == 40
     gate, control = (
         Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0),
         RunControl(),
@@ -188,7 +188,7 @@ def test_what_is_saved_is_counted_in_the_results_in_the_run_and_in_its_folder(
         make_sample(f"<a> {n}" if n % 4 == 0 else f"{n}", unique_id=str(n)) for n in range(40)
     ]
     done = gate.evaluate_batch(samples, control=control, run_dir=str(tmp_path / "run"))
-    assert (control.calls, control.spared) == (10, 30), (
+    assert (control.calls, control.skipped_by_gate) == (10, 30), (
         "the judge behind a gate is asked about what passes alone"
     )
     assert gate.savings(done)["PointJudge"] == Savings(10, 30)

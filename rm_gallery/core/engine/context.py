@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rm_gallery.core.engine.calls.budget import Budget, Usage
+from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
+from rm_gallery.core.engine.calls.usage import Usage
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
 from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 
 MOST_SERVED = 20
 """So many names are kept that one model answers under."""
-CounterName = Literal["calls", "cached", "spared", "retries", "asked_again"]
+CounterName = Literal["calls", "cached", "skipped_by_gate", "retries", "asked_again"]
 
 
 @dataclass
@@ -48,7 +49,7 @@ class RunControl:
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
     cached: int = 0
-    spared: int = 0
+    skipped_by_gate: int = 0
     """Judgements that a gate or cascade found not to be needed."""
     retries: int = 0
     asked_again: int = 0
@@ -108,7 +109,7 @@ class RunControl:
         self.max_workers = max_workers
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
-        self.calls = self.cached = self.spared = self.retries = self.asked_again = (
+        self.calls = self.cached = self.skipped_by_gate = self.retries = self.asked_again = (
             self.in_flight
         ) = 0
         self.served = {}
@@ -132,7 +133,7 @@ class RunControl:
         """Count what a run beside this one asked for it."""
         with self._lock:
             self.usage.add(other.usage)
-            for name in ("calls", "cached", "spared", "retries", "asked_again"):
+            for name in ("calls", "cached", "skipped_by_gate", "retries", "asked_again"):
                 setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
@@ -218,129 +219,6 @@ class RunControl:
             if len(known) < MOST_SERVED:
                 known.add(answered[:100])
             each = each.parent
-
-
-class Deadline:
-    """When a sample runs out of time; the clock stands still while one of its calls waits for the
-    library's own limits.
-
-    Shared by all jobs of the sample and read from any thread; `paused` is for coroutines of one
-    event loop.
-    """
-
-    __slots__ = (
-        "_clock",
-        "_end",
-        "_followers",
-        "_outer",
-        "_since",
-        "_turns",
-        "_waiting",
-        "due",
-        "note",
-    )
-
-    def __init__(
-        self,
-        seconds: float = math.inf,
-        outer: Deadline | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        shared: bool = False,
-    ) -> None:
-        self._clock = clock
-        self._end = clock() + seconds
-        self.due = self._end if shared else math.inf
-        """Where all samples of a request share it, when whoever asked goes away, whatever waits: no
-        clock stands still for him.
-        """
-        self._outer = outer
-        """Of the sample around this one, whose end holds here as well and whose clock stands still
-        with this one.
-        """
-        self._waiting = self._turns = 0
-        self._since = 0.0
-        self._followers: list[Deadline] = []
-        self.note = ""
-        """What a call was at when its time ended, for the message; empty where there is nothing to
-        tell.
-        """
-
-    @property
-    def end(self) -> float:
-        """Monotonic seconds (time.monotonic) at which the time is over, if nothing waits any
-        longer.
-        """
-        end = self._end if not self._waiting else self._end + self._clock() - self._since
-        return end if self._outer is None else min(end, self._outer.end)
-
-    @property
-    def left(self) -> float:
-        """Seconds left, below 0 when it is over."""
-        return self.end - self._clock()
-
-    def expire(self) -> None:
-        """End the time now: nobody waits for the sample any more."""
-        self._end = -math.inf
-
-    @property
-    def request(self) -> Deadline | None:
-        """That of the request around this sample; None where nobody waits for several samples at
-        once.
-        """
-        each: Deadline = self
-        while each._outer is not None:
-            each = each._outer
-        return each if each.due < math.inf else None
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stop the clock, and those of its followers, while the block waits for its turn."""
-        self.stop(self._clock())
-        try:
-            yield
-        finally:
-            self.go()
-
-    def stop(self, since: float) -> None:
-        """Stop the clock, and those of its followers, from `since` on, until as many `go` as `stop`
-        came.
-        """
-        self._turns += 1
-        for each in (self, *self._followers):
-            each._count(1, since)
-
-    def go(self) -> None:
-        """Let the clock go on."""
-        self._turns -= 1
-        for each in (self, *self._followers):
-            each._count(-1)
-
-    @contextmanager
-    def following(self, leader: Deadline) -> Iterator[None]:
-        """Inside the block this clock stands still whenever a call of `leader`'s sample waits for
-        its turn.
-        """
-        leader._followers.append(self)
-        self._count(leader._turns)
-        try:
-            yield
-        finally:
-            leader._followers.remove(self)
-            self._count(-leader._turns)
-
-    def _count(self, turns: int, since: float | None = None) -> None:
-        """So many more calls wait, here and in the samples around this one; the clock stands while
-        any does.
-        """
-        each: Deadline | None = self
-        while turns and each is not None:
-            if not each._waiting:
-                each._since = each._clock() if since is None else since
-            each._waiting += turns
-            if not each._waiting:
-                each._end += each._clock() - each._since
-            each = each._outer
 
 
 LIMIT_SHARE = 0.75
@@ -433,10 +311,10 @@ def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
     """What coroutine functions would ask of a judge, without asking; what comes after waiting for
     anything else is not known.
     """
-    found = Questions(only=True)
+    asked = Questions(only=True)
 
     async def ask() -> None:
-        questions.set(found)
+        questions.set(asked)
         current_run.set(RunControl(quiet=True, offline=True))
         for way in ways:
             with suppress(Exception):  # for what cannot be asked the record has the reason
@@ -451,7 +329,7 @@ def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
         thread = threading.Thread(target=context.run, args=(_on_a_loop, ask))
         thread.start()
         thread.join()
-    return found
+    return asked
 
 
 def _on_a_loop(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -492,7 +370,7 @@ def snapshot(control: RunControl) -> dict[str, Any]:
     return {
         "calls": control.calls,
         "cached": control.cached,
-        **({"spared": control.spared} if control.spared else {}),
+        **({"spared": control.skipped_by_gate} if control.skipped_by_gate else {}),
         "retries": control.retries,
         **({"asked_again": control.asked_again} if control.asked_again else {}),
         "input_tokens": control.usage.input_tokens,

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
-    Deadline,
     NotAsked,
     RunControl,
     RunStopped,
@@ -30,6 +29,7 @@ from rm_gallery.core.engine.context import (
     note_stop,
     stop_mark,
 )
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.score import (
     NOT_BEGUN,
     NOT_RUN,
@@ -107,7 +107,7 @@ class Work:
     cost: JobCost = field(default_factory=JobCost)
     holds: bool = False
     """Whether `deliver` takes a `Doubtful` in the place of a result."""
-    closed: bool = False
+    ended: bool = False
     """Whether no further job is begun."""
 
     def hand_over(self, results: list[tuple[int, Any]]) -> None:
@@ -122,7 +122,7 @@ class Work:
 
     def end(self, error: BaseException) -> None:
         """Begin nothing more and tell whoever waits."""
-        self.closed = True
+        self.ended = True
         self.fail(error)
 
     def late(self, deadline: Deadline | None, left: str = "") -> Score[Any]:
@@ -242,12 +242,12 @@ class LoopLane:
     def feed(self, units: list[Unit]) -> None:
         """Queue units; returns at once."""
         if library_loop.on_loop():
-            self._add(units)
+            self._add_units(units)
         elif library_loop.is_current(self._loop):
             context = contextvars.copy_context()
-            library_loop.post(self._loop, lambda: context.run(self._add, units))
+            library_loop.post(self._loop, lambda: context.run(self._add_units, units))
         else:
-            self._closed()
+            self._loop_closed()
 
     def cancel(self, grace: float) -> None:
         """Drop waiting jobs and cut those in flight after `grace` seconds."""
@@ -278,20 +278,20 @@ class LoopLane:
             await asyncio.wait(tasks, timeout=ABANDON_SECONDS)
         self._flush()
 
-    def _closed(self) -> None:
+    def _loop_closed(self) -> None:
         """The loop closed under the run: tell whoever waits, unless the whole interpreter goes."""
         if not library_loop.is_exiting():
             self._work.end(
                 RunStopped("The run was cut off: the library's event loop was shut down.")
             )
 
-    def _end(self, error: BaseException) -> None:
+    def _end_run(self, error: BaseException) -> None:
         self._pending.clear()
         self._work.end(error)
 
-    def _add(self, units: list[Unit]) -> None:
+    def _add_units(self, units: list[Unit]) -> None:
         if not library_loop.is_current(self._loop):
-            self._closed()
+            self._loop_closed()
             return
         self._open_units += len(units)
         for unit in units:
@@ -330,11 +330,11 @@ class LoopLane:
                     if worker.abandoned:
                         return
                     outcome = settled_below(mark, unit, outcome)
-                self._record(unit, i, outcome)
+                self._record_outcome(unit, i, outcome)
         except asyncio.CancelledError:
-            self._closed()
+            self._loop_closed()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
-            self._end(error)
+            self._end_run(error)
         finally:
             # here and not in a callback: units that are added meanwhile must not count on a worker
             # that has ended
@@ -378,9 +378,9 @@ class LoopLane:
         self._looking = False
         if self._timer is not None:
             self._timer.cancel()
-            self._look()
+            self._look_at_deadlines()
 
-    def _look(self) -> None:
+    def _look_at_deadlines(self) -> None:
         """Cancel what is late, give up what will not be cancelled, and look again when the next one
         can be.
         """
@@ -412,13 +412,13 @@ class LoopLane:
     def _look_in(self, seconds: float) -> None:
         self._before = library_loop.spent(self._loop.time())
         self._due = self._before.now + min(seconds, BEAT_SECONDS)
-        self._timer = self._loop.call_at(self._due, self._look)
+        self._timer = self._loop.call_at(self._due, self._look_at_deadlines)
 
     def _give_up(self, worker: _LoopWorker) -> None:
         worker.abandoned = True
         self._workers.discard(worker)
         self._work.control.in_flight -= 1
-        self._record(
+        self._record_outcome(
             worker.unit,
             worker.at,
             self._work.late(worker.deadline, "; its task ignored that and was left"),
@@ -426,7 +426,7 @@ class LoopLane:
         if self._pending:
             self._start_worker()
 
-    def _record(self, unit: Unit, i: int, outcome: Score[Any]) -> None:
+    def _record_outcome(self, unit: Unit, i: int, outcome: Score[Any]) -> None:
         unit.outcomes[i] = outcome
         unit.remaining -= 1
         if unit.remaining == 0:
@@ -436,7 +436,7 @@ class LoopLane:
         try:
             self._finished.append(unit.finish())
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
-            self._end(error)
+            self._end_run(error)
             return
         self._open_units -= 1
         if self._open_units == 0:
@@ -450,26 +450,26 @@ class LoopLane:
         if self._finished:
             finished, self._finished = self._finished, []
             self._work.hand_over(finished)
-            if self._work.closed:
+            if self._work.ended:
                 self._pending.clear()
 
 
-def settled_below(mark: StopMark, unit: Unit, found: Any) -> Any:
+def settled_below(mark: StopMark, unit: Unit, outcome: Any) -> Any:
     """What a job gave, or where a call of it was stopped with the run that it was stopped, whatever
     its code made of that. The unit hears of calls that were lost.
     """
     control = unit.work.control
     if mark.lost or mark.made_up:
-        unit.lost += mark.taken(type(found) is not Score or found.ok)
-    if not mark.noted or (type(found) is Score and found.code in NOT_BEGUN):
-        return found
+        unit.lost += mark.taken(type(outcome) is not Score or outcome.ok)
+    if not mark.noted or (type(outcome) is Score and outcome.code in NOT_BEGUN):
+        return outcome
     why = control.why_stopped
     if why is not None:
         return stopped(why, control.who_stopped)
     return (
         failed(NotAsked.reason, "A model would have to be asked.", NotAsked.cause)
         if control.offline
-        else found
+        else outcome
     )
 
 

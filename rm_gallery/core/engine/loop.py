@@ -74,14 +74,14 @@ def get_loop() -> asyncio.AbstractEventLoop:
             ready = threading.Event()
             _loop = asyncio.new_event_loop()
             _thread = threading.Thread(
-                target=_serve, args=(_loop, ready), name="rm-gallery-loop", daemon=True
+                target=_run_loop, args=(_loop, ready), name="rm-gallery-loop", daemon=True
             )
             _thread.start()
             ready.wait()
         return _loop
 
 
-def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
     asyncio.set_event_loop(loop)
     _here.serves = True
     loop.call_soon(ready.set)
@@ -227,9 +227,9 @@ class _Courier:
             self._due = True
             loop = self._loop()
             if loop is not None:
-                loop.call_soon_threadsafe(self._deliver)
+                loop.call_soon_threadsafe(self._call_queued)
 
-    def _deliver(self) -> None:
+    def _call_queued(self) -> None:
         self._due = False  # before the queue is looked at: what comes later makes a call of its own
         while self._queue:
             self._queue.popleft()()

@@ -137,11 +137,11 @@ BATCH_PRICE_SHARE = 0.5
 """Of the online price, what a call in a batch costs (OpenAI and Anthropic, 2026)."""
 
 
-def apart(options: RunOptions, **changes: Any) -> RunOptions:
+def detached_options(options: RunOptions, **changes: Any) -> RunOptions:
     """How something is judged beside a run: in this process, by calls of its own, and keeping
     nothing.
     """
-    alone: dict[str, Any] = {
+    local: dict[str, Any] = {
         "processes": None,
         "engine": None,
         "address": None,
@@ -149,7 +149,7 @@ def apart(options: RunOptions, **changes: Any) -> RunOptions:
         "submit": False,
     }
     return replace(
-        options, **{**alone, "run_dir": None, "trace": False, "progress": False, **changes}
+        options, **{**local, "run_dir": None, "trace": False, "progress": False, **changes}
     )
 
 
@@ -187,13 +187,13 @@ def chosen_options(
     default: RunOptions,
     given: Mapping[str, Any],
     known: Iterable[str] | None = (),
-    beside: Iterable[str] = (),
+    other_parameters: Iterable[str] = (),
 ) -> tuple[RunOptions, dict[str, Any]]:
     """`options`, else `default`, with the keywords of a call on top, and those of them that are
     `known` to the hooks (None where there are none).
 
-    A keyword that is None leaves the option as it is, and so does max_workers=0. `beside` are the
-    door's other parameters, which may have been meant.
+    A keyword that is None leaves the option as it is, and so does max_workers=0. `other_parameters` are
+    the caller's own keywords, suggested when an unknown one looks like them.
     Raises ConfigError: a keyword is neither an option nor known; names the nearest ones.
     """
     hooks = {name: value for name, value in given.items() if name not in OPTIONS}
@@ -204,7 +204,9 @@ def chosen_options(
             if known is not None:
                 what = "option or hook parameter"
                 hint = "Values for hooks that only take **kwargs are passed as hooks={…}."
-            raise ConfigError(unknown_name(what, name, OPTIONS | of_hooks | {*beside}, hint))
+            raise ConfigError(
+                unknown_name(what, name, OPTIONS | of_hooks | {*other_parameters}, hint)
+            )
     changes = {
         name: value for name, value in given.items() if name in OPTIONS and value is not None
     }
@@ -252,7 +254,7 @@ class Progress:
         """Count a merged sample that was not scored, by the outcome that decides; -1 takes back
         what was counted.
         """
-        outcomes = [part for outcome in outcomes for part in _parts(outcome)]
+        outcomes = [part for outcome in outcomes for part in _outcomes_in(outcome)]
         if all(outcome.status == "scored" for outcome in outcomes):
             return
         worst = deciding(outcome for outcome in outcomes if not outcome.ok)
@@ -282,32 +284,32 @@ class Progress:
         why = f" {control.stopped}" if control.stopped else ""
         common = self.most_common(why) if self.failed else ""
         counts = f"{self.failed} failed, {stopped} not begun"
-        said = logger.bind(account=True)  # a door that says it itself can leave this line out
-        said.warning(
+        marked = logger.bind(account=True)  # a door that says it itself can leave this line out
+        marked.warning(
             "{}: of {} samples {}.{}{}", self.label, self.done + control.unread, counts, why, common
         )
 
-    def most_common(self, said: str) -> str:
+    def most_common(self, text: str) -> str:
         """The most common reason of failure, with its first message; nothing where `said` holds it
         already.
         """
         reason, count = self._causes.most_common(1)[0]
         message = self._messages[reason]
-        return "" if message and message in said else f" Most often ({count}) {reason}: {message}"
+        return "" if message and message in text else f" Most often ({count}) {reason}: {message}"
 
     def tick(self) -> None:
         """Refresh what is shown when it is time to."""
         now = time.monotonic()
         if self.shown and now >= self._next:
             self._next = now + (REFRESH_SECONDS if self._live else LINE_SECONDS)
-            self._line(end=False)
+            self._show_line(end=False)
 
     def close(self) -> None:
         """Show the last state and give the line back."""
         if self.shown:
-            self._line(end=True)
+            self._show_line(end=True)
 
-    def _line(self, end: bool) -> None:
+    def _show_line(self, end: bool) -> None:
         if self._live:
             text = self.facts(shutil.get_terminal_size((WIDTH, 24)).columns - 1)
             sys.stderr.write("\r" + text.ljust(self._written) + ("\n" if end else ""))
@@ -351,7 +353,7 @@ class Progress:
             *counted(
                 (5, control.asked_again, "asked again"),
                 (6, control.cached, "cached"),
-                (6, control.spared, "spared"),
+                (6, control.skipped_by_gate, "spared"),
             ),
             *counted((7, self.reused, "reused")),
             *([(7, f"{self.compared} compared")] if self.compared else []),
@@ -373,7 +375,7 @@ class Progress:
                 return line[:width]
 
 
-def _parts(outcome: Score[Any]) -> Iterator[Score[Any]]:
+def _outcomes_in(outcome: Score[Any]) -> Iterator[Score[Any]]:
     """The outcomes inside a job's: a job that judges a whole group, or components, scores even
     where they have no score.
     """

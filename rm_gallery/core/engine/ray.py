@@ -104,17 +104,17 @@ class MemberDoor:
         self._server: asyncio.Server | None = None
         self._socket = socket.create_server((host, 0), backlog=512)
         self.port: int = self._socket.getsockname()[1]
-        library_loop.post(self._loop, self._open)
+        library_loop.post(self._loop, self._start_listening)
 
-    def _open(self) -> None:
+    def _start_listening(self) -> None:
         self._opening = self._loop.create_task(self._listen())
 
     async def _listen(self) -> None:
         self._server = await self._loop.create_server(
-            lambda: _Guest(self._named), sock=self._socket
+            lambda: _Guest(self._channel_named), sock=self._socket
         )
 
-    def _named(self, word: bytes) -> MemberChannel | None:
+    def _channel_named(self, word: bytes) -> MemberChannel | None:
         secret, number = word[:_SECRET_BYTES], int.from_bytes(word[_SECRET_BYTES:], "big")
         return self._expected(number) if hmac.compare_digest(secret, self._secret) else None
 
@@ -228,7 +228,9 @@ class RayDesk:
     ) -> None:
         self._loop = library_loop.get_loop()
         self._here: set[MemberChannel] = set()
-        self._members = Members(control, True, lambda channel, *said: channel.say(("said", *said)))
+        self._members = Members(
+            control, True, lambda channel, *answer: channel.say(("said", *answer))
+        )
         setup = self._members.setup(*batch, options, by_value, asked=False)
         self._setup = "setup", setup, each, self._members.limited
         self.error: BaseException | None = None

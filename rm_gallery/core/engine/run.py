@@ -185,27 +185,27 @@ class _Run(Generic[R]):
             how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")
         ) == "loop"
         most = options.max_workers
-        crew = how.get("crew")
+        workers = how.get("crew")
         self._lane: LoopLane | ThreadLane = (
             (LoopLane(self.work, most) if loops else ThreadLane(most))
-            if crew is None
-            else ProcessLane(self.work, most, crew)
+            if workers is None
+            else ProcessLane(self.work, most, workers)
         )
         self.progress = control.progress = Progress(
             control, options.total, options.progress, how.get("label", "run")
         )
         self._later = how.get("later", False)
-        self._units = self._number(plan)
+        self._units = self._number_units(plan)
         self._ordered, self._streaming = how.get("ordered", True), how.get("streaming", False)
         self._fed = self._yielded = 0
-        self._exhausted, self._closed = False, threading.Event()
+        self._exhausted, self._stop_feeding = False, threading.Event()
         self._reading = self._blocking = False
         self._source_error: BaseException | None = None
         self._room = threading.Condition()
         self._held: dict[int, R] = {}
         self._next = 0
 
-    def _number(self, plan: Iterable[Planned | Unbegun]) -> Iterator[Unit | tuple[int, R]]:
+    def _number_units(self, plan: Iterable[Planned | Unbegun]) -> Iterator[Unit | tuple[int, R]]:
         for index, planned in enumerate(plan):
             if isinstance(planned, Unbegun):
                 with self._counting:
@@ -231,12 +231,14 @@ class _Run(Generic[R]):
             doubtful = [pair for pair in results if type(pair[1]) is Doubtful]
             self._doubtful += doubtful
         if self._doubtful:
-            results = [pair for pair in results if type(pair[1]) is not Doubtful] + self._settled()
+            results = [
+                pair for pair in results if type(pair[1]) is not Doubtful
+            ] + self._settled_doubts()
         with self._counting:
             self.progress.done += len(results)
         self._mailbox.put(results)
 
-    def _settled(self, idle: bool = False) -> list[tuple[int, Any]]:
+    def _settled_doubts(self, idle: bool = False) -> list[tuple[int, Any]]:
         """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since
         nothing else is under way.
         """
@@ -275,7 +277,7 @@ class _Run(Generic[R]):
             CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers
         )
 
-    def _read(self) -> None:
+    def _feed_from_source(self) -> None:
         """Draw from a source that may wait for what its consumer does with earlier results.
 
         Once the run is over, a consumer that blocks draws what is left itself: to wake a thread for
@@ -284,12 +286,15 @@ class _Run(Generic[R]):
         try:
             while not (self._blocking and self.control.over):
                 with self._room:
-                    while not self._closed.is_set() and self._fed - self._yielded >= self._window():
+                    while (
+                        not self._stop_feeding.is_set()
+                        and self._fed - self._yielded >= self._window()
+                    ):
                         self._room.wait(0.5)
-                    if self._closed.is_set():
+                    if self._stop_feeding.is_set():
                         return
                 unit = next(self._units, None)
-                if unit is None or self._closed.is_set():
+                if unit is None or self._stop_feeding.is_set():
                     return
                 self._feed([unit])
             self._reading = False
@@ -380,7 +385,7 @@ class _Run(Generic[R]):
             return
         self._idle_since = min(self._idle_since, now)
         if self._exhausted or now - self._idle_since >= IDLE_SECONDS:
-            results = self._settled(idle=True)
+            results = self._settled_doubts(idle=True)
             with self._counting:
                 self.progress.done += len(results)
             self._mailbox.put(results)
@@ -397,15 +402,15 @@ class _Run(Generic[R]):
 
     def all(self) -> list[R]:
         """All results in order, without handing on each of them."""
-        found: dict[int, R] = {}
+        results: dict[int, R] = {}
         with self._going_on(kept=self.options.total or 0):
             while True:
                 self._pump()
                 if self._finished():
-                    return [found[index] for index in range(len(found))]
+                    return [results[index] for index in range(len(results))]
                 done = self._mailbox.take(self._tick())
                 self._yielded += len(done)
-                found.update(done)
+                results.update(done)
 
     async def aresults(self) -> AsyncIterator[tuple[int, R]]:
         """`results` for a coroutine of any event loop."""
@@ -425,18 +430,18 @@ class _Run(Generic[R]):
         if self._streaming:
             self._reading = True
             context = contextvars.copy_context()
-            library_loop.start_thread(lambda: context.run(self._read))
+            library_loop.start_thread(lambda: context.run(self._feed_from_source))
         try:
             with relaxed_gc(kept):
                 yield
         except KeyboardInterrupt:
-            self._close(INTERRUPTED, CANCEL_GRACE_SECONDS if grace is None else grace)
+            self._cut_off(INTERRUPTED, CANCEL_GRACE_SECONDS if grace is None else grace)
             raise
         except BaseException:  # a closed generator or a run-level error: leave nothing running
             # Ctrl-C hit whoever draws the results
             if grace is None and self.control.stopped == INTERRUPTED:
                 grace = CANCEL_GRACE_SECONDS
-            self._close(None, grace)
+            self._cut_off(None, grace)
             raise
         else:
             if not self._later:
@@ -448,8 +453,8 @@ class _Run(Generic[R]):
                 self.progress.close()
                 self.control.end()
 
-    def _close(self, reason: str | None, grace: float | None) -> None:
-        self._closed.set()
+    def _cut_off(self, reason: str | None, grace: float | None) -> None:
+        self._stop_feeding.set()
         if reason is not None:
             self.control.stop(reason, halt=True)
         with self._room:

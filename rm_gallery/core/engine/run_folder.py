@@ -4,13 +4,11 @@ its judgements.
 
 from __future__ import annotations
 
-import os
 import platform
 import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from math import isclose
 from pathlib import Path
@@ -20,9 +18,10 @@ import orjson
 
 from rm_gallery._version import __version__
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Budget, Usage
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.usage import Ledger
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
-from rm_gallery.core.engine.options import RunOptions, apart
+from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.engine.run_records import (
     REUSED,
     SUMMARY,
@@ -35,111 +34,6 @@ from rm_gallery.core.score import UNDECLARED
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
 from rm_gallery.core.utils.shown import redact
-
-FILE_NAME = "spend.log"
-
-
-class Ledger:
-    """An append-only file with a line before each call and one after it.
-
-    `+ ID TOKENS COST` is what a call may use, `- ID CALLS INPUT OUTPUT CACHED REASONING COST` what
-    it used (`?` for a cost nobody knows). A call that was begun and never ended, because the
-    process was killed, counts with what it might use. The last line may be torn. One process writes
-    it at a time: the run folder's lock sees to that.
-    """
-
-    def __init__(self, folder: Path | str, parts: Iterable[Path] = ()) -> None:
-        self.path = Path(folder) / FILE_NAME
-        self.name = str(self.path.absolute())
-        self.before, self._last, self._whole = _read(self.path)
-        for part in parts:
-            self.before.add(_read(part / FILE_NAME)[0])
-        """What the earlier parts of the run spent."""
-        self.spent = self.before.copy()
-        """With what this part spent so far."""
-        self._lock = threading.Lock()
-        self._lines: list[str] = []
-        self._fd: int | None = None
-        """None before the first call: a run that makes none leaves no file."""
-        self._closed = False
-
-    def begin(self, tokens: float, cost: float, *, at_once: bool = True) -> int:
-        """Note a call that is about to be made.
-
-        With `at_once` the note survives a killed process when this returns; without, after the next
-        `flush`, which spares the call a trip to the operating system.
-        """
-        with self._lock:
-            self._last += 1
-            # what ended meanwhile goes with it: should that be lost, the line of its begin stands
-            # for it
-            self._lines.append(f"+ {self._last} {tokens:.0f} {cost:.9g}\n")
-            if at_once:
-                self._write()
-            return self._last
-
-    def end(self, entry: int, usage: Usage) -> None:
-        """Note what a call used; written with the next begin or `flush`."""
-        cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
-        counts = f"{usage.calls:d} {usage.input_tokens} {usage.output_tokens} {usage.cached_tokens}"
-        with self._lock:
-            self.spent.add(usage)
-            self._lines.append(f"- {entry} {counts} {usage.reasoning_tokens} {cost}\n")
-
-    def flush(self) -> None:
-        """Write what is pending."""
-        with self._lock:
-            self._write()
-
-    def close(self) -> None:
-        """Write what is pending and close the file."""
-        with self._lock:
-            self._write()
-            if self._fd is not None and not self._closed:
-                os.close(self._fd)
-            self._closed = True
-
-    def _write(self) -> None:
-        data = "".join(self._lines).encode()
-        self._lines.clear()
-        if self._closed or not data:
-            return
-        try:
-            if self._fd is None:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-                self._fd = os.open(self.path, flags, 0o600)
-                data = data if self._whole else b"\n" + data
-            while data:
-                data = data[os.write(self._fd, data) :]
-        except OSError as error:
-            self._closed = True
-            logger.warning("what the run spends is no longer kept in {}: {}", self.path, error)
-
-
-def _read(path: Path) -> tuple[Usage, int, bool]:
-    """What was spent, the last number given to a call, and whether the file ends with a whole line."""
-    total, begun, last, whole = Usage(), dict[int, Usage](), 0, True
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        for line in file:
-            whole = line.endswith(b"\n")
-            words = line.split()
-            try:
-                if len(words) == 4 and words[0] == b"+":
-                    last = max(last, int(words[1]))
-                    cost = float(words[3]) or None
-                    begun[int(words[1])] = Usage(calls=1, input_tokens=int(words[2]), cost=cost)
-                elif len(words) == 8 and words[0] == b"-":
-                    calls, given, output, cached, reasoning = map(int, words[2:7])
-                    spent = Usage(given, output, cached, reasoning, calls)
-                    spent.cost = None if words[7] == b"?" else float(words[7])
-                    if begun.pop(int(words[1]), None) is not None:
-                        total.add(spent)
-            except ValueError:
-                continue  # torn
-    for usage in begun.values():
-        total.add(usage)
-    return total, last, whole
-
 
 T = TypeVar("T")
 
@@ -251,16 +145,16 @@ class RunFolder(ABC):
         """
         key, number = self._placed(data)
         record = self._finished.pop(record_key(key, number), None)
-        found = None if record is None else read(record)
-        if record is not None and found is None:
+        result = None if record is None else read(record)
+        if record is not None and result is None:
             self._unfit += 1
         elif record is not None and self.check is not None and not number and self.check.wants(key):
             self.check.add(self.unscored(data), record)
-        if found is not None and whole(found):
+        if result is not None and whole(result):
             self.counts["reused"] += 1
         else:
             self._pending[id(data)] = (key, number)
-        return found
+        return result
 
     @property
     def path(self) -> Path:
@@ -299,11 +193,11 @@ class RunFolder(ABC):
         return key
 
     @abstractmethod
-    def said(self, data: Any, *results: Any) -> dict[str, Any]:
+    def new_record(self, data: Any, *results: Any) -> dict[str, Any]:
         """What is kept of a finished sample."""
 
     @abstractmethod
-    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """The scores in what is kept, or the reason why there is none, by place; without what says
         nothing about the code.
         """
@@ -340,7 +234,7 @@ class RunFolder(ABC):
         )  # fmt: skip
 
     def keep(
-        self, data: Keyed, status: str, said: Mapping[str, Any], stopped: bool = False
+        self, data: Keyed, status: str, entry: Mapping[str, Any], stopped: bool = False
     ) -> None:
         """Note a finished sample; it is on disk after the next `flush`. One that `stopped` before
         anything was said of it leaves no record.
@@ -350,8 +244,8 @@ class RunFolder(ABC):
             key, number = pending if pending is not None else self._placed(data)
             self.counts["stopped" if stopped else status] += 1
             asked = self._asked.pop(id(data), None)
-            if said:
-                record = {"id": data.sample_id, "key": key, "status": status, **said}
+            if entry:
+                record = {"id": data.sample_id, "key": key, "status": status, **entry}
                 if asked is not None and asked.hashes:
                     record["asked"] = sorted(asked.hashes)
                 self._noted.append({**record, "n": number} if number else record)
@@ -390,8 +284,8 @@ class RunFolder(ABC):
             served: dict[str, list[str]] = {}
             for name, ids in (
                 pair
-                for found in (*(_object(one.get("served")) for one in before), control.served)
-                for pair in found.items()
+                for names in (*(_object(one.get("served")) for one in before), control.served)
+                for pair in names.items()
             ):
                 if isinstance(ids, Collection):
                     served[name] = sorted({*map(str, served.get(name, ())), *map(str, ids)})
@@ -546,32 +440,34 @@ class Again:
         if not self._folder.asked_by_parts:
             self._folder.check_asked(data, record, asked)
         self._hold(
-            data, self._folder.told(record), self._folder.told(self._folder.said(data, *results))
+            data,
+            self._folder.scores_in(record),
+            self._folder.scores_in(self._folder.new_record(data, *results)),
         )
 
     def _hold(self, data: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Raise ConfigError where a place that both tell of has another value now."""
         for place in before.keys() & now.keys():
-            if not _same(before[place], now[place]):
+            if not _same_scores(before[place], now[place]):
                 raise changed(
                     self._folder.path,
                     data.sample_id,
-                    f"{place} had {_shown(before[place])}, and now gets {_shown(now[place])}",
+                    f"{place} had {_show_scores(before[place])}, and now gets {_show_scores(now[place])}",
                 )
 
 
-def _same(before: Any, now: Any) -> bool:
+def _same_scores(before: Any, now: Any) -> bool:
     if isinstance(before, list) and isinstance(now, list):
-        return len(before) == len(now) and all(map(_same, before, now))
+        return len(before) == len(now) and all(map(_same_scores, before, now))
     if isinstance(before, (int, float)) and isinstance(now, (int, float)):
         # another machine adds in another order
         return isclose(before, now, rel_tol=1e-6, abs_tol=1e-9)
     return bool(before == now)
 
 
-def _shown(value: Any) -> str:
+def _show_scores(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_show_scores, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -580,4 +476,4 @@ def options_again(options: RunOptions) -> RunOptions:
     call to a model.
     """
     control = RunControl(quiet=True, offline=True)
-    return apart(options, control=control, total=None, budget=None, blame="off")
+    return detached_options(options, control=control, total=None, budget=None, blame="off")

@@ -181,7 +181,7 @@ class RunStore:
             ConfigError: they cannot be written (disk full, …); nothing before them is damaged.
             DataError: one has no id or no valid status.
         """
-        lines = [to_line(_checked(record)) for record in records]
+        lines = [to_line(_check_record(record)) for record in records]
         if not lines:
             return
         if self._pid != os.getpid() or self._results.closed:
@@ -257,8 +257,8 @@ class FirstKeys:
         name = name or 1  # 0 is an empty place
         mask = len(self._ids) - 1
         place = name & mask
-        while found := self._ids[place]:
-            if found == name:
+        while there := self._ids[place]:
+            if there == name:
                 return self._keys[place]
             place = (place + 1) & mask
         self._ids[place], self._keys[place] = name, key
@@ -343,12 +343,12 @@ def parts_of(folder: Path) -> list[Path]:
 def _check_part(folder: Path, wanted: Mapping[str, Any]) -> None:
     """ConfigError for a part of another run, and for one that somebody still writes."""
     try:
-        found = orjson.loads((folder / MANIFEST).read_bytes())
+        manifest = orjson.loads((folder / MANIFEST).read_bytes())
     except orjson.JSONDecodeError as error:
         raise ConfigError(
             f"{folder / MANIFEST} is not valid JSON ({error}); judge this part again, or remove it."
         ) from None
-    changed = differences(found if isinstance(found, dict) else {}, wanted)
+    changed = differences(manifest if isinstance(manifest, dict) else {}, wanted)
     if changed:
         lines = "".join(f"  {line}\n" for line in changed)
         raise ConfigError(
@@ -368,7 +368,7 @@ def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
     """Write the manifest of a new run, or make sure that the one there asks for the same."""
     path = folder / MANIFEST
     try:
-        found = orjson.loads(path.read_bytes())
+        manifest = orjson.loads(path.read_bytes())
     except FileNotFoundError:
         if next(read_lines(folder / RESULTS), None) is not None:
             raise ConfigError(
@@ -382,7 +382,7 @@ def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
         raise ConfigError(
             f"{path} is not valid JSON ({error}); use another folder or --force-new"
         ) from None
-    changed = differences(found if isinstance(found, dict) else {}, wanted)
+    changed = differences(manifest if isinstance(manifest, dict) else {}, wanted)
     if changed:
         lines = "".join(f"  {line}\n" for line in changed)
         raise ConfigError(
@@ -391,7 +391,7 @@ def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
         )
 
 
-def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
+def _check_record(record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(record.get("id"), str) or record.get("status") not in STATUSES:
         raise DataError(
             f"a result needs a text id and a status out of {', '.join(sorted(STATUSES))}; "

@@ -20,12 +20,12 @@ from pathlib import Path
 import orjson
 
 from rm_gallery.core.engine.calls.cache import default_cache_folder
-from rm_gallery.core.engine.run_folder import FILE_NAME
+from rm_gallery.core.engine.calls.usage import SPEND_LOG
 from rm_gallery.core.engine.run_records import MANIFEST, PARTS, RESULTS, TRACE
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, logger
 from rm_gallery.core.utils.file import FileLock, write_whole
 
-GROWING = (RESULTS, FILE_NAME, TRACE, "batches.jsonl")
+GROWING = (RESULTS, SPEND_LOG, TRACE, "batches.jsonl")
 WRITER = ".writer.json"
 """Who writes now, and when that was said last: a lock for those who cannot see each other's."""
 SECONDS = 10.0
@@ -39,10 +39,10 @@ _PIECE = re.compile(r"(.+)\.(\d{15})")
 
 def url_of(place: str | Path) -> str | None:
     """The URL of a place on an object store, None for a path of this machine."""
-    found = _URL.fullmatch(str(place).replace("\\", "/"))
-    if found is None:
+    match = _URL.fullmatch(str(place).replace("\\", "/"))
+    if match is None:
         return None
-    return f"{found[1]}://{'/' if found[1] in ('file', 'local') else ''}{found[2].rstrip('/')}"
+    return f"{match[1]}://{'/' if match[1] in ('file', 'local') else ''}{match[2].rstrip('/')}"
 
 
 @contextmanager
@@ -125,10 +125,10 @@ class _Copy:
         self.fs.invalidate_cache()
         start = len(self.root.rstrip("/")) + 1
         try:
-            found = self.fs.find(self.root, detail=True)
+            entries = self.fs.find(self.root, detail=True)
         except FileNotFoundError:
             return {}
-        return {path[start:]: int(entry["size"] or 0) for path, entry in found.items()}
+        return {path[start:]: int(entry["size"] or 0) for path, entry in entries.items()}
 
     def _bytes(self, name: str) -> bytes:
         data: bytes = self.fs.cat_file(f"{self.root}/{name}")
@@ -141,10 +141,10 @@ class _Copy:
         for name, size in there.items():
             if name.endswith(WRITER) or not (name == MANIFEST or name.startswith(self.below)):
                 continue
-            if found := _PIECE.fullmatch(name):
-                pieces.setdefault(found[1], []).append((int(found[2]), name, size))
+            if match := _PIECE.fullmatch(name):
+                pieces.setdefault(match[1], []).append((int(match[2]), name, size))
             else:
-                self._write(name, self._bytes(name))
+                self._write_here(name, self._bytes(name))
         for name, parts in pieces.items():
             self._join(name, sorted(parts))
         for path in self._files():
@@ -169,10 +169,10 @@ class _Copy:
         if here >= whole and _slice(path, offset, size) == self._bytes(piece):
             self._sent[name] = (whole, 0)
             return
-        self._write(name, b"".join(self._bytes(piece) for _, piece, _ in pieces))
+        self._write_here(name, b"".join(self._bytes(piece) for _, piece, _ in pieces))
         self._sent[name] = (whole, 0)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write_here(self, name: str, data: bytes) -> None:
         path = self.folder / name
         if not path.resolve().is_relative_to(self.folder.resolve()):
             raise DataError(f"{self.url} holds {name!r:.80}, which is no name of a file in a run.")
@@ -192,8 +192,8 @@ class _Copy:
             if not name.endswith(WRITER) or not name.startswith(self.below):
                 continue
             try:
-                said = orjson.loads(self._bytes(name))
-                who, at = str(said["who"]), float(said["at"])
+                writer = orjson.loads(self._bytes(name))
+                who, at = str(writer["who"]), float(writer["at"])
             except (OSError, ValueError, KeyError, TypeError):
                 continue
             if who != self._me and time.time() - at < ALIVE:
@@ -278,8 +278,8 @@ class _Copy:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _slice(path: Path, offset: int, size: int) -> bytes:

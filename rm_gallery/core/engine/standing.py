@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import (
-    Deadline,
     RunControl,
     current_deadline,
     current_run,
@@ -26,6 +25,7 @@ from rm_gallery.core.engine.context import (
     snapshot,
     stop_mark,
 )
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew
@@ -89,7 +89,7 @@ class StandingRun:
         caller's, and unique.
         """
         turn = self._turn
-        if turn is None or turn.work.closed or turn.control.why_stopped is not None:
+        if turn is None or turn.work.ended or turn.control.why_stopped is not None:
             turn = self._begin()
         turn.feed(units)
 
@@ -133,21 +133,21 @@ class StandingRun:
 class _Turn:
     """A run from its begin until it stops or breaks."""
 
-    def __init__(self, standing: StandingRun) -> None:
+    def __init__(self, run: StandingRun) -> None:
         self.control = control = RunControl(fail_fast=None)
-        workers = standing._max_workers
+        workers = run._max_workers
         control.begin(max_workers=workers, budget=None, cache=None, repeat=0)
-        self._standing = standing
+        self._run = run
         self._open: dict[int, bool] = {}
         self.work = work = Work(
-            standing._execute,
-            standing._merge,
+            run._execute,
+            run._merge,
             control,
-            self._deliver,
+            self._deliver_known,
             self._fail,
-            cost=standing._cost,
+            cost=run._cost,
         )
-        loops = standing._lane == "loop"
+        loops = run._lane == "loop"
         self.lane: LoopLane | ThreadLane = (
             LoopLane(work, workers, patience=0.0) if loops else ThreadLane(workers, eager=False)
         )
@@ -161,35 +161,35 @@ class _Turn:
             self._open[number] = True
         self.lane.feed(made)
         # it broke meanwhile, and may have been told so before these were known
-        if self.work.closed:
+        if self.work.ended:
             self._fail(RuntimeError("the run ended"))
 
-    def _deliver(self, results: Results) -> None:
+    def _deliver_known(self, results: Results) -> None:
         # a unit that broke the run is told so, and not also that it was not run
         known = [result for result in results if self._open.pop(result[0], False)]
         if known:
-            self._standing._deliver(known)
+            self._run._deliver(known)
 
     def _fail(self, error: BaseException) -> None:
         lost = []
         while self._open:
             lost.append(self._open.popitem()[0])
         if lost:
-            self._standing._broken(error, lost)
+            self._run._broken(error, lost)
 
 
 T = TypeVar("T")
-MAX_ALONE = 256
+MAX_SINGLE_THREADS = 256
 """Threads for plain functions that are called sample by sample, over the whole process."""
 
 
 _shared: ThreadLane | None = None
 
 
-def _alone_lane() -> ThreadLane:
+def _single_lane() -> ThreadLane:
     global _shared
     if _shared is None:
-        _shared = ThreadLane(MAX_ALONE, eager=False)
+        _shared = ThreadLane(MAX_SINGLE_THREADS, eager=False)
     return _shared
 
 
@@ -199,7 +199,7 @@ def _forget_lane() -> None:
     _shared = None
 
 
-class Alone(TypedDict):
+class SingleRun(TypedDict):
     """How one unit by itself is run."""
 
     max_workers: int
@@ -224,19 +224,19 @@ class _OneResult:
 
     def deliver(self, results: Results) -> None:
         self.value = results[0][1]
-        self._end()
+        self._finish()
 
     def fail(self, error: BaseException) -> None:
         self.error = self.error or error
-        self._end()
+        self._finish()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         if not self.over:
             self.over = True
             self._wake()
 
 
-class _Alone:
+class _SingleUnit:
     """One unit on its way, through the lane that all plain functions called by themselves share or
     a loop lane.
     """
@@ -247,16 +247,16 @@ class _Alone:
         execute: Callable[[Any], Any],
         merge: Callable[[Any, list[Any], list[Score[Any]]], Any],
         wake: Callable[[], None],
-        how: Alone,
+        how: SingleRun,
     ) -> None:
-        self._result = found = _OneResult(wake)
+        self._result = result = _OneResult(wake)
         control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
         self.work = Work(
             execute,
             merge,
             control,
-            found.deliver,
-            found.fail,
+            result.deliver,
+            result.fail,
             how["deadline"],
             outer,
             None,
@@ -272,7 +272,7 @@ class _Alone:
             None if loops else contextvars.copy_context(),
         )
         self.lane: LoopLane | ThreadLane = (
-            LoopLane(self.work, how["max_workers"]) if loops else _alone_lane()
+            LoopLane(self.work, how["max_workers"]) if loops else _single_lane()
         )
 
     def result(self) -> Any:
@@ -285,52 +285,52 @@ class _Alone:
         """Give up what is not done."""
         library_loop.no_longer_waiting(self.work)
         if not self._result.over:
-            self.work.closed = True
+            self.work.ended = True
             if isinstance(self.lane, LoopLane):
                 self.lane.abandon()
 
 
-def run_alone(
+def run_single(
     planned: Planned,
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Score[Any]]], T],
-    **how: Unpack[Alone],
+    **how: Unpack[SingleRun],
 ) -> T:
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
     a time.
     """
     done = threading.Lock()
     done.acquire()
-    alone = _Alone(planned, execute, merge, done.release, how)
+    single = _SingleUnit(planned, execute, merge, done.release, how)
     try:
-        alone.lane.feed([alone.unit])
-        if isinstance(alone.lane, ThreadLane):
-            with alone.lane.blocked():
+        single.lane.feed([single.unit])
+        if isinstance(single.lane, ThreadLane):
+            with single.lane.blocked():
                 done.acquire()
         else:
             done.acquire()
-        result: T = alone.result()
+        result: T = single.result()
         return result
     finally:
-        alone.close()
+        single.close()
 
 
-async def arun_alone(
+async def arun_single(
     planned: Planned,
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Score[Any]]], T],
-    **how: Unpack[Alone],
+    **how: Unpack[SingleRun],
 ) -> T:
     """Awaitable twin of `run_alone`, for any event loop."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    alone = _Alone(planned, execute, merge, partial(library_loop.wake, waiter), how)
+    single = _SingleUnit(planned, execute, merge, partial(library_loop.wake, waiter), how)
     try:
-        alone.lane.feed([alone.unit])
+        single.lane.feed([single.unit])
         await waiter
-        result: T = alone.result()
+        result: T = single.result()
         return result
     finally:
-        alone.close()
+        single.close()
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -347,8 +347,8 @@ class Batch(Generic[R]):
     """Items on their way through the engine, and the folder that keeps what comes of them: what
     rewards and graders share.
 
-    A subclass says what is done with the items (`_parts`), and where it is kept (`_opened`,
-    `_compared`).
+    A subclass says what is done with the items (`_run_plan`), and where it is kept (`_open_folder`,
+    `_checks_resume`).
     """
 
     _folder: Any = None
@@ -366,11 +366,11 @@ class Batch(Generic[R]):
         self._items, self._options = items, replace(options, control=control, total=total)
         self.label, self.lane = label, lane
 
-    def _opened(self, options: RunOptions) -> RunFolder:
+    def _open_folder(self, options: RunOptions) -> RunFolder:
         """The folder of the run."""
         raise NotImplementedError
 
-    def _parts(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts[R]:
+    def _run_plan(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts[R]:
         """What the engine runs."""
         raise NotImplementedError
 
@@ -381,7 +381,7 @@ class Batch(Generic[R]):
         raise NotImplementedError
 
     @property
-    def _compared(self) -> bool:
+    def _checks_resume(self) -> bool:
         """Whether a run that is continued looks whether its records are what comes out now."""
         raise NotImplementedError
 
@@ -404,7 +404,7 @@ class Batch(Generic[R]):
         """
         raise NotImplementedError
 
-    def _crew(self, options: RunOptions) -> Crew | None:
+    def _process_group(self, options: RunOptions) -> Crew | None:
         """The processes that judge, where they are asked for."""
         # a run inside a run is a part of a sample: its processes are those of the run around it
         if (
@@ -418,30 +418,30 @@ class Batch(Generic[R]):
         def asked(of: Any, hashes: set[str]) -> None:
             self._folder.questions_of(of).hashes.update(hashes)
 
-        heard = None if self._folder is None else asked
-        return Crew((type(self), made), options, self.known(), heard)
+        on_asked = None if self._folder is None else asked
+        return Crew((type(self), made), options, self.known(), on_asked)
 
     def __enter__(self) -> Batch[R]:
         options, flush = self._options, None
         self._begin_span()
         if options.run_dir:
-            self._folder = folder = self._opened(options)
+            self._folder = folder = self._open_folder(options)
             options, flush = folder.begin(options), folder.flush
             if options.control is not None:
                 options.control.restoring = lambda: folder.restoring
-            if self._compared:
+            if self._checks_resume:
                 folder.compare()
         self._how: engine.How = {
             "label": self.label,
             "lane": self.lane,
             "flush": flush,
-            "crew": self._crew(options),
+            "crew": self._process_group(options),
             "later": self._looks_again(options),
         }
         items = iter(self._items)
-        plan, execute, merge, options = self._parts(items, self._folder, options)
+        plan, execute, merge, options = self._run_plan(items, self._folder, options)
         plan = self._until_over(plan, items, options.control or RunControl())
-        plan = plan if self._folder is None else self._checked(plan, options)
+        plan = plan if self._folder is None else self._with_resume_check(plan, options)
         self._going: Parts[R] = plan, execute, merge, options
         return self
 
@@ -467,7 +467,7 @@ class Batch(Generic[R]):
                 self._folder.count_stopped()
             yield Unbegun(result)
 
-    def _checked(
+    def _with_resume_check(
         self, plan: Iterator[Planned | Unbegun], options: RunOptions
     ) -> Iterator[Planned | Unbegun]:
         """The plan, and between its units finished samples are judged once more; the run stops
@@ -499,7 +499,7 @@ class Batch(Generic[R]):
         """Score items once more; ConfigError where one gets something else than its record says."""
         items, records = zip(*taken, strict=True)
         engine.run_all(
-            *self._parts(items, Again(self._folder, records), options),
+            *self._run_plan(items, Again(self._folder, records), options),
             label=self.label,
             lane=self.lane,
         )
@@ -579,8 +579,8 @@ class Batch(Generic[R]):
 
     async def aall(self) -> list[R]:
         """Awaitable twin of `all`."""
-        found = {index: result async for index, result in self.astream(ordered=False)}
-        return [found[index] for index in range(len(found))]
+        results = {index: result async for index, result in self.astream(ordered=False)}
+        return [results[index] for index in range(len(results))]
 
     def stream(self, **how: Any) -> Generator[tuple[int, R], None, None]:
         """(index, result) as they come; `streaming` draws items as results are taken,

@@ -16,7 +16,6 @@ from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
-    Deadline,
     RunControl,
     StopMark,
     current_deadline,
@@ -24,6 +23,7 @@ from rm_gallery.core.engine.context import (
     note_stop,
     stop_mark,
 )
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.lanes import (
     LATE_SECONDS,
     JobCost,
@@ -93,15 +93,15 @@ class ThreadLane:
                 jobs += [(unit, i) for i in range(len(unit.jobs))]
             else:
                 self._merge(unit, known)
-        self._deliver(known)
+        self._hand_over(known)
         with self._lock:
             self._pending.extend(jobs)
-            alone = bool(self._idle)
-            if alone:
+            enough_idle = bool(self._idle)
+            if enough_idle:
                 self._ready.notify(len(jobs))
-                alone = len(self._pending) <= self._idle
+                enough_idle = len(self._pending) <= self._idle
         _watchdog.guard(self)
-        if not alone:
+        if not enough_idle:
             self._start_runners()
 
     def cancel(self, grace: float) -> None:
@@ -151,7 +151,7 @@ class ThreadLane:
             context = self._context.copy()
             try:
                 library_loop.start_thread(
-                    lambda runner=runner, context=context: context.run(self._run, runner)  # type: ignore[misc]
+                    lambda runner=runner, context=context: context.run(self._run_jobs, runner)  # type: ignore[misc]
                 )
             except RuntimeError:
                 with self._lock:
@@ -172,7 +172,7 @@ class ThreadLane:
         stuck = sum(bool(runner.chunk) and runner.started < since for runner in self._runners)
         return min(most, few + stuck + self._blocked)
 
-    def _run(self, runner: _Runner) -> None:
+    def _run_jobs(self, runner: _Runner) -> None:
         _on_thread.lane = self
         runner.mark = StopMark(stop_mark.get())
         stop_mark.set(runner.mark)
@@ -189,13 +189,13 @@ class ThreadLane:
 
     def _take_chunk(self, runner: _Runner) -> bool:
         with self._lock:
-            while self._pending and self._pending[0][0].work.closed:
+            while self._pending and self._pending[0][0].work.ended:
                 self._pending.popleft()
             while not self._pending and not self._eager and not runner.abandoned:
                 self._idle += 1
-                told = self._ready.wait(library_loop.IDLE_SECONDS)
+                notified = self._ready.wait(library_loop.IDLE_SECONDS)
                 self._idle -= 1
-                if not told:
+                if not notified:
                     break
             pending = self._pending
             cost = pending[0][0].work.cost if pending else JobCost()
@@ -228,9 +228,9 @@ class ThreadLane:
                 control = work.control
                 current_run.set(control)
             why = control.stopped if control.parent is None else control.why_stopped
-            if why is not None or work.closed:
+            if why is not None or work.ended:
                 note_stop(mark.outer)
-                self._record(
+                self._record_outcome(
                     runner,
                     unit,
                     i,
@@ -257,11 +257,11 @@ class ThreadLane:
                 busy.pop()
             except IndexError:  # given up
                 return False
-            self._record(runner, unit, i, settled_below(mark, unit, outcome))
+            self._record_outcome(runner, unit, i, settled_below(mark, unit, outcome))
         if chunk:
             cost.learn((time.perf_counter() - began) / len(chunk))
         done, runner.done, runner.chunk = runner.done, [], []
-        self._deliver(done)
+        self._hand_over(done)
         return not runner.abandoned
 
     def _outcome(self, unit: Unit, i: int, deadline: Deadline | None) -> Score[Any]:
@@ -277,7 +277,7 @@ class ThreadLane:
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             return _raised(work, error)
 
-    def _record(self, runner: _Runner, unit: Unit, i: int, outcome: Score[Any]) -> None:
+    def _record_outcome(self, runner: _Runner, unit: Unit, i: int, outcome: Score[Any]) -> None:
         unit.outcomes[i] = outcome
         if len(unit.jobs) > 1:
             with self._lock:
@@ -294,7 +294,7 @@ class ThreadLane:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             unit.work.end(error)
 
-    def _deliver(self, done: list[Done]) -> None:
+    def _hand_over(self, done: list[Done]) -> None:
         """Hand results over, work by work."""
         for work, group in groupby(done, key=itemgetter(0)):
             work.hand_over([result for _, result in group])
@@ -321,9 +321,11 @@ class ThreadLane:
             with self._lock:
                 self._runners.discard(runner)
                 self._pending.extendleft(reversed(chunk[at + 1 :]))
-            self._record(runner, unit, i, unit.work.late(unit.deadline, "; its thread was left"))
+            self._record_outcome(
+                runner, unit, i, unit.work.late(unit.deadline, "; its thread was left")
+            )
             done += runner.done
-        self._deliver(done)
+        self._hand_over(done)
         if self._pending:
             self._start_runners()
         return bool(self._runners or self._pending)

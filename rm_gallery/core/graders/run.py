@@ -20,7 +20,7 @@ from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.engine.run_records import STATUSES
-from rm_gallery.core.engine.standing import Alone, Batch, arun_alone, run_alone
+from rm_gallery.core.engine.standing import Batch, SingleRun, arun_single, run_single
 from rm_gallery.core.graders.base import (
     BaseGrader,
     GraderError,
@@ -271,7 +271,7 @@ def _asking_anew() -> Callable[[], None]:
 
 
 def _on_a_thread(job: GraderJob) -> Coroutine[Any, Any, GraderResult]:
-    return arun_alone((None, [job]), _execute, _value_of, **_alone(job.plan.grader, "threads"))
+    return arun_single((None, [job]), _execute, _value_of, **_alone(job.plan.grader, "threads"))
 
 
 def _value_of(_: Any, __: list[Any], outcomes: list[Score[Any]]) -> Any:
@@ -279,7 +279,7 @@ def _value_of(_: Any, __: list[Any], outcomes: list[Score[Any]]) -> Any:
     return outcome.value if outcome.ok else GraderError.of("", outcome)
 
 
-def _alone(grader: BaseGrader, lane: engine.LaneName) -> Alone:
+def _alone(grader: BaseGrader, lane: engine.LaneName) -> SingleRun:
     return alone(type(grader), grader.max_workers, grader.deadline, lane)
 
 
@@ -361,7 +361,7 @@ def grade_one(
     if options is not None:
         return GraderBatch({grader.name: plan}, [fields], options).all()[0][grader.name]
     grader.check()
-    return run_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan])))
+    return run_single(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan])))
 
 
 async def agrade_one(
@@ -372,7 +372,7 @@ async def agrade_one(
     if options is not None:
         return (await GraderBatch({grader.name: plan}, [fields], options).aall())[0][grader.name]
     grader.check()
-    return await arun_alone(
+    return await arun_single(
         _single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan]))
     )
 
@@ -474,16 +474,16 @@ class GraderFolder(RunFolder):
         status = (
             "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
         )
-        self.keep(row, status, self.said(row, said) if said else {}, stopped)
+        self.keep(row, status, self.new_record(row, said) if said else {}, stopped)
 
-    def said(self, data: TableRow, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
+    def new_record(self, data: TableRow, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
         """What each grader said."""
         return {"results": {name: result_record(result) for name, result in results[0].items()}}
 
-    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """By grader, its score or ranks, or why it has none."""
         found: dict[str, Any] = {}
-        for name, result in said["results"].items():
+        for name, result in record["results"].items():
             if result.get("kind") != "error":
                 found[name] = result.get("score", result.get("rank"))
             elif about_code(
@@ -549,11 +549,11 @@ class GraderBatch(Batch[Results]):
         )
         self._plans, self._finish = plans, finish
 
-    def _opened(self, options: RunOptions) -> GraderFolder:
+    def _open_folder(self, options: RunOptions) -> GraderFolder:
         return GraderFolder(self._plans, options)
 
     @property
-    def _compared(self) -> bool:
+    def _checks_resume(self) -> bool:
         return all(plan.grader.compared_again for plan in self._plans.values())
 
     def known(self) -> dict[str, Any]:
@@ -563,7 +563,7 @@ class GraderBatch(Batch[Results]):
     def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
         return {"plans": self._plans, "rows": []}
 
-    def _parts(
+    def _run_plan(
         self,
         items: Iterable[Mapping[str, Any]],
         folder: GraderFolder | Again | None,

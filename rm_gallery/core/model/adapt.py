@@ -170,7 +170,7 @@ def whole_reply(body: bytes, endpoint: str) -> dict[str, Any]:
         }
         for piece in chunk.get("choices") or ():
             if isinstance(piece, dict):
-                _add(
+                _add_choice_delta(
                     choices.setdefault(
                         _index(piece), {"message": {"role": "assistant", "content": ""}}
                     ),
@@ -215,7 +215,7 @@ def _index(piece: dict[str, Any]) -> int:
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
-def _add(choice: dict[str, Any], piece: dict[str, Any]) -> None:
+def _add_choice_delta(choice: dict[str, Any], piece: dict[str, Any]) -> None:
     delta = piece.get("delta") or piece.get("message") or {}
     message = choice["message"]
     for name in _TEXTS:

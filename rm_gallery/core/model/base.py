@@ -8,135 +8,27 @@ import asyncio
 import importlib
 import pkgutil
 import re
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
-from pydantic import ConfigDict, Field, field_serializer
+from pydantic import ConfigDict, Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Usage
-from rm_gallery.core.engine.calls.endpoint import MAX_OUTAGE
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
+from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.transport import booked, is_complete, to_response
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import Configured, unknown_name
+from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.plugins import plugins
-from rm_gallery.core.utils.shown import without_credentials
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from rm_gallery.core.model.embeddings import BaseEmbeddings
+    pass
 
 
 Messages = str | Sequence[ChatMessage | dict[str, Any]]
-
-
-class BaseModelCall(Configured):
-    """Any model behind an endpoint; holds no state of a call, so one object serves any number at
-    once.
-
-    A provider implements `attempt` (one request, one raw answer) and `endpoint_key`. Caching,
-    limits, retries, budget and checks of the reply are added around it for all providers alike
-    (`call.complete`); `read`, `kept`, `restored` and `usage` say what a raw answer is, how it is
-    kept, and what it cost.
-    """
-
-    remote: ClassVar[bool] = True
-    """Whether asking it reaches somebody else: a script may be asked again where no model is to be
-    called.
-    """
-
-    model: str
-    """Name of the model as the endpoint knows it."""
-    timeout: float = Field(default=120.0, gt=0)
-    """Seconds one attempt may take; the sample's deadline shortens it."""
-    max_attempts: int = Field(default=6, ge=1)
-    """Attempts per call, the first included."""
-    max_outage: float = Field(default=MAX_OUTAGE, ge=0)
-    """Seconds an endpoint that served calls before may be down until the run stops; calls wait
-    meanwhile. 0 never waits.
-    """
-    extra_body: dict[str, Any] = Field(default_factory=dict)
-    """Further request fields, passed through as they are (logprobs, chat_template_kwargs, …)."""
-    requests_per_minute: float | None = Field(default=None, gt=0)
-    tokens_per_minute: float | None = Field(default=None, gt=0)
-    cache: bool | None = None
-    """None: replies are cached at temperature 0. True and False decide it."""
-
-    @field_serializer("extra_body", when_used="json")
-    def _body_hidden(self, value: dict[str, Any]) -> dict[str, Any]:
-        return without_credentials(value)
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, without_credentials(value) if name == "extra_body" else value
-
-    unlisted: ClassVar[frozenset[str]] = frozenset(
-        {
-            "timeout",
-            "max_attempts",
-            "max_outage",
-            "requests_per_minute",
-            "tokens_per_minute",
-            "cache",
-        }
-    )
-    """Settings that do not make it another model."""
-
-    @classmethod
-    def from_name(cls, name: str, **settings: Any) -> Self:
-        """The model for what stands behind the provider's prefix."""
-        named: dict[str, Any] = {"model": name} if name else {}
-        return cls(**named, **settings)
-
-    @abstractmethod
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """Make one request and return the decoded answer; raises ProviderError or ConfigError."""
-
-    @abstractmethod
-    def endpoint_key(self) -> str:
-        """Names the endpoint for limits and for the cache key; no secret in it."""
-
-    def route(self) -> str:
-        """The endpoint and what chooses a deployment behind it (headers, query), credentials left
-        out.
-        """
-        return self.endpoint_key()
-
-    def account(self) -> str:
-        """Tells accounts with limits of their own apart, by a hash of the key."""
-        return ""
-
-    def check(self) -> None:
-        """Raise ConfigError when a call could not even be tried (no key, a URL that is none)."""
-
-    @abstractmethod
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Any:
-        """The checked reply in the raw answer to a request; ProviderError where there is none."""
-
-    @abstractmethod
-    def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
-        """What the cache keeps of an answer; None for one that is not worth keeping."""
-
-    @abstractmethod
-    def restored(self, stored: bytes) -> Any:
-        """The reply in what the cache kept; ProviderError or ValueError when it cannot be read."""
-
-    @abstractmethod
-    def usage(self, reply: Any, expected_input: int) -> Usage:
-        """What a reply is booked with; counts that cannot be used give way to estimates."""
-
-    def describe(self) -> dict[str, Any]:
-        """What identifies this model in a run's manifest: settings without secrets, limits or
-        timeouts.
-        """
-        skip = {*self.unlisted, *SECRET_FIELDS}
-        settings = self.model_dump(mode="json", exclude=skip, exclude_none=True, fallback=named)
-        return {"type": type(self).__name__, "endpoint": self.endpoint_key(), **settings}
 
 
 class BaseLLM(BaseModelCall):
@@ -236,15 +128,6 @@ class BaseLLM(BaseModelCall):
         return self.chat([*system, *(history or ()), ChatMessage(content=query)], **overrides).text
 
 
-SECRET_FIELDS = ("api_key", "default_headers", "default_query", "proxy")
-"""Settings that may hold a secret: never shown, never written to a run folder."""
-
-
-def named(value: Any) -> str:
-    """A function or other object by its name: stable from process to process, unlike its repr."""
-    return str(getattr(value, "__qualname__", type(value).__qualname__))
-
-
 def as_messages(messages: Messages) -> Sequence[ChatMessage | dict[str, Any]]:
     """A text as one user turn; messages as they are."""
     return [ChatMessage(content=messages)] if isinstance(messages, str) else messages
@@ -254,7 +137,7 @@ M = TypeVar("M", bound=BaseModelCall)
 DEFAULT = "openai"
 """Protocol of a name without a prefix."""
 _chat: dict[str, type[BaseModelCall]] = {}
-_embeddings: dict[str, type[BaseModelCall]] = {}
+embedding_providers: dict[str, type[BaseModelCall]] = {}
 # Tags such as llama3:8b or mistral:latest, and fine-tuned models (ft:gpt-4o:org::id), belong to the
 # model's name.
 _TAG = re.compile(r"\d|latest\b|instruct\b|chat\b|text\b|code\b|v\d|q\d|fp\d", re.IGNORECASE)
@@ -269,7 +152,7 @@ def provider(prefix: str) -> Callable[[type[M]], type[M]]:
     """
 
     def register(cls: type[M]) -> type[M]:
-        (_chat if issubclass(cls, BaseLLM) else _embeddings)[prefix] = cls
+        (_chat if issubclass(cls, BaseLLM) else embedding_providers)[prefix] = cls
         return cls
 
     return register
@@ -284,27 +167,15 @@ def resolve_llm(llm: str | dict[str, Any] | BaseLLM, **settings: Any) -> BaseLLM
     """
     if isinstance(llm, BaseLLM):
         return llm
-    found = _resolve("llm", llm, _chat, settings)
-    assert isinstance(found, BaseLLM)
-    return found
+    model = resolve_spec("llm", llm, _chat, settings)
+    assert isinstance(model, BaseLLM)
+    return model
 
 
-def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbeddings:
-    """The embeddings for a spec: an object as it is, `PREFIX:NAME`, a model's name, or a dict of
-    settings.
-    """
-    from rm_gallery.core.model.embeddings import BaseEmbeddings
-
-    if isinstance(spec, BaseEmbeddings):
-        return spec
-    found = _resolve("embeddings", spec, _embeddings, {})
-    assert isinstance(found, BaseEmbeddings)
-    return found
-
-
-def _resolve(
+def resolve_spec(
     what: str, spec: Any, known: dict[str, type[BaseModelCall]], settings: dict[str, Any]
 ) -> BaseModelCall:
+    """The model for a spec among the `known` providers; `what` names the option in errors."""
     if isinstance(spec, dict):
         settings = {**spec, **settings}
         prefix, name = str(settings.pop("provider", DEFAULT)), settings.pop("model", "")
@@ -347,7 +218,7 @@ def split(spec: str, known: dict[str, type[BaseModelCall]] | None = None) -> tup
 def registered() -> list[tuple[str, type[BaseModelCall]]]:
     """Prefix and class of every provider, chat models first."""
     _import_all()
-    return [*_chat.items(), *_embeddings.items()]
+    return [*_chat.items(), *embedding_providers.items()]
 
 
 def _knows(known: dict[str, type[BaseModelCall]], prefix: str) -> bool:
@@ -367,7 +238,7 @@ def _import_all() -> None:
                 f"The provider '{prefix}' of an installed package is {given!r:.80}; expected a "
                 f"subclass of BaseLLM."
             )
-        (_chat if issubclass(given, BaseLLM) else _embeddings).setdefault(prefix, given)
+        (_chat if issubclass(given, BaseLLM) else embedding_providers).setdefault(prefix, given)
 
 
 Script = str | list[str] | Callable[[str], str]

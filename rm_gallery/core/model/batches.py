@@ -19,14 +19,14 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.context import RunStopped
 from rm_gallery.core.engine.options import BATCH_PROVIDERS
+from rm_gallery.core.model.model_call import BaseModelCall
+from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
 from rm_gallery.core.model.transport import Reply, provider_error
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.context import RunControl
-    from rm_gallery.core.model.base import BaseModelCall
-    from rm_gallery.core.model.openai_llm import OpenaiEndpoint
 
 FILE_NAME = "batches.jsonl"
 IDLE_SECONDS = 1.0
@@ -36,7 +36,7 @@ MOST_SECONDS = 26 * 3600.0
 """Providers promise 24 hours; what is not done then is asked again."""
 RESULT_BYTES = 1 << 30
 HTTP_SECONDS = 600.0
-Found = Mapping[str, "dict[str, Any] | ProviderError"]
+BatchAnswers = Mapping[str, "dict[str, Any] | ProviderError"]
 """By custom id, the raw answer in the chat layout, or why there is none."""
 
 
@@ -59,7 +59,7 @@ class BatchProvider(ABC):
         return None
 
     @abstractmethod
-    async def look(self, llm: OpenaiEndpoint, batch: str) -> Found | None:
+    async def look(self, llm: OpenaiEndpoint, batch: str) -> BatchAnswers | None:
         """What came of a batch, None while it is being worked on; ids that are missing got no
         result.
         """
@@ -106,39 +106,41 @@ class OpenaiBatches(BatchProvider):
     async def find(self, llm: OpenaiEndpoint, token: str) -> str | None:
         """Look through the latest hundred batches."""
         listed = await llm.request("/batches?limit=100", None, HTTP_SECONDS)
-        found = (
+        matches = (
             each
             for each in listed.get("data", ())
             if (each.get("metadata") or {}).get("rm_gallery") == token
         )
-        return next((str(each["id"]) for each in found), None)
+        return next((str(each["id"]) for each in matches), None)
 
-    async def look(self, llm: OpenaiEndpoint, batch: str) -> Found | None:
+    async def look(self, llm: OpenaiEndpoint, batch: str) -> BatchAnswers | None:
         """The lines of the output file and of the error file, in any order."""
         state = await llm.request(f"/batches/{batch}", None, HTTP_SECONDS)
         status = state.get("status")
         if status == "failed":
-            said = [
+            reasons = [
                 each.get("message", "") for each in (state.get("errors") or {}).get("data") or ()
             ]
             raise ProviderError(
-                f"The batch {batch} was refused: {'; '.join(said)[:300] or 'no reason given'}.",
+                f"The batch {batch} was refused: {'; '.join(reasons)[:300] or 'no reason given'}.",
                 kind="fatal",
             )
         if status not in ("completed", "expired", "cancelled"):
             return None
-        found: dict[str, dict[str, Any] | ProviderError] = {}
+        answers: dict[str, dict[str, Any] | ProviderError] = {}
         for file in (state.get("output_file_id"), state.get("error_file_id")):
             if file:
                 content = await llm.content(f"/files/{file}/content", HTTP_SECONDS, RESULT_BYTES)
                 for line in content.splitlines():
                     if line.strip():
-                        said = orjson.loads(line)
-                        found.setdefault(said["custom_id"], self._read(llm, said))
-        return found
+                        entry = orjson.loads(line)
+                        answers.setdefault(entry["custom_id"], self._read_entry(llm, entry))
+        return answers
 
-    def _read(self, llm: OpenaiEndpoint, said: Mapping[str, Any]) -> dict[str, Any] | ProviderError:
-        response, error = said.get("response"), said.get("error")
+    def _read_entry(
+        self, llm: OpenaiEndpoint, entry: Mapping[str, Any]
+    ) -> dict[str, Any] | ProviderError:
+        response, error = entry.get("response"), entry.get("error")
         body = response.get("body") if isinstance(response, dict) else None
         if (
             isinstance(response, dict)
@@ -175,7 +177,7 @@ class AnthropicBatches(BatchProvider):
         made = await llm.send("/messages/batches", body, HTTP_SECONDS, self._headers(llm))
         return str(made["id"])
 
-    async def look(self, llm: OpenaiEndpoint, batch: str) -> Found | None:
+    async def look(self, llm: OpenaiEndpoint, batch: str) -> BatchAnswers | None:
         """The lines of its results, in any order."""
         headers = self._headers(llm)
         state = orjson.loads(
@@ -186,14 +188,14 @@ class AnthropicBatches(BatchProvider):
         content = await llm.content(
             f"/messages/batches/{batch}/results", HTTP_SECONDS, RESULT_BYTES, headers
         )
-        found: dict[str, dict[str, Any] | ProviderError] = {}
+        answers: dict[str, dict[str, Any] | ProviderError] = {}
         for line in content.splitlines():
             if line.strip():
-                said = orjson.loads(line)
-                found.setdefault(said["custom_id"], self._read(llm, said["result"]))
-        return found
+                entry = orjson.loads(line)
+                answers.setdefault(entry["custom_id"], self._read_entry(llm, entry["result"]))
+        return answers
 
-    def _read(
+    def _read_entry(
         self, llm: OpenaiEndpoint, result: Mapping[str, Any]
     ) -> dict[str, Any] | ProviderError:
         if result.get("type") == "succeeded":
@@ -353,16 +355,16 @@ class BatchCalls:
         self._times: Counter[str] = Counter()
         self._rounds: dict[tuple[str, str, str], _Round] = {}
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._found: dict[str, dict[str, Any] | ProviderError] = {}
+        self._answers: dict[str, dict[str, Any] | ProviderError] = {}
         self._sent: dict[str, str] = {}
         """By custom id, the batch it went with in this run or an earlier part of it; a token where
         its id was not noted.
         """
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._rushing: set[asyncio.Task[None]] = set()
-        self._read()
+        self._load_sent()
 
-    def _read(self) -> None:
+    def _load_sent(self) -> None:
         try:
             lines = self._path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -370,19 +372,19 @@ class BatchCalls:
         tokens: dict[str, list[str]] = {}
         for line in lines:
             try:
-                said = orjson.loads(line)
+                entry = orjson.loads(line)
             except ValueError:  # torn
                 continue
-            if "requests" in said:
-                tokens[said["token"]] = said["requests"]
-                self._sent |= dict.fromkeys(said["requests"], "?" + said["token"])
-            elif said["token"] in tokens:
-                self._sent |= dict.fromkeys(tokens[said["token"]], said["batch"])
+            if "requests" in entry:
+                tokens[entry["token"]] = entry["requests"]
+                self._sent |= dict.fromkeys(entry["requests"], "?" + entry["token"])
+            elif entry["token"] in tokens:
+                self._sent |= dict.fromkeys(tokens[entry["token"]], entry["batch"])
 
-    def _note(self, **said: Any) -> None:
+    def _note(self, **entry: Any) -> None:
         if self._file is None:
             self._file = AppendedFile(self._path, 0o600)
-        self._file.write(to_line(said))
+        self._file.write(to_line(entry))
 
     async def ask(self, llm: OpenaiEndpoint, payload: dict[str, Any]) -> dict[str, Any]:
         """The raw answer to a request, once its batch is done; ProviderError as for a request of
@@ -393,8 +395,8 @@ class BatchCalls:
         self._times[digest] += 1
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[custom_id] = future
-        if custom_id in self._found:
-            self._tell(custom_id, self._found.pop(custom_id))
+        if custom_id in self._answers:
+            self._tell(custom_id, self._answers.pop(custom_id))
         elif custom_id in self._sent:
             self._follow(llm, self._sent[custom_id])
         else:
@@ -407,29 +409,29 @@ class BatchCalls:
     def _collect(self, llm: OpenaiEndpoint, custom_id: str, payload: dict[str, Any]) -> None:
         line = self._provider.line(custom_id, payload)
         key = llm.route(), llm.account(), str(payload.get("model"))
-        found = self._rounds.get(key)
-        if found is not None and found.bytes + len(line) > self._provider.most_bytes:
-            self._start(llm, key)
-            found = None
-        if found is None:
-            found = self._rounds[key] = _Round()
-            asyncio.get_running_loop().call_later(IDLE_SECONDS, self._look_idle, llm, key, found)
-        found.lines[custom_id] = line
-        found.bytes += len(line) + 1
-        found.asked = time.monotonic()
-        if len(found.lines) >= self._provider.most_requests:
-            self._start(llm, key)
+        waiting = self._rounds.get(key)
+        if waiting is not None and waiting.bytes + len(line) > self._provider.most_bytes:
+            self._start_round(llm, key)
+            waiting = None
+        if waiting is None:
+            waiting = self._rounds[key] = _Round()
+            asyncio.get_running_loop().call_later(IDLE_SECONDS, self._look_idle, llm, key, waiting)
+        waiting.lines[custom_id] = line
+        waiting.bytes += len(line) + 1
+        waiting.asked = time.monotonic()
+        if len(waiting.lines) >= self._provider.most_requests:
+            self._start_round(llm, key)
 
-    def _look_idle(self, llm: OpenaiEndpoint, key: tuple[str, str, str], found: _Round) -> None:
-        if self._rounds.get(key) is not found:
+    def _look_idle(self, llm: OpenaiEndpoint, key: tuple[str, str, str], waiting: _Round) -> None:
+        if self._rounds.get(key) is not waiting:
             return
-        left = found.asked + IDLE_SECONDS - time.monotonic()
+        left = waiting.asked + IDLE_SECONDS - time.monotonic()
         if left > 0:
-            asyncio.get_running_loop().call_later(left + 0.01, self._look_idle, llm, key, found)
+            asyncio.get_running_loop().call_later(left + 0.01, self._look_idle, llm, key, waiting)
         else:
-            self._start(llm, key)
+            self._start_round(llm, key)
 
-    def _start(self, llm: OpenaiEndpoint, key: tuple[str, str, str]) -> None:
+    def _start_round(self, llm: OpenaiEndpoint, key: tuple[str, str, str]) -> None:
         lines = {
             name: line
             for name, line in self._rounds.pop(key).lines.items()
@@ -459,15 +461,15 @@ class BatchCalls:
         if self._on_sent is None:
             self._follow(llm, batch)
             return
-        said = (
+        notice = (
             f"batch {batch} of {len(lines):,} requests is sent; the same command without --submit "
             f"(submit=) collects it"
         )
-        self._on_sent(said)
+        self._on_sent(notice)
         for name in lines:
             future = self._waiting.get(name)
             if future is not None and not future.done():
-                future.set_exception(RunStopped(f"Not judged yet: {said}."))
+                future.set_exception(RunStopped(f"Not judged yet: {notice}."))
 
     def _fail(self, names: Iterable[str], error: Exception) -> None:
         if not isinstance(error, ProviderError):
@@ -479,14 +481,14 @@ class BatchCalls:
         for name in names:
             self._tell(name, ProviderError(str(error), kind=error.kind, status=error.status))
 
-    def _tell(self, custom_id: str, found: dict[str, Any] | ProviderError) -> None:
+    def _tell(self, custom_id: str, answer: dict[str, Any] | ProviderError) -> None:
         future = self._waiting.get(custom_id)
         if future is None or future.done():
-            self._found[custom_id] = found
-        elif isinstance(found, ProviderError):
-            future.set_exception(found)
+            self._answers[custom_id] = answer
+        elif isinstance(answer, ProviderError):
+            future.set_exception(answer)
         else:
-            future.set_result(found)
+            future.set_result(answer)
 
     def _follow(self, llm: OpenaiEndpoint, batch: str) -> None:
         if batch not in self._followed:
@@ -496,9 +498,9 @@ class BatchCalls:
         """Look until a batch is done, and hand out what is in it."""
         names = [name for name, sent in self._sent.items() if sent == batch]
         wait, end = FIRST_LOOK, time.monotonic() + MOST_SECONDS
-        found: Found | None = None
-        said = False
-        while found is None and time.monotonic() < end:
+        answers: BatchAnswers | None = None
+        warned = False
+        while answers is None and time.monotonic() < end:
             try:
                 if batch.startswith("?"):  # killed between sending it and noting its id
                     known = await self._provider.find(llm, batch[1:])
@@ -506,23 +508,23 @@ class BatchCalls:
                         break
                     self._note(token=batch[1:], batch=known)
                     batch = known
-                found = await self._provider.look(llm, batch)
+                answers = await self._provider.look(llm, batch)
             except ProviderError as error:
                 if error.kind == "fatal":
                     self._fail(names, error)
                     return
-                if not said:
-                    said = True
+                if not warned:
+                    warned = True
                     logger.warning("batch {}: {} It is looked for again.", batch, error)
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 self._fail(names, error)
                 return
-            if found is None:
+            if answers is None:
                 await asyncio.sleep(wait)
                 wait = min(LAST_LOOK, GROWTH * wait)
         none = ProviderError("A request of a batch got no answer in time.", kind="transient")
         for name in names:
-            self._tell(name, (found or {}).get(name, none))
+            self._tell(name, (answers or {}).get(name, none))
 
     async def close(self) -> None:
         """Look no more; what was sent stays sent."""
@@ -537,27 +539,25 @@ _open: dict[tuple[str, str], BatchCalls] = {}
 
 def batches_of(run: RunControl, provider: str, folder: str, submit: bool) -> BatchCalls:
     """The batches of the run in this folder, until it ends."""
-    found = _open.get((provider, folder))
-    if found is None:
+    calls = _open.get((provider, folder))
+    if calls is None:
         while run.parent is not None and run.parent.batch is not None:
             run = run.parent
         whole = run
-        found = BatchCalls(provider, folder, whole.stop if submit else None)
-        _open[provider, folder] = found
-        whole.hold("batches", lambda: lambda: _forget(provider, folder))
-    return found
+        calls = BatchCalls(provider, folder, whole.stop if submit else None)
+        _open[provider, folder] = calls
+        whole.hold("batches", lambda: lambda: _close_batches(provider, folder))
+    return calls
 
 
-def _forget(provider: str, folder: str) -> None:
-    found = _open.pop((provider, folder), None)
-    if found is not None and not library_loop.is_exiting():
-        library_loop.submit(found.close())
+def _close_batches(provider: str, folder: str) -> None:
+    calls = _open.pop((provider, folder), None)
+    if calls is not None and not library_loop.is_exiting():
+        library_loop.submit(calls.close())
 
 
 def with_batches(llm: BaseModelCall, provider: str) -> OpenaiEndpoint:
     """The model; ConfigError for one whose provider has no batches."""
-    from rm_gallery.core.model.openai_llm import OpenaiEndpoint
-
     if not isinstance(llm, OpenaiEndpoint):
         raise ConfigError(
             f"batch={provider!r} needs a model of the OpenAI protocol; {type(llm).__name__} has no "

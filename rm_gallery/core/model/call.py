@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls import coordinator
-from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import (
-    Deadline,
     NotAsked,
     RunControl,
     RunStopped,
@@ -32,8 +31,10 @@ from rm_gallery.core.engine.context import (
     on_trial,
     stop_mark,
 )
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.model.adapt import Adaptation
+from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
     DeadlineExceeded,
@@ -46,9 +47,8 @@ from rm_gallery.core.utils.spans import call_span
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.calls.budget import Budget, Reservation
-    from rm_gallery.core.model.base import BaseModelCall
 
-ALONE = 4096
+CEILING_OUTSIDE_RUNS = 4096
 """Ceiling of calls in flight for calls made outside of any batch: their callers decide how many;
 the limit grows with success.
 """
@@ -75,9 +75,9 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     which name the errors.
     """
     run = current_run.get()
-    with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as told:
+    with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as record_reply:
         try:
-            told(reply := await _complete(llm, payload, repeat, run))
+            record_reply(reply := await _complete(llm, payload, repeat, run))
         except (BudgetExceeded, RunStopped, NotAsked):
             note_stop(stop_mark.get())
             raise
@@ -146,7 +146,7 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
     """The checked reply, once it is in the cache; where the run has several processes, of whichever
     asked.
     """
-    found, there = None, coordinator.shared()
+    stored, there = None, coordinator.shared()
     if there is not None:
         with _paused(current_deadline.get()):
             reply = await coordinator.answered(there, key, cache, call.restored)
@@ -154,15 +154,15 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
             return reply
     try:
         raw, reply = await call.answer()
-        found = call.llm.kept(raw, reply)
+        stored = call.llm.kept(raw, reply)
         # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays
         # nothing twice
-        if cache is not None and found is not None and await cache.put(key, found):
-            found = b""
+        if cache is not None and stored is not None and await cache.put(key, stored):
+            stored = b""
         return reply
     finally:
         if there is not None:
-            await there.landed(key, found)
+            await there.landed(key, stored)
 
 
 _GONE = frozenset({404, 405})
@@ -226,14 +226,18 @@ class _ModelCall:
         run = self.run
         policy = (run.retry if run is not None else None) or _policy(self.llm.max_attempts)
         # a call outside of any run is not bound by what the runs beside it may have in flight
-        bound = nullcontext() if run is not None and run.max_workers else self.endpoint.lease(ALONE)
+        bound = (
+            nullcontext()
+            if run is not None and run.max_workers
+            else self.endpoint.lease(CEILING_OUTSIDE_RUNS)
+        )
         self.task = asyncio.current_task()
         if run is not None:
             run.waiting.add(self.cut)
         try:
             with bound:
                 answered = await run_attempts(
-                    self._asked,
+                    self._attempt_or_second,
                     policy,
                     deadline=self.deadline,
                     on_retry=self._retried,
@@ -268,7 +272,7 @@ class _ModelCall:
             run.fail_fast.success()
         return answered
 
-    async def _asked(self) -> tuple[dict[str, Any], Any]:
+    async def _attempt_or_second(self) -> tuple[dict[str, Any], Any]:
         """One attempt; and where that is overdue a second one, of which the first answer counts."""
         try:
             try:
@@ -296,7 +300,7 @@ class _ModelCall:
         if self.twice:
             return False
         self.twice = True
-        self.again = asyncio.get_running_loop().create_task(self._attempt(beside=not instead))
+        self.again = asyncio.get_running_loop().create_task(self._attempt(hedge=not instead))
         if instead:
             self._overtake()
         else:
@@ -342,14 +346,14 @@ class _ModelCall:
             run.check_halted()
             limited = run.limited
             if limited:
-                await self._claim(run, claims, beside=False)
+                await self._claim(run, claims, hedge=False)
             how = _shared.adapted.get(self.key, _AS_ASKED)
             sent = how.of(self.payload)
             raw = await batches.batches_of(run, *batch).ask(llm, sent)
             reply = self.llm.read(raw, self.payload)
             used = self.llm.usage(reply, self.expected)
             if not limited:
-                await self._claim(run, claims, beside=False)
+                await self._claim(run, claims, hedge=False)
             priced = (
                 budget.prices.cost(self.llm.model, used)
                 for budget, _ in claims
@@ -363,17 +367,17 @@ class _ModelCall:
                 error.kind = "transient"  # sent so it may be taken
             raise
         finally:
-            self._settle(claims, used)
+            self._settle_claims(claims, used)
         return raw, reply
 
-    async def _attempt(self, beside: bool = False) -> tuple[dict[str, Any], Any]:
-        """One attempt; `beside` another it stands in a line of its own, and holds up neither the
+    async def _attempt(self, hedge: bool = False) -> tuple[dict[str, Any], Any]:
+        """One attempt; `hedge` a second one that stands in a line of its own, and holds up neither the
         sample's clock nor the run.
         """
         if self.run is not None and self.run.batch is not None and not on_trial.get():
             return await self._in_batch(self.run, self.run.batch)
-        run, endpoint, deadline = self.run, self.endpoint, None if beside else self.deadline
-        line = id(self) if beside else id(run)
+        run, endpoint, deadline = self.run, self.endpoint, None if hedge else self.deadline
+        line = id(self) if hedge else id(run)
         since = run.started if run is not None and run.max_outage is not None else None
         probe = False
         if not endpoint.enter():
@@ -389,7 +393,7 @@ class _ModelCall:
                     await self.rate.wait(self.expected, line)
             if run is not None:
                 run.check_halted()
-                await self._claim(run, claims, beside)
+                await self._claim(run, claims, hedge)
             timeout = (
                 self.llm.timeout
                 if self.deadline is None
@@ -398,7 +402,7 @@ class _ModelCall:
             # where the run itself is bounded, by a trainer's step, an outage is paid from its time
             bounded = run is not None and run.max_outage is not None
             sent = endpoint.overdue.sent(number, self.ask_again, None if bounded else deadline)
-            raw = await _send(self.llm, self.payload, self.key, timeout)
+            raw = await _send_adapted(self.llm, self.payload, self.key, timeout)
             reply = self.llm.read(raw, self.payload)
         except ProviderError as error:
             if (
@@ -414,12 +418,12 @@ class _ModelCall:
             used = Usage(calls=error.kind != "unreachable")
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
-            self._settle(claims, used)
+            self._settle_claims(claims, used)
             endpoint.overdue.ended(number, answered=False)
-            self._end(error, probe, sent)
+            self._end_attempt(error, probe, sent)
             raise
         except BaseException as error:
-            self._settle(
+            self._settle_claims(
                 claims, Usage() if sent is None else Usage(calls=1, input_tokens=self.expected)
             )
             endpoint.overdue.ended(number, answered=False)
@@ -434,21 +438,21 @@ class _ModelCall:
                 f"it a longer one if that "
                 "is how long the model takes.", kind="transient",
             )  # fmt: skip
-            self._end(silence if late else error, probe, sent)
+            self._end_attempt(silence if late else error, probe, sent)
             if late:
                 self._failed(silence)
             raise
         used = self.llm.usage(reply, self.expected)
-        self._settle(claims, used)
+        self._settle_claims(claims, used)
         endpoint.overdue.ended(number, answered=True)
         endpoint.release(probe=probe)
         return raw, reply
 
     async def _claim(
-        self, run: RunControl, claims: list[tuple[Budget, Reservation]], beside: bool
+        self, run: RunControl, claims: list[tuple[Budget, Reservation]], hedge: bool
     ) -> None:
         """Claim one call of the run's budget, and of that of every run around it; from the inside
-        out, so that two calls never wait for each other. A call `beside` another is not worth
+        out, so that two calls never wait for each other. A `hedge` is not worth
         waiting for room, nor stopping the run.
         """
         each: RunControl | None = run
@@ -458,18 +462,18 @@ class _ModelCall:
                 try:
                     claim = budget.try_reserve(self.llm.model, self.expected, self.most)
                     if claim is None:
-                        if beside:
+                        if hedge:
                             raise BudgetExceeded("There is no room in the budget to ask again.")
                         with _paused(self.deadline):
                             claim = await budget.reserve(self.llm.model, self.expected, self.most)
                 except BudgetExceeded as error:
-                    if not beside:
+                    if not hedge:
                         each.stop_spending(budget, str(error))
                     raise
                 claims.append((budget, claim))
             each = each.parent
 
-    def _end(self, error: BaseException, probe: bool, sent: float | None) -> None:
+    def _end_attempt(self, error: BaseException, probe: bool, sent: float | None) -> None:
         if isinstance(error, ProviderError) and error.kind != "fatal":
             most = None if self.run is None else self.run.max_outage
             if most is None:
@@ -489,7 +493,7 @@ class _ModelCall:
             refused = isinstance(error, ProviderError) and error.status is not None
             self.endpoint.release("ok" if refused and probe else "other", probe=probe)
 
-    def _settle(self, claims: list[tuple[Budget, Reservation]], used: Usage) -> None:
+    def _settle_claims(self, claims: list[tuple[Budget, Reservation]], used: Usage) -> None:
         run = self.run
         if run is None or run.batch is None:
             self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
@@ -523,7 +527,7 @@ def _endpoint(key: str, llm: BaseModelCall, run: RunControl | None) -> Endpoint:
     """The endpoint's state; while a run goes on it allows what the run asked for."""
     endpoint = _shared.endpoints.get(key)
     if endpoint is None:
-        endpoint = _shared.endpoints[key] = Endpoint(ALONE, name=llm.endpoint_key())
+        endpoint = _shared.endpoints[key] = Endpoint(CEILING_OUTSIDE_RUNS, name=llm.endpoint_key())
     bound = math.inf if run is None or run.max_outage is None else run.max_outage
     endpoint.max_outage = min(llm.max_outage, bound)
     if run is not None and run.max_workers:
@@ -554,7 +558,7 @@ def _policy(max_attempts: int) -> RetryPolicy:
 _AS_ASKED = Adaptation()
 
 
-async def _send(
+async def _send_adapted(
     llm: BaseModelCall, payload: dict[str, Any], key: str, timeout: float
 ) -> dict[str, Any]:
     """One request, sent as this model at this endpoint is known to take it.
@@ -583,7 +587,7 @@ async def _send(
 
 
 @library_loop.after_fork
-def _forget() -> None:
+def _reset_shared() -> None:
     global _shared
     _shared = _Shared()
     coordinator.forget()

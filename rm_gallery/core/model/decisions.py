@@ -12,10 +12,11 @@ import orjson
 from pydantic import model_validator
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.model.base import BaseLLM, Messages, provider
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, Decision, MessageRole, text_of
-from rm_gallery.core.model.openai_llm import OpenaiEndpoint, given
+from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
+from rm_gallery.core.model.openai_llm import given
 from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
 from rm_gallery.core.utils.shown import one_line
@@ -64,10 +65,10 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
 
     @model_validator(mode="after")
     def _writes_nothing(self) -> Self:
-        said = sorted(self.model_fields_set.intersection(_WRITTEN))
-        if said:
+        written = sorted(self.model_fields_set.intersection(_WRITTEN))
+        if written:
             raise ValueError(
-                f"'{said[0]}' has no effect on a decision model, which writes no text; leave it out"
+                f"'{written[0]}' has no effect on a decision model, which writes no text; leave it out"
             )
         return self
 
@@ -97,7 +98,7 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
         questions = [
             Question(**{**q, "answers": tuple(q["answers"])}) for q in payload["questions"]
         ]
-        beside = {
+        settings = {
             name: value for name, value in payload.items() if name not in ("messages", "questions")
         }
         key = self.endpoint_key()
@@ -113,7 +114,7 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
             write = openai_body if dialect == "openai" else systemone_body
             try:
                 raw = await self.post(
-                    PATHS[dialect], {**beside, **write(payload["messages"], questions)}, timeout
+                    PATHS[dialect], {**settings, **write(payload["messages"], questions)}, timeout
                 )
             except ProviderError as error:
                 if error.status in (404, 405) and dialect != order[-1]:
@@ -132,7 +133,7 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
             Question(**{**q, "answers": tuple(q["answers"])}) for q in payload["questions"]
         ]
         try:
-            found = decisions_of(raw.get("answers"), questions)
+            decisions = decisions_of(raw.get("answers"), questions)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             shown = one_line(str(raw)[:400], 120)
             raise ProviderError(
@@ -140,8 +141,8 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
                 f"{shown}",
                 kind="transient",
             ) from error
-        said = raw.get("usage")
-        counts: dict[str, Any] = said if isinstance(said, dict) else {}
+        reported = raw.get("usage")
+        counts: dict[str, Any] = reported if isinstance(reported, dict) else {}
         details = counts.get("input_tokens_details")
         usage = Usage(
             input_tokens=token_count(counts.get("input_tokens")),
@@ -150,23 +151,25 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
             if isinstance(details, dict)
             else 0,
         )
-        return decided(found, usage, str(raw.get("model") or ""))
+        return decided(decisions, usage, str(raw.get("model") or ""))
 
     def kept(self, raw: dict[str, Any], reply: ChatResponse) -> bytes | None:
         """Answers to all questions; one that was refused may be answered another time."""
         if len(reply.decisions or ()) < raw["asked"]:
             return None
-        told = {name: dict(one.probabilities) for name, one in (reply.decisions or {}).items()}
+        probabilities = {
+            name: dict(one.probabilities) for name, one in (reply.decisions or {}).items()
+        }
         return orjson.dumps(
-            {"decisions": told, "model": reply.model, "input": reply.usage.input_tokens}
+            {"decisions": probabilities, "model": reply.model, "input": reply.usage.input_tokens}
         )
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The decisions, marked as cached."""
         raw = orjson.loads(stored)
         try:
-            found = {name: Decision(shares) for name, shares in raw["decisions"].items()}
-            return decided(found, Usage(input_tokens=raw["input"]), raw["model"], True)
+            decisions = {name: Decision(shares) for name, shares in raw["decisions"].items()}
+            return decided(decisions, Usage(input_tokens=raw["input"]), raw["model"], True)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("no decisions") from error
 
@@ -180,16 +183,16 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
 
 
 def decided(
-    found: Mapping[str, Decision], usage: Usage, model: str, cached: bool = False
+    decisions: Mapping[str, Decision], usage: Usage, model: str, cached: bool = False
 ) -> ChatResponse:
     """A reply whose text states the most probable answers."""
-    text = orjson.dumps({name: one.top for name, one in found.items()}).decode()
+    text = orjson.dumps({name: one.top for name, one in decisions.items()}).decode()
     message = ChatMessage(role=MessageRole.ASSISTANT, content=text)
     return ChatResponse(
         message=message,
         usage=usage,
         model=model,
-        decisions=dict(found),
+        decisions=dict(decisions),
         cached=cached,
         finish_reason="stop",
     )
@@ -217,12 +220,12 @@ def openai_body(
             one["levels"] = [{"label": answer} for answer in question.answers]
         asked.append(one)
     return {
-        "input": [{"role": m["role"], "content": _parts(m["content"])} for m in messages],
+        "input": [{"role": m["role"], "content": _content_parts(m["content"])} for m in messages],
         "questions": asked,
     }
 
 
-def _parts(content: Any) -> Any:
+def _content_parts(content: Any) -> Any:
     """Content parts of a chat message as items of an input."""
     if not isinstance(content, list):
         return content
@@ -281,7 +284,7 @@ def decisions_of(answers: Any, questions: Sequence[Question]) -> dict[str, Decis
         }
     if not isinstance(answers, dict):
         raise ValueError("no answers")
-    found: dict[str, Decision] = {}
+    decisions: dict[str, Decision] = {}
     for question in questions:
         answer = answers.get(question.name)
         shares = (
@@ -291,8 +294,10 @@ def decisions_of(answers: Any, questions: Sequence[Question]) -> dict[str, Decis
         )
         if shares is not None:
             total = math.fsum(shares.values())
-            found[question.name] = Decision({name: share / total for name, share in shares.items()})
-    return found
+            decisions[question.name] = Decision(
+                {name: share / total for name, share in shares.items()}
+            )
+    return decisions
 
 
 def _shares(answer: Mapping[str, Any], question: Question) -> dict[str, float] | None:
@@ -301,33 +306,34 @@ def _shares(answer: Mapping[str, Any], question: Question) -> dict[str, float] |
     """
     if question.kind == "predicate":
         yes = answer.get("probability", answer.get("noul"))
-        return None if yes is None else {YES: _share(yes), NO: 1.0 - _share(yes)}
-    told = answer.get("probabilities")
-    if isinstance(told, list):
-        told = {
+        return None if yes is None else {YES: _probability(yes), NO: 1.0 - _probability(yes)}
+    probabilities = answer.get("probabilities")
+    if isinstance(probabilities, list):
+        probabilities = {
             str(one["value"]).lower() if isinstance(one["value"], bool) else str(one["value"]): one[
                 "probability"
             ]
-            for one in told
+            for one in probabilities
         }
-    if not isinstance(told, dict):
+    if not isinstance(probabilities, dict):
         return None
     # levels are named by their place
     keys = map(str, range(len(question.answers))) if question.kind == "score" else question.answers
     shares = {
-        name: _share(told.get(key, 0.0)) for name, key in zip(question.answers, keys, strict=True)
+        name: _probability(probabilities.get(key, 0.0))
+        for name, key in zip(question.answers, keys, strict=True)
     }
     if not 0.9 <= math.fsum(shares.values()) <= 1.1:
         raise ValueError("probabilities that do not sum to 1")
     return shares
 
 
-def _share(value: Any) -> float:
+def _probability(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError("no probability")
     return float(value)
 
 
 @library_loop.after_fork
-def _forget() -> None:
+def _forget_dialects() -> None:
     _dialects.clear()

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Usage
-from rm_gallery.core.model.base import BaseModelCall, provider
-from rm_gallery.core.model.openai_llm import OpenaiEndpoint, OpenaiSettings, given
+from rm_gallery.core.engine.calls.usage import Usage
+from rm_gallery.core.model.base import embedding_providers, provider, resolve_spec
+from rm_gallery.core.model.model_call import BaseModelCall
+from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
+from rm_gallery.core.model.openai_llm import OpenaiSettings, given
 from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.utils.errors import ProviderError
 
@@ -61,8 +63,8 @@ class BaseEmbeddings(BaseModelCall):
         BudgetExceeded.
         """
         different = list(dict.fromkeys(texts))
-        found = await library_loop.bridge(self._embed(different))
-        vectors = dict(zip(different, found, strict=True))
+        embedded = await library_loop.bridge(self._embed(different))
+        vectors = dict(zip(different, embedded, strict=True))
         return [vectors[text] for text in texts]
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -84,7 +86,7 @@ class BaseEmbeddings(BaseModelCall):
         """The vectors in the order of the texts."""
         counts = raw.get("usage")
         tokens = token_count(counts.get("prompt_tokens")) if isinstance(counts, dict) else 0
-        return Vectors(_checked(raw, len(payload["input"]), self.endpoint_key()), tokens)
+        return Vectors(_check_vectors(raw, len(payload["input"]), self.endpoint_key()), tokens)
 
     def kept(self, raw: dict[str, Any], reply: Vectors) -> bytes:
         """Number and length of the vectors, then their float32 values, little-endian."""
@@ -161,7 +163,7 @@ class FakeEmbeddings(BaseEmbeddings):
         }
 
 
-def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[float]]:
+def _check_vectors(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[float]]:
     """The vectors of a raw answer in the order of the texts; ProviderError when one is missing or
     broken.
     """
@@ -179,13 +181,13 @@ def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[floa
         what = f"{len(entries)} vectors for {wanted} texts" if entries else "no vectors"
         raise ProviderError(f"{endpoint} answered 200 with {what} in the body.", kind="transient")
     vectors = [_vector(by_index[place]) for place in range(wanted)]
-    found = [vector for vector in vectors if vector and all(map(math.isfinite, vector))]
-    if len(found) != wanted or len({len(vector) for vector in found}) > 1:
+    usable = [vector for vector in vectors if vector and all(map(math.isfinite, vector))]
+    if len(usable) != wanted or len({len(vector) for vector in usable}) > 1:
         raise ProviderError(
             f"{endpoint} answered with a vector that is empty, broken or of another length.",
             kind="transient",
         )
-    return found
+    return usable
 
 
 def _vector(value: Any) -> array[float] | None:
@@ -218,3 +220,14 @@ def _hashed(text: str, size: int) -> list[float]:
         digest = hashlib.sha256(word.encode("utf-8", "surrogatepass")).digest()
         vector[int.from_bytes(digest[:8], "big") % size] += 1.0 if digest[8] & 1 else -1.0
     return vector
+
+
+def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbeddings:
+    """The embeddings for a spec: an object as it is, `PREFIX:NAME`, a model's name, or a dict of
+    settings.
+    """
+    if isinstance(spec, BaseEmbeddings):
+        return spec
+    model = resolve_spec("embeddings", spec, embedding_providers, {})
+    assert isinstance(model, BaseEmbeddings)
+    return model

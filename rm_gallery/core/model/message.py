@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rm_gallery.core.engine.calls.budget import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.utils.prompt import format_messages as format_messages
 
 
@@ -206,7 +206,7 @@ class Decision:
         """The mean of the answers' values by their probabilities."""
         return sum(share * values[answer] for answer, share in self.probabilities.items())
 
-    def told(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, Any]:
         """As records keep it."""
         shown = {answer: round(share, 6) for answer, share in self.probabilities.items()}
         return {

@@ -17,9 +17,9 @@ import orjson
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.openai_llm import OpenaiEndpoint
+from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
 from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.score import CAUSES, Score, scored
 from rm_gallery.core.utils.errors import (
@@ -124,10 +124,10 @@ class ServedScorer(OpenaiEndpoint):
             "way": way,
         }
         labels = {"labels": self.label_token_ids} if self.label_token_ids else {}
-        found: Numbers = await library_loop.bridge(
+        numbers: Numbers = await library_loop.bridge(
             complete(self, {**self.extra_body, **settings, **labels, **given})
         )
-        return found
+        return numbers
 
     def way_of(self, kind: str, way: Way) -> Input:
         """How the endpoint is asked; ConfigError when it is not asked in this way."""
@@ -175,7 +175,7 @@ class ServedScorer(OpenaiEndpoint):
     async def _what(self) -> str:
         kind, patience = await self.kind(PATIENCE_SECONDS), PATIENCE_SECONDS
         if kind.startswith("vllm"):
-            listed = (await self._told("/v1/models", patience)).get("data")
+            listed = (await self._get_info("/v1/models", patience)).get("data")
             first = (
                 listed[0]
                 if isinstance(listed, list) and listed and isinstance(listed[0], dict)
@@ -183,15 +183,15 @@ class ServedScorer(OpenaiEndpoint):
             )
             names = (first.get("id"), first.get("root"))
         elif kind.startswith("sglang"):
-            told = await self._told("/get_model_info", patience)
-            names = (told.get("model_path"), told.get("weight_version"))
+            info = await self._get_info("/get_model_info", patience)
+            names = (info.get("model_path"), info.get("weight_version"))
         else:
-            told = await self._told("/info", patience)
-            names = (told.get("model_id"), told.get("model_sha"))
+            info = await self._get_info("/info", patience)
+            names = (info.get("model_id"), info.get("model_sha"))
         return " ".join(str(name)[:300] for name in names if name)
 
     async def _who(self, timeout: float | None) -> str:
-        tei = await self._told("/info", timeout)
+        tei = await self._get_info("/info", timeout)
         if isinstance(tei.get("model_type"), dict):
             own = {"reranker": "rerank", "classifier": "predict"}
             fitting = [endpoint for kind, endpoint in own.items() if kind in tei["model_type"]]
@@ -201,10 +201,10 @@ class ServedScorer(OpenaiEndpoint):
                 f"it serves a model of type {next(iter(tei['model_type']), '?')!s:.40}",
             )
         for path in ("/get_model_info", "/model_info"):
-            if "model_path" in await self._told(path, timeout):
+            if "model_path" in await self._get_info(path, timeout):
                 return self._known("sglang", ["classify", "rerank", "score"])
-        if "version" in await self._told("/version", timeout):
-            routes = (await self._told("/openapi.json", timeout)).get("paths")
+        if "version" in await self._get_info("/version", timeout):
+            routes = (await self._get_info("/openapi.json", timeout)).get("paths")
             order = ["classify", "pooling", "score", "rerank"]
             offered = (
                 [each for each in order if f"/{each}" in routes]
@@ -228,17 +228,17 @@ class ServedScorer(OpenaiEndpoint):
             f"such as {example}."
         )
 
-    async def _told(self, path: str, timeout: float | None) -> dict[str, Any]:
+    async def _get_info(self, path: str, timeout: float | None) -> dict[str, Any]:
         """What a server says of itself at a path; empty where it has none."""
         try:
-            found = await self.request(path, None, timeout)
+            reply = await self.request(path, None, timeout)
         except ProviderError as error:
             if error.status in (400, 404, 405, 422, 501) or (
                 error.kind == "transient" and "not JSON" in str(error)
             ):
                 return {}
             raise
-        return found if isinstance(found, dict) else {}
+        return reply if isinstance(reply, dict) else {}
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """One POST to the endpoint, in its own layout."""
@@ -247,16 +247,16 @@ class ServedScorer(OpenaiEndpoint):
         body = _body(kind, payload, way)
         if self.model and not kind.startswith("tei"):
             body["model"] = self.model
-        found = await self.request(
+        reply = await self.request(
             PATHS.get(kind, f"/{kind.partition('/')[2]}"), {**body, **self.extra_body}, timeout
         )
-        return {"kind": kind, "found": found}
+        return {"kind": kind, "found": reply}
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Numbers:
         """The numbers of a reply, finite and in the layout of its endpoint."""
-        kind, found = raw["kind"], raw["found"]
+        kind, reply = raw["kind"], raw["found"]
         try:
-            rows, names = _rows(kind, found)
+            rows, names = _rows(kind, reply)
             if not rows or not all(rows) or sum(map(len, rows)) > MAX_NUMBERS:
                 raise ValueError("no numbers")
             if len(set(map(len, rows))) > 1 or len(set(names)) != len(names):
@@ -272,7 +272,7 @@ class ServedScorer(OpenaiEndpoint):
             OverflowError,
             AttributeError,
         ) as error:
-            shown = one_line(str(found)[:400], 120)
+            shown = one_line(str(reply)[:400], 120)
             raise ProviderError(
                 f"{self.endpoint_key()} answered 200 in a layout that is not that of {kind}: "
                 f"{shown}",
@@ -281,7 +281,7 @@ class ServedScorer(OpenaiEndpoint):
         odd = next((value for row in numbers for value in row if not math.isfinite(value)), None)
         if odd is not None:
             raise ScoreError(f"{self.endpoint_key()} gave {odd}, which is no score.")
-        return Numbers(numbers, tuple(names), _tokens(found))
+        return Numbers(numbers, tuple(names), _tokens(reply))
 
     def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
         """Rows, names and tokens."""
@@ -342,43 +342,43 @@ def _body(kind: str, asked: dict[str, Any], way: Input) -> dict[str, Any]:
     return {"inputs": given, "raw_scores": asked["raw"]}
 
 
-def _rows(kind: str, found: Any) -> tuple[list[list[Any]], list[str]]:
+def _rows(kind: str, reply: Any) -> tuple[list[list[Any]], list[str]]:
     """The rows of numbers in a reply, and the names of their columns; KeyError and the like where
     the layout is another.
     """
     if kind == "vllm/classify":
-        return [_one(found["data"])["probs"]], []
+        return [_only_entry(reply["data"])["probs"]], []
     if kind == "vllm/score":
-        return [[_one(found["data"])["score"]]], []
+        return [[_only_entry(reply["data"])["score"]]], []
     if kind == "vllm/rerank":
-        return [[_one(found["results"])["relevance_score"]]], []
+        return [[_only_entry(reply["results"])["relevance_score"]]], []
     if kind == "vllm/pooling":
-        data = _one(found["data"])["data"]
+        data = _only_entry(reply["data"])["data"]
         return (data if isinstance(data[0], list) else [data]), []
     if kind == "sglang/classify":
-        return [(_one(found) if isinstance(found, list) else found)["embedding"]], []
+        return [(_only_entry(reply) if isinstance(reply, list) else reply)["embedding"]], []
     if kind == "sglang/rerank":
-        entry = _one(found["results"] if isinstance(found, dict) else found)
+        entry = _only_entry(reply["results"] if isinstance(reply, dict) else reply)
         return [[entry["score"] if "score" in entry else entry["relevance_score"]]], []
     if kind == "sglang/score":
-        return [_one(found["scores"])], []
+        return [_only_entry(reply["scores"])], []
     if kind == "tei/rerank":
-        return [[_one(found)["score"]]], []
-    entries = found[0] if isinstance(found[0], list) else found
+        return [[_only_entry(reply)["score"]]], []
+    entries = reply[0] if isinstance(reply[0], list) else reply
     return [[entry["score"] for entry in entries]], [
         one_line(str(entry["label"])[:4000], 300) for entry in entries
     ]
 
 
-def _one(found: Any) -> Any:
+def _only_entry(entries: Any) -> Any:
     """The only entry of a list of results."""
-    if not isinstance(found, list) or len(found) != 1:
+    if not isinstance(entries, list) or len(entries) != 1:
         raise ValueError("not one result")
-    return found[0]
+    return entries[0]
 
 
-def _tokens(found: Any) -> int:
-    entry = found[0] if isinstance(found, list) and found else found
+def _tokens(reply: Any) -> int:
+    entry = reply[0] if isinstance(reply, list) and reply else reply
     if not isinstance(entry, dict):
         return 0
     counts = entry.get("usage") or entry.get("meta_info")
@@ -436,10 +436,10 @@ class RewardServer(OpenaiEndpoint):
             "items": list(items),
             **({"extra": self.extra_body} if self.extra_body else {}),
         }
-        found: list[Score[float]] = await library_loop.bridge(complete(self, asked))
-        return found
+        scores: list[Score[float]] = await library_loop.bridge(complete(self, asked))
+        return scores
 
-    async def atold(self, path: str) -> Any:
+    async def aget(self, path: str) -> Any:
         """What a GET gives, such as the list of rewards; once, without a retry."""
         return await library_loop.bridge(self.request(path, None, self.timeout))
 
@@ -464,11 +464,11 @@ class RewardServer(OpenaiEndpoint):
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> list[Score[float]]:
         """The answers, one per item, with finite scores."""
-        found = raw.get("results")
+        results = raw.get("results")
         try:
-            if not isinstance(found, list) or len(found) != len(payload["items"]):
+            if not isinstance(results, list) or len(results) != len(payload["items"]):
                 raise ValueError("not one result per item")
-            return [_answer(each) for each in found]
+            return [_answer(each) for each in results]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             shown = one_line(str(raw)[:400], 120)
             raise ProviderError(
@@ -499,29 +499,29 @@ class RewardServer(OpenaiEndpoint):
 
     def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
         # a little less than is waited for, so that its own word about it arrives
-        told = max(0.9 * self.timeout, self.timeout - 5)
-        return {"X-Timeout-Seconds": f"{told:g}", **super()._headers(endpoint, key)}
+        patience = max(0.9 * self.timeout, self.timeout - 5)
+        return {"X-Timeout-Seconds": f"{patience:g}", **super()._headers(endpoint, key)}
 
 
-def _answer(found: Any) -> Score[float]:
-    status, score = found["status"], found["score"]
+def _answer(entry: Any) -> Score[float]:
+    status, score = entry["status"], entry["score"]
     if status not in ("scored", "unscored", "failed") or (score is None) != (status != "scored"):
         raise ValueError("status and score do not fit")
     if score is not None and (isinstance(score, bool) or not math.isfinite(score)):
         raise ValueError("no number")
-    components = {str(name): float(value) for name, value in found["components"].items()}
+    components = {str(name): float(value) for name, value in entry["components"].items()}
     if not all(map(math.isfinite, components.values())):
         raise ValueError("a component that is no number")
-    cause = found.get("cause")
+    cause = entry.get("cause")
     value = None if score is None else float(score)
     # a server of an earlier version says nothing of it: then it is the endpoint that knows, and did
     # not tell
     known: Cause | None = None if score is not None else cause if cause in CAUSES else "endpoint"
     return Score(
         value,
-        str(found["message"]),
+        str(entry["message"]),
         components=components,
         status=status,
         cause=known,
-        code=str(found["reason"]),
+        code=str(entry["reason"]),
     )

@@ -21,8 +21,8 @@ import orjson
 from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.retry import parse_retry_after
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from rm_gallery.core.utils.models import build
@@ -225,7 +225,7 @@ async def close_sessions() -> None:
 
 
 @library_loop.after_fork
-def _forget() -> None:
+def _drop_sessions() -> None:
     # closing inherited sockets in a child would tear down the parent's TLS streams: keep the
     # objects, never use them
     _inherited.append(dict(_sessions))
@@ -239,7 +239,7 @@ def _forget() -> None:
 
 MAX_TOKENS = 100_000_000
 """A token count above this is no count."""
-_SAID = 300
+_MAX_DETAIL = 300
 """So many characters of what an endpoint says go into a message."""
 
 
@@ -303,7 +303,7 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
         "finish_reason": finish_reason if isinstance(finish_reason, str) else None,
         "usage": _usage(raw.get("usage")),
         "model": model if isinstance(model, str) else "",
-        "choices": [_text(m) for m in messages] if len(messages) > 1 else [],
+        "choices": [_message_text(m) for m in messages] if len(messages) > 1 else [],
         "logprobs": choices[0].get("logprobs"),
         "decisions": None,
         "cached": cached,
@@ -343,7 +343,7 @@ def booked(response: ChatResponse, expected_input: int) -> Usage:
     )
 
 
-def _text(message: Any) -> str:
+def _message_text(message: Any) -> str:
     content = message.get("content") if isinstance(message, dict) else None
     return content if isinstance(content, str) else ""
 
@@ -351,12 +351,14 @@ def _text(message: Any) -> str:
 def _usage(raw: Any) -> Usage:
     if not isinstance(raw, dict):
         return Usage()
-    given, said = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
+    given, generated = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
     return Usage(
         input_tokens=token_count(raw.get("prompt_tokens")),
         output_tokens=token_count(raw.get("completion_tokens")),
         cached_tokens=token_count(given.get("cached_tokens")) if isinstance(given, dict) else 0,
-        reasoning_tokens=token_count(said.get("reasoning_tokens")) if isinstance(said, dict) else 0,
+        reasoning_tokens=token_count(generated.get("reasoning_tokens"))
+        if isinstance(generated, dict)
+        else 0,
     )
 
 
@@ -378,17 +380,17 @@ def decoded(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         try:
-            return _whole(json.loads(body.decode("utf-8", "replace")))
+            return _replace_surrogates(json.loads(body.decode("utf-8", "replace")))
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
 
-def _whole(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_whole(key): _whole(item) for key, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list) else value
+        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
+    return [_replace_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
 TRANSIENT_STATUS = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
@@ -474,8 +476,8 @@ def _detail(body: bytes) -> tuple[str, str]:
         return one_line(body[:4000].decode("utf-8", "replace"), 200), ""
     error = content.get("error", content) if isinstance(content, dict) else content
     if not isinstance(error, dict):
-        return one_line(str(error)[:4000], _SAID), ""
+        return one_line(str(error)[:4000], _MAX_DETAIL), ""
     code = error.get("code") or error.get("type")
-    return one_line(str(error.get("message", error))[:4000], _SAID), one_line(
+    return one_line(str(error.get("message", error))[:4000], _MAX_DETAIL), one_line(
         code, 60
     ) if isinstance(code, str) else ""

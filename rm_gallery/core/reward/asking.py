@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from rm_gallery.core.engine.calls.budget import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import current_run, on_trial, questions
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM
@@ -306,7 +306,7 @@ def told_of(reply: ChatResponse) -> dict[str, Any]:
     return (
         {}
         if reply.decisions is None
-        else {"decisions": {name: one.told() for name, one in reply.decisions.items()}}
+        else {"decisions": {name: one.as_record() for name, one in reply.decisions.items()}}
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import apart
+from rm_gallery.core.engine.options import detached_options
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
@@ -90,7 +90,7 @@ class SecondLook:
         self._round += 1
         # the cache would give the same unreadable reply again
         repeat = options.repeat + self._round * _REPEATS
-        return apart(
+        return detached_options(
             options,
             control=RunControl(quiet=True),
             deadline=deadline,

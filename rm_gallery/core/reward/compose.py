@@ -405,7 +405,7 @@ class Cascade(Composition):
         control = current_run.get()
         spared = sum(state == "not asked" for note in notes for state in note.stages.values())
         if control is not None and spared:
-            control.count("spared", spared)
+            control.count("skipped_by_gate", spared)
         return [notes[i].found(self.name, *done[i]) for i in range(len(sample.output))]
 
     def _ended(

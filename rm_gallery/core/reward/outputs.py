@@ -344,7 +344,7 @@ class RewardFolder(RunFolder):
         """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to
         leaves no record.
         """
-        said = self.said(sample)
+        said = self.new_record(sample)
         issues = [
             issue for reward in said["rewards"] if reward for issue in reward.get("issues", ())
         ]
@@ -353,14 +353,14 @@ class RewardFolder(RunFolder):
         status = "failed" if "failed" in statuses else "unscored" if statuses else "scored"
         self.keep(sample, status, {} if stopped else said, stopped)
 
-    def said(self, data: DataSample, *results: Any) -> dict[str, Any]:
+    def new_record(self, data: DataSample, *results: Any) -> dict[str, Any]:
         """What the reward said of each answer and step."""
         return all_said(self._reward, data)
 
-    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """By answer and step, its scores, or why it has none."""
         found: dict[str, Any] = {}
-        for number, reward in enumerate(said["rewards"]):
+        for number, reward in enumerate(record["rewards"]):
             issues = reward.get("issues") or () if reward else ()
             if reward and all(
                 about_code(issue["status"], issue["reason"], issue.get("cause")) for issue in issues
@@ -397,7 +397,7 @@ class PartAgain(Again):
         """
         record, part = self._records.pop(id(data)), self._part.pop(id(data))
         self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
-        whole = self._folder.told(record)
+        whole = self._folder.scores_in(record)
         before: dict[str, Any] = {}
         now: dict[str, Any] = {}
         for (number, score), output in zip(part.scores.items(), data.output, strict=True):

@@ -20,7 +20,14 @@ from rm_gallery.core.engine.lanes import JobCost
 from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.run_folder import Again
-from rm_gallery.core.engine.standing import Alone, Batch, Parts, StandingRun, arun_alone, run_alone
+from rm_gallery.core.engine.standing import (
+    Batch,
+    Parts,
+    SingleRun,
+    StandingRun,
+    arun_single,
+    run_single,
+)
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.outputs import (
     PartAgain,
@@ -124,11 +131,11 @@ class RewardBatch(Batch[DataSample]):
     def _looks_again(self, options: RunOptions) -> bool:
         return options.blame == "probe"
 
-    def _opened(self, options: RunOptions) -> RewardFolder:
+    def _open_folder(self, options: RunOptions) -> RewardFolder:
         return RewardFolder(self._reward, options, self._hooks)
 
     @property
-    def _compared(self) -> bool:
+    def _checks_resume(self) -> bool:
         return self._reward.compared_again
 
     def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
@@ -146,10 +153,10 @@ class RewardBatch(Batch[DataSample]):
         for name, each in by_name.items():
             parts, samples, records = zip(*each, strict=True)
             batch = RewardBatch(parts[0].reward, samples, options, self._hooks)
-            going = batch._parts(samples, PartAgain(self._folder, records, parts), batch.options)
+            going = batch._run_plan(samples, PartAgain(self._folder, records, parts), batch.options)
             engine.run_all(*going, label=name, lane=batch.lane)
 
-    def _parts(
+    def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
     ) -> Parts[DataSample]:
         reward = self._reward
@@ -317,7 +324,7 @@ def _alone(
     return sample, chosen, values, chosen == own
 
 
-def alone(kind: type, max_workers: int, deadline: float | None, lane: engine.LaneName) -> Alone:
+def alone(kind: type, max_workers: int, deadline: float | None, lane: engine.LaneName) -> SingleRun:
     """How one judgement by itself is run; what those of its kind took so far goes by the class."""
     cost = _costs.get(kind)
     if cost is None:
@@ -325,7 +332,7 @@ def alone(kind: type, max_workers: int, deadline: float | None, lane: engine.Lan
     return {"max_workers": max_workers, "deadline": deadline, "lane": lane, "cost": cost}
 
 
-def _alone_parts(reward: BaseReward) -> Alone:
+def _alone_parts(reward: BaseReward) -> SingleRun:
     workers = max(reward.max_workers, reward.least_workers)
     return alone(
         type(reward), workers, None if reward.cpu_bound else reward.deadline, lane_of(reward)
@@ -353,7 +360,7 @@ def run_one(
         return scored_copy(reward, reward.scorer(), sample)[0]  # type: ignore[arg-type, attr-defined]
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
     execute = executor(reward, values, reward.deadline)
-    found: DataSample = run_alone(
+    found: DataSample = run_single(
         _planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward)
     )
     _blame(reward, [found], chosen, values)
@@ -373,7 +380,7 @@ async def arun_one(
         return (await arun_list(reward, [sample], chosen, values))[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    found: DataSample = await arun_alone(
+    found: DataSample = await arun_single(
         _planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward)
     )
     await look_again(reward, [found], chosen, values)

@@ -10,67 +10,19 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rm_gallery.core.engine.calls.usage import Ledger, Usage
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
-
-if TYPE_CHECKING:
-    from rm_gallery.core.engine.run_folder import Ledger
 
 _MAX_BYTES = 1 << 20
 _HIGHEST = sys.float_info.max
 _EXAMPLE = (
     "write one line per model: `gpt-4o-mini: {input: 0.15, output: 0.60, cached_input: 0.075}`"
 )
-
-
-@dataclass
-class Usage:
-    """What one or many calls used.
-
-    `cached_tokens` (input the provider had in its own cache) are part of `input_tokens`,
-    `reasoning_tokens` part of `output_tokens`. `calls` were paid for. `cost` is None where nothing
-    is known about it, which one call without a price makes true of the whole sum.
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    calls: int = 0
-    cost: float | None = None
-
-    @property
-    def total_tokens(self) -> int:
-        """Input and output tokens."""
-        return self.input_tokens + self.output_tokens
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was paid for: neither calls nor tokens nor cost."""
-        return not (self.calls or self.input_tokens or self.output_tokens or self.cost)
-
-    def add(self, other: Usage, cost: float | None = None) -> None:
-        """Count another usage in, at `cost` where it has none of its own."""
-        cost = cost if other.cost is None else other.cost
-        if self.empty:
-            # Nothing paid for yet, so nothing unknown either.
-            if self.cost is None or not other.empty:
-                self.cost = cost
-        elif not other.empty:
-            self.cost = None if self.cost is None or cost is None else self.cost + cost
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        self.cached_tokens += other.cached_tokens
-        self.reasoning_tokens += other.reasoning_tokens
-        self.calls += other.calls
-
-    def copy(self) -> Usage:
-        """An independent copy."""
-        return replace(self)
 
 
 @dataclass(frozen=True)
@@ -99,7 +51,7 @@ class PriceTable:
         self.source = source
         self._prices = dict(prices)
         self._patterns = [name for name in self._prices if any(sign in name for sign in "*?[")]
-        self._found: dict[str, Price | None] = {}
+        self._by_model: dict[str, Price | None] = {}
 
     @classmethod
     def from_yaml(cls, path: Path | str) -> PriceTable:
@@ -136,12 +88,12 @@ class PriceTable:
 
     def find(self, model: str) -> Price | None:
         """The price of a model, or None."""
-        if model not in self._found:
+        if model not in self._by_model:
             match = next((name for name in self._patterns if fnmatchcase(model, name)), None)
-            self._found[model] = self._prices.get(model) or (
+            self._by_model[model] = self._prices.get(model) or (
                 self._prices[match] if match is not None else None
             )
-        return self._found[model]
+        return self._by_model[model]
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """Money for a usage of a model; None when the model has no price."""
@@ -152,10 +104,10 @@ class PriceTable:
 def _price(path: Path | str, model: str, entry: Any) -> Price:
     if not isinstance(entry, dict):
         raise ConfigError(
-            f"price file {path}, model {model}: found {_shown(entry)} instead of fields; {_EXAMPLE}"
+            f"price file {path}, model {model}: found {_show_value(entry)} instead of fields; {_EXAMPLE}"
         )
     unknown = sorted(
-        _shown(field).strip("'")
+        _show_value(field).strip("'")
         for field in entry
         if field not in ("input", "output", "cached_input")
     )
@@ -172,9 +124,9 @@ def _price(path: Path | str, model: str, entry: Any) -> Price:
             or not isinstance(value, (int, float))
             or not 0 <= value <= _HIGHEST
         ):
-            found = "nothing" if value is None else _shown(value)
+            kind = "nothing" if value is None else _show_value(value)
             raise ConfigError(
-                f"price file {path}, model {model}, field {name}: found {found}, needs a number >= "
+                f"price file {path}, model {model}, field {name}: found {kind}, needs a number >= "
                 f"0 (per million tokens)"
             )
         return float(value)
@@ -186,7 +138,7 @@ def _price(path: Path | str, model: str, entry: Any) -> Price:
     )
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     """A value for a message: a few lines of references in YAML can stand for gigabytes."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 80 else repr(value[:80]) + "…"
@@ -340,7 +292,7 @@ class Budget:
         if self.message is not None:
             raise BudgetExceeded(self.message)
         tokens, cost = self._bounds(model, expected, most)
-        self._check()
+        self._check_room()
         if self._in_flight and not self._fits_beside(tokens, cost):
             return None
         self._in_flight += 1
@@ -371,7 +323,7 @@ class Budget:
             dearest, _MARGIN * self._most_cost
         ) if self._settled_calls >= _TRUST_SEEN_FROM else dearest
 
-    def _check(self) -> None:
+    def _check_room(self) -> None:
         """Refuse a call for which there is no room even when those in flight turn out to have used
         nothing more.
         """
@@ -449,7 +401,7 @@ class Budget:
             self._spent.add(usage)
             if self._ledger is not None:
                 self._ledger.end(reservation.entry, usage)
-            decided = self._serve() if self._waiting else ()
+            decided = self._serve_waiting() if self._waiting else ()
         for future, outcome in decided:
             if asyncio._get_running_loop() is (loop := future.get_loop()):
                 _hand_over(future, outcome)
@@ -458,7 +410,7 @@ class Budget:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(_hand_over, future, outcome)
 
-    def _serve(self) -> list[tuple[asyncio.Future[Reservation], Reservation | Exception]]:
+    def _serve_waiting(self) -> list[tuple[asyncio.Future[Reservation], Reservation | Exception]]:
         """Who of those waiting goes on, and with what."""
         decided: list[tuple[asyncio.Future[Reservation], Reservation | Exception]] = []
         while self._waiting:

@@ -151,14 +151,14 @@ class CallCache:
         """The stored reply, or None; trouble with the file never raises."""
         value = self._pending.get(key)
         if value is None and self._file.readable:
-            value = self._read(key)
+            value = self._read_fresh(key)
         if value is None:
             self.misses += 1
         else:
             self.hits += 1
         return value
 
-    def _read(self, key: str) -> bytes | None:
+    def _read_fresh(self, key: str) -> bytes | None:
         row = self._file.read(key)
         now = time.time()
         if row is None or (self.max_age is not None and row.created < now - self.max_age):
@@ -167,7 +167,7 @@ class CallCache:
             self._touched.append(row.n)
             if len(self._touched) >= _TOUCH_BATCH:
                 with self._lock:
-                    self._start()
+                    self._wake_writer()
         return row.value
 
     def put(self, key: str, value: bytes) -> asyncio.Future[bool]:
@@ -187,21 +187,23 @@ class CallCache:
                 self._backlog += len(value) if self._stuck else 0
                 self._pending[key] = value
                 self._queue.append(_Put(key, value, None if self._stuck else waiter))
-                self._start()
+                self._wake_writer()
             if not taken or self._stuck:
                 waiter.set_result(False)
         return waiter
 
-    def _start(self) -> None:
+    def _wake_writer(self) -> None:
         if self._thread is None:
             self._idle = False
-            self._thread = threading.Thread(target=self._run, name="rm-gallery-cache", daemon=True)
+            self._thread = threading.Thread(
+                target=self._write_batches, name="rm-gallery-cache", daemon=True
+            )
             self._thread.start()
         elif self._idle:
             self._idle = False
             self._wake.notify_all()
 
-    def _run(self) -> None:
+    def _write_batches(self) -> None:
         gather = False
         while True:
             with self._lock:
@@ -218,7 +220,7 @@ class CallCache:
                 batch, self._queue = self._queue, []
             stored = self._commit(batch)
             gather = len(batch) > 4
-            self._settle(batch, stored)
+            self._tell_of_batch(batch, stored)
             if stored:
                 self._tend_now_and_then()
             elif self._stuck and not self._stopping:
@@ -251,7 +253,7 @@ class CallCache:
             return True
         return False
 
-    def _settle(self, batch: list[_Put], stored: bool) -> None:
+    def _tell_of_batch(self, batch: list[_Put], stored: bool) -> None:
         """Tell those who wait; what could only not be stored yet is kept for the next try."""
         waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[bool]]] = {}
         with self._lock:
@@ -338,7 +340,7 @@ class CallCache:
         with self._lock:
             self._stopping = True
             if self._touched and self._file.writable:
-                self._start()
+                self._wake_writer()
             thread = self._thread
             self._wake.notify_all()
         if thread is not None and thread is not threading.current_thread():

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import cache as call_cache
-from rm_gallery.core.engine.calls.budget import Budget, Reservation, Usage
+from rm_gallery.core.engine.calls.budget import Budget, Reservation
 from rm_gallery.core.engine.calls.limits import RateLimit
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.utils.errors import BudgetExceeded
 
 Rates = tuple[float | None, float | None]

@@ -341,7 +341,7 @@ class Endpoint:
         elif self._to_be_shut(end):
             if sent is None:
                 self._away_since = now
-            self._close("limited" if refused else "down", now)
+            self._shut_endpoint("limited" if refused else "down", now)
         hold = refused and not retry_after and not self._shut
         if hold:
             self._held.append(now + _REFUSAL_HOLD)
@@ -349,7 +349,7 @@ class Endpoint:
             self._tick()
         return hold
 
-    def _close(self, state: Literal["limited", "down"], now: float) -> None:
+    def _shut_endpoint(self, state: Literal["limited", "down"], now: float) -> None:
         self._shut, self._open = state, False
         self._probe_at = now + self._probe_every
         self.overdue.stop_clocks()
@@ -362,7 +362,7 @@ class Endpoint:
             now = self._clock()
             self._trouble = f"no answer for {now - since:.0f} s."
             self._note_silence(since, now)
-            self._close("down", now)
+            self._shut_endpoint("down", now)
             self._tick()
 
     def _looks_by_asking_again(self) -> bool:
@@ -383,11 +383,11 @@ class Endpoint:
         if end == "unreachable":
             return True
         # Refusals come back first: those still running may well be served.
-        alone = self.in_flight <= 1
-        if end == "rate_limit" and not alone:
+        only_call = self.in_flight <= 1
+        if end == "rate_limit" and not only_call:
             return False
         present = (
-            1 if alone and not self._queue else min(_SUSPECT, self.in_flight + len(self._queue))
+            1 if only_call and not self._queue else min(_SUSPECT, self.in_flight + len(self._queue))
         )
         return len(self._failing) >= max(present, 1)
 

@@ -48,15 +48,15 @@ class FairQueue(Generic[W]):
 
     def pop(self) -> asyncio.Future[bool] | None:
         """Take out whose turn is next; after it the other runs come first."""
-        found = self.first()
-        if found is None:
+        entry = self.first()
+        if entry is None:
             return None
         key = next(iter(self._lines))
         line = self._lines.pop(key)
         line.popleft()
         if line:
             self._lines[key] = line
-        return found[0]
+        return entry[0]
 
 
 class RateLimit:
@@ -115,13 +115,13 @@ class RateLimit:
         """Wait for the turn of a call in the line of one run; a cancelled wait takes nothing."""
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._queue.push(line, waiter, tokens)
-        self._serve()
+        self._start_next()
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._take(-1, -tokens)
-            self._serve()
+            self._start_next()
             raise
 
     async def acquire(self, tokens: int = 0, line: Hashable = None) -> None:
@@ -135,7 +135,7 @@ class RateLimit:
         """
         if self._tokens is not None and reserved != used:
             self._tokens.level += reserved - used
-            self._serve()
+            self._start_next()
 
     def _delay(self, tokens: int) -> float:
         now = self._clock()
@@ -148,16 +148,16 @@ class RateLimit:
         if self._tokens is not None:
             self._tokens.level -= tokens
 
-    def _serve(self) -> None:
+    def _start_next(self) -> None:
         """Start the calls whose turn it is and set the timer for the next."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while (found := self._queue.first()) is not None:
-            waiter, tokens = found
+        while (entry := self._queue.first()) is not None:
+            waiter, tokens = entry
             wait = self._delay(tokens)
             if wait > 0.0:
-                self._timer = asyncio.get_running_loop().call_later(wait, self._serve)
+                self._timer = asyncio.get_running_loop().call_later(wait, self._start_next)
                 return
             self._take(1, tokens)
             self._queue.pop()
@@ -292,7 +292,7 @@ class Overdue:
             self._took.append(self._clock() - known[0])
             self._newest = max(self._newest, known[0])
 
-    def _look(self) -> None:
+    def _look_for_overdue(self) -> None:
         self._loop = None
         if not self._out:
             return
@@ -319,4 +319,4 @@ class Overdue:
 
     def _look_in(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.call_later(seconds, self._look)
+        self._loop.call_later(seconds, self._look_for_overdue)

@@ -14,19 +14,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timezone
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rm_gallery.core.engine.calls.endpoint import PAUSE_CAP, Endpoint, EndpointDown
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.utils.errors import (
     ConfigError,
     DeadlineExceeded,
     ProviderError,
     ProviderErrorKind,
 )
-
-if TYPE_CHECKING:
-    from rm_gallery.core.engine.context import Deadline
-
 
 T = TypeVar("T")
 
@@ -201,12 +198,12 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     unreadable, negative or not finite is None. Source: RFC 9110 section 10.2.3; the milliseconds
     form is Azure's and OpenAI's.
     """
-    said = {name.lower(): value for name, value in headers.items()}
-    milliseconds = _number(said.get("retry-after-ms"))
+    lowered = {name.lower(): value for name, value in headers.items()}
+    milliseconds = _parse_number(lowered.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000.0
-    text = said.get("retry-after")
-    seconds = _number(text)
+    text = lowered.get("retry-after")
+    seconds = _parse_number(text)
     if seconds is not None or text is None:
         return seconds
     try:
@@ -218,7 +215,7 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return None
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         value = float(text) if text is not None else math.nan
     except ValueError:
@@ -274,12 +271,14 @@ class FailFast:
             if self.message is not None:
                 self._counted.append(error)
                 return False
-            said = f"{f'HTTP {error.status}' if error.status is not None else error.kind}: {error}"
+            message = (
+                f"{f'HTTP {error.status}' if error.status is not None else error.kind}: {error}"
+            )
             of_all = error.kind == "unreachable" or error.status in _ACCOUNT
-            if self._succeeded and not of_all and said not in self._causes:
+            if self._succeeded and not of_all and message not in self._causes:
                 self._causes.clear()
                 self._counted.clear()
-            self._causes[said] += 1
+            self._causes[message] += 1
             self._counted.append(error)
             if sum(self._causes.values()) < self.limit:
                 return False
@@ -336,7 +335,7 @@ class SingleFlight(Generic[T]):
         loop = asyncio.get_running_loop()
         flight = self._flights.get(key)
         if flight is None or flight.task.get_loop() is not loop:
-            flight = self._start(key, loop.create_task(factory()), leader)
+            flight = self._start_flight(key, loop.create_task(factory()), leader)
         waiter: asyncio.Future[T] = loop.create_future()
         flight.waiters.append(waiter)
         try:
@@ -353,7 +352,7 @@ class SingleFlight(Generic[T]):
                     await asyncio.wait({flight.task})
             raise
 
-    def _start(self, key: str, task: asyncio.Task[T], leader: Any) -> _Flight[T]:
+    def _start_flight(self, key: str, task: asyncio.Task[T], leader: Any) -> _Flight[T]:
         flight = self._flights[key] = _Flight(task, leader)
 
         def land(task: asyncio.Task[T]) -> None:

@@ -158,7 +158,7 @@ class ProcessLane(LoopLane):
             member.ready = True
             self._give(member)
         elif kind == "error":
-            self._end(args[0])
+            self._end_run(args[0])
         elif self._heard.hear(member, kind, args):
             self._pass_on_stop()
 
@@ -175,7 +175,7 @@ class ProcessLane(LoopLane):
         if not member.ready:
             self._starts += 1
             if self._starts >= _STARTS:
-                self._end(
+                self._end_run(
                     ConfigError(
                         f"Worker processes do not start: {why}. What they said stands above."
                     )
@@ -230,9 +230,9 @@ class ProcessLane(LoopLane):
 
     # -- units -------------------------------------------------------------------------------------
 
-    def _add(self, units: list[Unit]) -> None:
+    def _add_units(self, units: list[Unit]) -> None:
         if not library_loop.is_current(self._loop):
-            self._closed()
+            self._loop_closed()
             return
         self._open_units += len(units)
         for unit in units:
@@ -309,10 +309,10 @@ class ProcessLane(LoopLane):
         self._deaths.pop(unit.index, None)
         self._complete(unit)
 
-    def _end(self, error: BaseException) -> None:
+    def _end_run(self, error: BaseException) -> None:
         self._waiting.clear()
         self._suspects.clear()
-        super()._end(error)
+        super()._end_run(error)
         self._close()
 
     async def _drain(self, grace: float) -> None:

@@ -149,7 +149,7 @@ class _Server:
             # for what is no answer's work
             with contextlib.suppress(Exception):
                 pickle.loads(requests[0].arguments)
-        self._send(STARTED, 0.0, b"")
+        self._send_answer(STARTED, 0.0, b"")
         last = len(requests) - 1
         for position, request in enumerate(requests):
             self._orphan_timer.cover(request.deadline)
@@ -158,21 +158,21 @@ class _Server:
             if position == last:
                 self._orphan_timer.cancel()
             leave = kind == MEMORY or (position == last and self._has_grown())
-            self._send(kind, time.perf_counter() - begun, payload, leave=leave)
+            self._send_answer(kind, time.perf_counter() - begun, payload, leave=leave)
 
     def _function(self, reference: bytes) -> Callable[..., Any] | ConfigError:
-        found = self._functions.get(reference)
-        if found is None:
+        function = self._functions.get(reference)
+        if function is None:
             try:
-                found = _load_function(reference)
+                function = _load_function(reference)
             except Exception as error:  # noqa: BLE001 - becomes the outcome of every call of this function
                 return ConfigError(
                     f"a function cannot be loaded in a worker process ({_brief(error)})"
                 )
             if len(self._functions) >= _FUNCTIONS_KEPT:
                 self._functions.clear()
-            self._functions[reference] = found
-        return found
+            self._functions[reference] = function
+        return function
 
     def _has_grown(self) -> bool:
         """Whether caches of user code have eaten so much, against the first chunk, that a fresh
@@ -185,7 +185,9 @@ class _Server:
             self._memory_limit = max(self._memory_cap / 2, 2 * peak)
         return peak > self._memory_limit
 
-    def _send(self, kind: int, seconds: float, payload: bytes, *, leave: bool = False) -> None:
+    def _send_answer(
+        self, kind: int, seconds: float, payload: bytes, *, leave: bool = False
+    ) -> None:
         data = memoryview(ANSWER.pack(kind, leave, seconds, len(payload)) + payload)
         try:
             while data:
@@ -315,10 +317,10 @@ def function_reference(function: Callable[..., Any]) -> tuple[str, bytes]:
         and isinstance(function.__self__, types.ModuleType)
     )
     if by_name:
-        found: Any = sys.modules.get(module)
+        importable: Any = sys.modules.get(module)
         for part in qualname.split("."):
-            found = getattr(found, part, None)
-        if found is not function:
+            importable = getattr(importable, part, None)
+        if importable is not function:
             raise ConfigError(
                 f"{module}:{qualname} is not the function given, so worker processes cannot find it"
             )

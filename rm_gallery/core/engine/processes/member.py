@@ -35,7 +35,7 @@ from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score, score_of_error
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 
-_COUNTERS: tuple[CounterName, ...] = ("cached", "spared", "retries", "asked_again")
+_COUNTERS: tuple[CounterName, ...] = ("cached", "skipped_by_gate", "retries", "asked_again")
 """What is counted here; calls are where the budget is."""
 Merge = Callable[[Any, list[Any], list[Score[Any]]], Any]
 Done = tuple[bytes, list[tuple[int, set[str]]]]
@@ -138,7 +138,7 @@ class _MemberHere:
         known_here.update(batch.known())
         self._asked = _AskedHere() if settings["asked"] else None
         self._batch = batch
-        _, execute, merge, options = batch._parts((), self._asked, batch.options)
+        _, execute, merge, options = batch._run_plan((), self._asked, batch.options)
         there = BudgetElsewhere(self._there)
         workers = options.max_workers
         control.begin(
@@ -262,13 +262,13 @@ class FedMember(_MemberHere):
             return fed.future
         units = []
         for place, (data, jobs) in enumerate(
-            self._batch._parts(items, None, self._batch.options)[0]
+            self._batch._run_plan(items, None, self._batch.options)[0]
         ):
             number = next(self._numbers)
             self._open[number] = fed, place
             units.append(Unit(self._work, number, data, [] if jobs is None else jobs))
         self._lane.feed(units)
-        if self._work.closed:  # it broke, perhaps before these were known
+        if self._work.ended:  # it broke, perhaps before these were known
             self._fail(RunStopped("The run ended."))
         return fed.future
 

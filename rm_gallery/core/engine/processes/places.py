@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.processes.driver import KILL, ONE_THREAD_EACH, describe_exit
 from rm_gallery.core.engine.processes.main import REQUEST
+from rm_gallery.core.engine.processes.worker_process import KILL, ONE_THREAD_EACH, describe_exit
 from rm_gallery.core.utils.errors import ConfigError
 
 _BOOT = (

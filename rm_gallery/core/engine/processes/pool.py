@@ -10,21 +10,27 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import LIMIT_SHARE, Deadline, current_deadline, current_run
-from rm_gallery.core.engine.processes.driver import (
-    Driver,
+from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline, current_run
+from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.engine.processes.main import Request
+from rm_gallery.core.engine.processes.worker_process import (
+    STARTUP_SECONDS,
     PoolCall,
     RemoteTraceback,
     WorkerCrashed,
+    WorkerGone,
     WorkerMemoryExceeded,
+    WorkerProcess,
+    WorkerSilent,
+    describe_exit,
 )
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
 __all__ = ["RemoteTraceback", "WorkerCrashed", "WorkerMemoryExceeded", "WorkerPool", "get_pool"]
 
@@ -37,6 +43,7 @@ _CHUNK_SECONDS = 0.02
 _CHUNK_CALLS = 512
 _CALL_OVERHEAD = 3e-5
 _FUNCTIONS_MEASURED = 256
+_STARTS_PER_CALL = 3
 _JOIN_SECONDS = 5.0
 _PATIENCE = 0.25
 """Seconds after which a worker that is still at its chunk is no longer counted among those that
@@ -84,7 +91,7 @@ class WorkerPool:
         """By driver, whose calls it is at, and since when."""
         self._drivers: list[Driver] = []
         self._open = 0
-        self._closed = False
+        self._shut_down = False
         self._seconds: dict[bytes, float] = {}
         self.startup_seconds = 0.0
         """What the last process took until it was ready, which each call costs that has its process
@@ -104,7 +111,7 @@ class WorkerPool:
     def _queued(self, call: PoolCall, urgent: bool = False) -> Future[Any]:
         call.owner = _owner()
         with self._work:
-            if self._closed:
+            if self._shut_down:
                 raise ConfigError(
                     "the worker pool is shut down; make a new WorkerPool or use get_pool()"
                 )
@@ -179,7 +186,7 @@ class WorkerPool:
         threads.
         """
         with self._work:
-            self._closed = True
+            self._shut_down = True
             calls, drivers = (
                 [call for queue in self._queues.values() for call in queue],
                 list(self._drivers),
@@ -201,9 +208,9 @@ class WorkerPool:
         self.shutdown()
 
     @property
-    def closed(self) -> bool:
+    def is_shut_down(self) -> bool:
         """Whether the pool is shut down."""
-        return self._closed
+        return self._shut_down
 
     def take(self, driver: Driver) -> list[PoolCall] | None:
         """Wait for work and take about 20 ms of it; None when the pool is shut down."""
@@ -211,7 +218,7 @@ class WorkerPool:
             self._busy.pop(driver, None)
             self._work.notify_all()
             while True:
-                if self._closed:
+                if self._shut_down:
                     return None
                 if chunk := self._next_chunk():
                     self._busy[driver] = chunk[0].owner, time.monotonic()
@@ -254,7 +261,7 @@ class WorkerPool:
                 break
             queue.popleft()
             if call.future.cancelled():
-                self._settled(call)
+                self._count_settled(call)
                 call.drop()
                 continue
             self._share_time(call)
@@ -279,7 +286,7 @@ class WorkerPool:
     def put_back(self, calls: Sequence[PoolCall]) -> None:
         """Return calls that no worker has begun to the front of their queue."""
         with self._work:
-            if not self._closed:
+            if not self._shut_down:
                 for call in reversed(calls):
                     self._queues.setdefault(call.owner, deque()).appendleft(call)
                 self._work.notify_all()
@@ -287,7 +294,7 @@ class WorkerPool:
         for call in calls:
             call.drop()
 
-    def _settled(self, call: PoolCall) -> None:
+    def _count_settled(self, call: PoolCall) -> None:
         self._open -= 1
         left = self._unsettled[call.owner] - 1
         if left:
@@ -300,7 +307,7 @@ class WorkerPool:
         chunk.
         """
         with self._work:
-            self._settled(call)
+            self._count_settled(call)
             if seconds is None:
                 return
             if len(self._seconds) >= _FUNCTIONS_MEASURED:
@@ -317,6 +324,180 @@ class WorkerPool:
         self._reset()
 
 
+class Driver:
+    """Runs chunks in its process until the pool closes."""
+
+    def __init__(self, pool: WorkerPool, number: int) -> None:
+        self._pool = pool
+        self._process: WorkerProcess | None = None
+        self._lock = threading.Lock()
+        self._current: PoolCall | None = None
+        self._cut: PoolCall | None = None
+        self.thread = threading.Thread(
+            target=self._take_calls, name=f"rm-gallery-worker-{number}", daemon=True
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the worker, None before its start."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def cut(self, future: Future[Any]) -> bool:
+        """Kill the process if it is running the call of this future, which then ends as cancelled."""
+        with self._lock:
+            call = self._current
+            if call is None or call.future is not future or self._process is None:
+                return False
+            self._cut = call
+            self._process.kill()
+            return True
+
+    def stop(self) -> None:
+        """Kill the process; the thread ends by itself once the pool is closed."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+
+    def forget(self) -> None:
+        """In a forked copy of the parent: let go of the process without touching it."""
+        if self._process is not None:
+            self._process.forget()
+
+    def _take_calls(self) -> None:
+        while (chunk := self._pool.take(self)) is not None:
+            calls = deque(chunk)
+            try:
+                self._serve_calls(calls)
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong here, no future may wait for ever
+                self._end_process()
+                for call in calls:
+                    self._pool.settling(call)
+                    call.fail(
+                        WorkerCrashed(
+                            f"no worker process could run {call.name}: {type(error).__name__}: "
+                            f"{error}"
+                        )
+                    )
+        self._end_process()
+
+    def _serve_calls(self, calls: deque[PoolCall]) -> None:
+        """Run a chunk; calls that the process had not begun when it ended go back to the queue."""
+        started, fresh, began = False, self._process is None, time.monotonic()
+        try:
+            process = self._ready_process()
+            numbers: dict[bytes, int] = {}
+            requests = [
+                Request(
+                    numbers.setdefault(call.reference, len(numbers)), call.arguments, call.deadline
+                )
+                for call in calls
+            ]
+            process.send((list(numbers), requests), STARTUP_SECONDS)
+            process.receive(STARTUP_SECONDS)
+            started = True
+            if fresh:
+                self._pool.startup_seconds = time.monotonic() - began
+            while calls:
+                self._answer_next(process, calls)
+        except WorkerSilent:
+            self._end_process()
+            if started:
+                self._settle_overdue(calls)
+        except WorkerGone:
+            exit_code = self._end_process()
+            if started:
+                self._settle_interrupted(calls, exit_code)
+        finally:
+            with self._lock:
+                self._current = self._cut = None
+        if calls:
+            self._return(calls, started)
+
+    def _ready_process(self) -> WorkerProcess:
+        process = self._process
+        if process is None:
+            process = WorkerProcess()
+            with self._lock:
+                self._process = process
+            # shut down while the process was starting, so nobody else has killed it
+            if self._pool.is_shut_down:
+                raise WorkerGone
+            process.send(self._pool.memory_cap, STARTUP_SECONDS)
+        return process
+
+    def _answer_next(self, process: WorkerProcess, calls: deque[PoolCall]) -> None:
+        call = calls[0]
+        going = call.begin()
+        with self._lock:
+            self._current = call
+            if not going:  # cancelled since the process was told of it, which may be at it for ever
+                self._cut = call
+                process.kill()
+        # The child works on this call since its previous answer arrived here at the latest, so
+        # silence counts from now.
+        answer = process.receive(call.deadline)
+        with self._lock:
+            self._current = None
+        calls.popleft()
+        # The first call of a function also warms caches up and says little about the next.
+        warm = call.reference in process.functions_seen
+        process.functions_seen.add(call.reference)
+        self._pool.settling(call, answer.seconds if warm else None)
+        call.finish(answer, self._pool.memory_cap)
+        if answer.leave:
+            self._end_process()
+            if calls:
+                raise WorkerGone
+
+    def _settle_overdue(self, calls: deque[PoolCall]) -> None:
+        call = calls.popleft()
+        self._pool.settling(call)
+        if self._cut is call:
+            call.drop()
+        else:
+            late = (
+                f"{call.name} ran longer than its deadline of {call.deadline:g} s; its process was "
+                f"killed"
+            )
+            call.fail(DeadlineExceeded(late))
+
+    def _settle_interrupted(self, calls: deque[PoolCall], exit_code: int | None) -> None:
+        interrupted, cut = self._current, self._cut
+        if interrupted is None or (cut is not None and cut is not interrupted):
+            # nothing was running, or the kill was meant for a call that finished in the same moment
+            return
+        calls.popleft()
+        self._pool.settling(interrupted)
+        if self._pool.is_shut_down or cut is interrupted:
+            interrupted.drop()
+        else:
+            ended = (
+                f"the worker process running {interrupted.name} ended ({describe_exit(exit_code)})"
+            )
+            interrupted.fail(WorkerCrashed(ended, exit_code=exit_code))
+
+    def _return(self, calls: Iterable[PoolCall], started: bool) -> None:
+        again = []
+        for call in calls:
+            call.aborted += not started
+            if call.aborted < _STARTS_PER_CALL:
+                again.append(call)
+            else:
+                self._pool.settling(call)
+                never = (
+                    f"{call.aborted} worker processes ended or hung while loading it; their "
+                    f"messages are on stderr"
+                )
+                call.fail(WorkerCrashed(f"{call.name} could not begin: {never}"))
+        self._pool.put_back(again)
+
+    def _end_process(self) -> int | None:
+        with self._lock:
+            process, self._process = self._process, None
+        return None if process is None else process.close()
+
+
 def get_pool(
     name: str = "rewards", *, max_workers: int | None = None, memory_cap: int | None = 4 * 2**30
 ) -> WorkerPool:
@@ -327,7 +508,7 @@ def get_pool(
     """
     with _guard:
         pool = _shared.get(name)
-        if pool is None or pool.closed:
+        if pool is None or pool.is_shut_down:
             pool = _shared[name] = WorkerPool(max_workers, memory_cap=memory_cap)
         return pool
 

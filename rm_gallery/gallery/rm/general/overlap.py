@@ -14,8 +14,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.base import resolve_embeddings
-from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score, references_of, rule
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of

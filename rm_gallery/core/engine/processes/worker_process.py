@@ -1,6 +1,4 @@
-"""A worker process, one call and what its future becomes, and the thread that owns the process: it
-is replaced when it hangs or dies.
-"""
+"""A worker process, and one call with what its future becomes."""
 
 from __future__ import annotations
 
@@ -14,23 +12,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rm_gallery.core.engine.processes.main import (
     ANSWER,
     ERROR,
     MEMORY,
     REQUEST,
-    Request,
     function_reference,
 )
-from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, RMGalleryError
-
-if TYPE_CHECKING:
-    from rm_gallery.core.engine.processes.pool import WorkerPool
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 
 STARTUP_SECONDS = 60.0
 """How long a process may take to start, and to load the functions of a chunk."""
@@ -255,9 +248,6 @@ _PIPES: type[_PollPipes] | type[_ThreadPipes] = (
 )
 
 
-_STARTS_PER_CALL = 3
-
-
 class WorkerCrashed(RMGalleryError):
     """The process that ran a call ended by itself; `exit_code` is negative for a signal."""
 
@@ -371,177 +361,3 @@ class PoolCall:
         """The pool is closing or the call was cut: end the future as cancelled."""
         self.future.cancel()
         self.fail(CancelledError())
-
-
-class Driver:
-    """Runs chunks in its process until the pool closes."""
-
-    def __init__(self, pool: WorkerPool, number: int) -> None:
-        self._pool = pool
-        self._process: WorkerProcess | None = None
-        self._lock = threading.Lock()
-        self._current: PoolCall | None = None
-        self._cut: PoolCall | None = None
-        self.thread = threading.Thread(
-            target=self._run, name=f"rm-gallery-worker-{number}", daemon=True
-        )
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the worker, None before its start."""
-        process = self._process
-        return None if process is None else process.pid
-
-    def cut(self, future: Future[Any]) -> bool:
-        """Kill the process if it is running the call of this future, which then ends as cancelled."""
-        with self._lock:
-            call = self._current
-            if call is None or call.future is not future or self._process is None:
-                return False
-            self._cut = call
-            self._process.kill()
-            return True
-
-    def stop(self) -> None:
-        """Kill the process; the thread ends by itself once the pool is closed."""
-        with self._lock:
-            if self._process is not None:
-                self._process.kill()
-
-    def forget(self) -> None:
-        """In a forked copy of the parent: let go of the process without touching it."""
-        if self._process is not None:
-            self._process.forget()
-
-    def _run(self) -> None:
-        while (chunk := self._pool.take(self)) is not None:
-            calls = deque(chunk)
-            try:
-                self._serve(calls)
-            except Exception as error:  # noqa: BLE001 - whatever goes wrong here, no future may wait for ever
-                self._end_process()
-                for call in calls:
-                    self._pool.settling(call)
-                    call.fail(
-                        WorkerCrashed(
-                            f"no worker process could run {call.name}: {type(error).__name__}: "
-                            f"{error}"
-                        )
-                    )
-        self._end_process()
-
-    def _serve(self, calls: deque[PoolCall]) -> None:
-        """Run a chunk; calls that the process had not begun when it ended go back to the queue."""
-        started, fresh, began = False, self._process is None, time.monotonic()
-        try:
-            process = self._ready_process()
-            numbers: dict[bytes, int] = {}
-            requests = [
-                Request(
-                    numbers.setdefault(call.reference, len(numbers)), call.arguments, call.deadline
-                )
-                for call in calls
-            ]
-            process.send((list(numbers), requests), STARTUP_SECONDS)
-            process.receive(STARTUP_SECONDS)
-            started = True
-            if fresh:
-                self._pool.startup_seconds = time.monotonic() - began
-            while calls:
-                self._answer_next(process, calls)
-        except WorkerSilent:
-            self._end_process()
-            if started:
-                self._settle_overdue(calls)
-        except WorkerGone:
-            exit_code = self._end_process()
-            if started:
-                self._settle_interrupted(calls, exit_code)
-        finally:
-            with self._lock:
-                self._current = self._cut = None
-        if calls:
-            self._return(calls, started)
-
-    def _ready_process(self) -> WorkerProcess:
-        process = self._process
-        if process is None:
-            process = WorkerProcess()
-            with self._lock:
-                self._process = process
-            # shut down while the process was starting, so nobody else has killed it
-            if self._pool.closed:
-                raise WorkerGone
-            process.send(self._pool.memory_cap, STARTUP_SECONDS)
-        return process
-
-    def _answer_next(self, process: WorkerProcess, calls: deque[PoolCall]) -> None:
-        call = calls[0]
-        going = call.begin()
-        with self._lock:
-            self._current = call
-            if not going:  # cancelled since the process was told of it, which may be at it for ever
-                self._cut = call
-                process.kill()
-        # The child works on this call since its previous answer arrived here at the latest, so
-        # silence counts from now.
-        answer = process.receive(call.deadline)
-        with self._lock:
-            self._current = None
-        calls.popleft()
-        # The first call of a function also warms caches up and says little about the next.
-        warm = call.reference in process.functions_seen
-        process.functions_seen.add(call.reference)
-        self._pool.settling(call, answer.seconds if warm else None)
-        call.finish(answer, self._pool.memory_cap)
-        if answer.leave:
-            self._end_process()
-            if calls:
-                raise WorkerGone
-
-    def _settle_overdue(self, calls: deque[PoolCall]) -> None:
-        call = calls.popleft()
-        self._pool.settling(call)
-        if self._cut is call:
-            call.drop()
-        else:
-            late = (
-                f"{call.name} ran longer than its deadline of {call.deadline:g} s; its process was "
-                f"killed"
-            )
-            call.fail(DeadlineExceeded(late))
-
-    def _settle_interrupted(self, calls: deque[PoolCall], exit_code: int | None) -> None:
-        interrupted, cut = self._current, self._cut
-        if interrupted is None or (cut is not None and cut is not interrupted):
-            # nothing was running, or the kill was meant for a call that finished in the same moment
-            return
-        calls.popleft()
-        self._pool.settling(interrupted)
-        if self._pool.closed or cut is interrupted:
-            interrupted.drop()
-        else:
-            ended = (
-                f"the worker process running {interrupted.name} ended ({describe_exit(exit_code)})"
-            )
-            interrupted.fail(WorkerCrashed(ended, exit_code=exit_code))
-
-    def _return(self, calls: Iterable[PoolCall], started: bool) -> None:
-        again = []
-        for call in calls:
-            call.aborted += not started
-            if call.aborted < _STARTS_PER_CALL:
-                again.append(call)
-            else:
-                self._pool.settling(call)
-                never = (
-                    f"{call.aborted} worker processes ended or hung while loading it; their "
-                    f"messages are on stderr"
-                )
-                call.fail(WorkerCrashed(f"{call.name} could not begin: {never}"))
-        self._pool.put_back(again)
-
-    def _end_process(self) -> int | None:
-        with self._lock:
-            process, self._process = self._process, None
-        return None if process is None else process.close()

@@ -1,0 +1,131 @@
+"""When a sample runs out of time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Deadline:
+    """When a sample runs out of time; the clock stands still while one of its calls waits for the
+    library's own limits.
+
+    Shared by all jobs of the sample and read from any thread; `paused` is for coroutines of one
+    event loop.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_end",
+        "_followers",
+        "_outer",
+        "_since",
+        "_turns",
+        "_waiting",
+        "due",
+        "note",
+    )
+
+    def __init__(
+        self,
+        seconds: float = math.inf,
+        outer: Deadline | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        shared: bool = False,
+    ) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+        self.due = self._end if shared else math.inf
+        """Where all samples of a request share it, when whoever asked goes away, whatever waits: no
+        clock stands still for him.
+        """
+        self._outer = outer
+        """Of the sample around this one, whose end holds here as well and whose clock stands still
+        with this one.
+        """
+        self._waiting = self._turns = 0
+        self._since = 0.0
+        self._followers: list[Deadline] = []
+        self.note = ""
+        """What a call was at when its time ended, for the message; empty where there is nothing to
+        tell.
+        """
+
+    @property
+    def end(self) -> float:
+        """Monotonic seconds (time.monotonic) at which the time is over, if nothing waits any
+        longer.
+        """
+        end = self._end if not self._waiting else self._end + self._clock() - self._since
+        return end if self._outer is None else min(end, self._outer.end)
+
+    @property
+    def left(self) -> float:
+        """Seconds left, below 0 when it is over."""
+        return self.end - self._clock()
+
+    def expire(self) -> None:
+        """End the time now: nobody waits for the sample any more."""
+        self._end = -math.inf
+
+    @property
+    def request(self) -> Deadline | None:
+        """That of the request around this sample; None where nobody waits for several samples at
+        once.
+        """
+        each: Deadline = self
+        while each._outer is not None:
+            each = each._outer
+        return each if each.due < math.inf else None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clock, and those of its followers, while the block waits for its turn."""
+        self.stop(self._clock())
+        try:
+            yield
+        finally:
+            self.go()
+
+    def stop(self, since: float) -> None:
+        """Stop the clock, and those of its followers, from `since` on, until as many `go` as `stop`
+        came.
+        """
+        self._turns += 1
+        for each in (self, *self._followers):
+            each._count(1, since)
+
+    def go(self) -> None:
+        """Let the clock go on."""
+        self._turns -= 1
+        for each in (self, *self._followers):
+            each._count(-1)
+
+    @contextmanager
+    def following(self, leader: Deadline) -> Iterator[None]:
+        """Inside the block this clock stands still whenever a call of `leader`'s sample waits for
+        its turn.
+        """
+        leader._followers.append(self)
+        self._count(leader._turns)
+        try:
+            yield
+        finally:
+            leader._followers.remove(self)
+            self._count(-leader._turns)
+
+    def _count(self, turns: int, since: float | None = None) -> None:
+        """So many more calls wait, here and in the samples around this one; the clock stands while
+        any does.
+        """
+        each: Deadline | None = self
+        while turns and each is not None:
+            if not each._waiting:
+                each._since = each._clock() if since is None else since
+            each._waiting += turns
+            if not each._waiting:
+                each._end += each._clock() - each._since
+            each = each._outer
