@@ -413,7 +413,11 @@ def test_cache_keys(line: Line) -> Line:
 @golden("line", "most_often")
 def test_progress(line: Line) -> Line:
     """The line that is shown, and what is said of failures."""
-    clock, control = [100.0], RunControl(**line.get("control", {}))
+    # the lines keep the name that summaries and the progress line have for what a gate skips
+    counts = {
+        ("skipped_by_gate" if k == "spared" else k): n for k, n in line.get("control", {}).items()
+    }
+    clock, control = [100.0], RunControl(**counts)
     control.usage = Usage(**line.get("usage", {}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(options_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))

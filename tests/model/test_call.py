@@ -45,7 +45,7 @@ def chat(content: Any = "<score>3</score>", finish: str = "stop") -> dict[str, A
 
 ANSWER = {"status": "scored", "score": 1.0, "reason": "", "message": "", "components": {}}
 VECTOR = {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}}
-FOUND = {"kind": "vllm/score", "reply": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
+FOUND = {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
 DECIDED = {
     "answers": [{"name": "c1", "probability": 0.9}],
     "usage": {"input_tokens": 50},
