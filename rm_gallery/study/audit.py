@@ -33,7 +33,7 @@ from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
-from rm_gallery.study.duels import (
+from rm_gallery.study.pairwise_comparisons import (
     VERDICTS,
     Finding,
     Questionnaire,

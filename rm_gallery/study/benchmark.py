@@ -47,7 +47,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     status_of,
 )
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
-from rm_gallery.study.opened import REPORT, SAMPLES, SampleFile, sample_record
+from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.study.task import (
     KEYWORDS,
     OF_DATA,

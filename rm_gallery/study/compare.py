@@ -18,8 +18,8 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
-from rm_gallery.study.opened import OpenRun, SampleRow, open_run
 from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
+from rm_gallery.study.runs import OpenRun, SampleRow, open_run
 
 EXAMPLES = 5
 LONGEST = 400

@@ -25,7 +25,15 @@ from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Status, sign, worst
-from rm_gallery.study.duels import Duel, Finding, Game, Questionnaire, found, lost, reasons_of
+from rm_gallery.study.pairwise_comparisons import (
+    Duel,
+    Finding,
+    Game,
+    Questionnaire,
+    found,
+    lost,
+    reasons_of,
+)
 from rm_gallery.study.task import KEYWORDS, judge_of, open_data
 
 Graph = dict[tuple[int, int], int]

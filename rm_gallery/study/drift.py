@@ -14,7 +14,7 @@ from typing import Any
 from rm_gallery.core.stats.consistency import Drift, drift
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.study.opened import SAMPLES, open_run
+from rm_gallery.study.runs import SAMPLES, open_run
 from rm_gallery.study.sheet import Sheet, id_text, labels_of, open_sheet, value_of
 
 _TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")

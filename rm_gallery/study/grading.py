@@ -36,7 +36,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.study.opened import REPORT, SampleFile
+from rm_gallery.study.runs import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of

@@ -15,7 +15,7 @@ from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
 from rm_gallery.core.stats.clustered import first_seen
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, labelled_traits
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.study.opened import OpenRun, SampleRow
+from rm_gallery.study.runs import OpenRun, SampleRow
 
 HUGE = 1e9
 """A score beyond all others, for what is missing."""

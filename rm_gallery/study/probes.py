@@ -23,7 +23,7 @@ from rm_gallery.study.attacks import (
     text_of,
     with_text,
 )
-from rm_gallery.study.duels import (
+from rm_gallery.study.pairwise_comparisons import (
     LEAST,
     Duel,
     Finding,

@@ -15,7 +15,7 @@ from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.clustered import from_draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
-from rm_gallery.study.duels import Finding, Limit, QuestionOutcome, decide, found
+from rm_gallery.study.pairwise_comparisons import Finding, Limit, QuestionOutcome, decide, found
 from rm_gallery.study.probes import AnswerPairs, Probe, changed
 
 if TYPE_CHECKING:

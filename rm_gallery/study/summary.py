@@ -27,7 +27,7 @@ from rm_gallery.core.stats.validation import (
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import number
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
-from rm_gallery.study.opened import OpenRun, SampleRow
+from rm_gallery.study.runs import OpenRun, SampleRow
 
 LABELS = ("chosen", "rejected", "unlabelled")
 GAME_KINDS = ("second", "tie", "first", "none")

@@ -21,7 +21,7 @@ from rm_gallery.core.stats import Integers, np
 from rm_gallery.core.stats.clustered import first_seen
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line
-from rm_gallery.study.opened import SAMPLES
+from rm_gallery.study.runs import SAMPLES
 from rm_gallery.study.sheet import (
     Cell,
     Sheet,

@@ -23,7 +23,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
-from rm_gallery.study.opened import is_run, open_run
+from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,

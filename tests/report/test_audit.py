@@ -35,7 +35,7 @@ from rm_gallery.study.attacks import (
     text_of,
 )
 from rm_gallery.study.audit import PROBES, Audit, prepare
-from rm_gallery.study.duels import Limit, decide, found
+from rm_gallery.study.pairwise_comparisons import Limit, decide, found
 from tests.golden.golden import Line, check, files
 from tests.report import judges
 from tests.reward.rewards import scored
