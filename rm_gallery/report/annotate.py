@@ -1,4 +1,4 @@
-"""A sheet given back: a copy of the file with what was said of every row in columns of its own."""
+"""An annotated copy of a table: its file with scores, reasons and causes in added columns."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from rm_gallery.study.task import file_sha256
 
 @dataclass
 class Annotation:
-    """Where a table's copy goes, and what of it is said; checked when made, before anything is
-    judged.
+    """Where an annotated copy goes and what it holds; checked when made, before anything is judged.
 
     Attributes:
         target: the file to write, of the table's own form.
         data: the table's file.
         reading: how it is read.
-        answers: its columns of answers; none where graders say something of whole rows.
+        answers: its columns of answers; none where graders judge whole rows.
         reward: what judged them.
         compares: whether the answers were compared, so that a row has a winner.
         limit: whether rows were drawn.
@@ -99,7 +98,7 @@ class Annotation:
 
 
 class _RowResults:
-    """What a run says of rows, found by their number in the file; texts stay in the run's folder."""
+    """Results of a run by row number; only file offsets are in memory, texts stay in the folder."""
 
     def __init__(
         self, note: Annotation, run: OpenRun, samples: BinaryIO, left_out: Mapping[int, str | None]
@@ -135,7 +134,7 @@ class _RowResults:
         ]
 
     def added(self) -> Added:
-        """The columns and what stands in them."""
+        """The added columns and their cells."""
         note = self._note
         names: list[tuple[str, type]] = [("winner", str)] if note.compares else []
         names += [("flip", str)] if self._flips else []

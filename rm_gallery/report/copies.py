@@ -1,4 +1,4 @@
-"""A copy of a table's file with columns added, in which whatever stood there stays as it is."""
+"""A copy of a table's file with columns added; whatever else it holds stays as it is."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ class Added:
         self.cells = cells
 
     def free_names(self, own: Iterable[Any]) -> list[str]:
-        """The names as they can stand beside a table's own columns, of which none is overwritten:
-        `score (2)`.
-        """
+        """The names, numbered where the table has such a column already: `score (2)`."""
         taken = {str(name).strip().casefold() for name in own}
         names = []
         for name in self.names:

@@ -1,5 +1,5 @@
-"""The gate of the command line, of JUnit and of a team's own tests: what a run has to reach, and
-what of that it misses.
+"""The quality gate of the command line, JUnit and pytest: the limits a run has to reach, and which of
+them it misses.
 """
 
 from __future__ import annotations

@@ -130,11 +130,11 @@ class RewardGate:
             for name in (*_HELD, "surely", "max_failures", "max_unscored")
         }
         try:
-            return self._judge(asked, wanted)
+            return self._hold_to_limits(asked, wanted)
         except RMGalleryError as error:
             return pytest.fail(f"{NAME}: {error}", pytrace=False)
 
-    def _judge(self, asked: dict[str, Any], wanted: dict[str, Any]) -> Report:
+    def _hold_to_limits(self, asked: dict[str, Any], wanted: dict[str, Any]) -> Report:
         from rm_gallery.core.utils.errors import ConfigError
         from rm_gallery.study.benchmark import evaluate
         from rm_gallery.study.runs import run_folder

@@ -1,5 +1,5 @@
-"""Two answers against each other, in both places, for a reward of any kind: what the audit and the
-conflict detector ask.
+"""Two answers compared in both orders by a reward of any kind: what the audit and the conflict
+detector ask.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rm_gallery.gallery.benchmarks.judgements import Pair, Status, cluster_of, j
 from rm_gallery.study.task import Reasons
 
 TRIES = 64
-"""Names a question is given until its candidates come in the wanted order; each fits with
+"""Names tried for a question until its seeded permutation is the wanted order; each fits with
 probability one half.
 """
 
@@ -43,7 +43,7 @@ class Game(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionOutcome:
-    """What a reward said to one question."""
+    """The outcome of one question to a reward."""
 
     status: Status
     scores: tuple[float | None, ...]
@@ -53,34 +53,34 @@ class QuestionOutcome:
     cause: Cause | None = None
 
 
-class Duel(NamedTuple):
-    """Two answers to one prompt, by the keys of the questions that tell them apart."""
+class PairwiseComparison(NamedTuple):
+    """Two answers to one prompt, by the keys of the questions that compare them."""
 
     keys: tuple[str, ...]
     turned: tuple[bool, ...]
     """Per question whether it shows the two the other way round."""
     cluster: str
-    """Duels of one cluster are about the same prompt and are not independent."""
+    """Comparisons of one cluster are about the same prompt and are not independent."""
 
 
 class Questionnaire:
-    """Every question a reward is asked, each once however many duels need it, and what it said.
+    """Every question a reward is asked and its outcome; a question that several comparisons need is
+    asked once.
 
-    A scoring reward (pointwise, stepwise) is asked for each answer by itself. A comparing one sees
-    the two answers of a duel and nothing else, each of them once in the first place; a rule or a
-    trained model does so, too, for it may care.
+    A scoring reward (pointwise, stepwise) is asked about each answer by itself. A comparing one
+    sees the two answers in both orders; so do rules and trained models, which may prefer a place.
     """
 
     def __init__(self, reward: BaseReward) -> None:
         self.reward = reward
         self.comparing = reward.compares
         self.questions: dict[str, DataSample] = {}
-        self.said: dict[str, QuestionOutcome] = {}
+        self.outcomes: dict[str, QuestionOutcome] = {}
 
     # -- asking ------------------------------------------------------------------------------------
 
     def ask(self, of: DataSample, outputs: Sequence[DataOutput]) -> str:
-        """Put down a question about these answers to the prompt of `of`; gives its key."""
+        """Add a question about these answers to the prompt of `of`; returns its key."""
         sample = copy_with(
             of, unique_id=of.sample_id, output=[_fresh(output) for output in outputs]
         )
@@ -98,8 +98,10 @@ class Questionnaire:
         self.questions.setdefault(sample.unique_id, sample)
         return sample.unique_id
 
-    def duel(self, of: DataSample, first: DataOutput, second: DataOutput) -> Duel:
-        """Put down what tells two answers apart."""
+    def comparison(
+        self, of: DataSample, first: DataOutput, second: DataOutput
+    ) -> PairwiseComparison:
+        """Add the questions that compare two answers."""
         if not self.comparing:
             keys = [self.ask(of, [output]) for output in (first, second)]
         elif (
@@ -110,7 +112,7 @@ class Questionnaire:
             keys = [self.ask(of, [first, second])]
         else:
             keys = [self.ask(of, [first, second]), self.ask(of, [second, first])]
-        return Duel(
+        return PairwiseComparison(
             tuple(keys),
             (False, True)[: len(keys)] if self.comparing else (False, False),
             cluster_of(of),
@@ -125,14 +127,14 @@ class Questionnaire:
             len(self.reward.plan(self.questions[key])) for key in asked
         )
 
-    # -- hearing -----------------------------------------------------------------------------------
+    # -- outcomes ----------------------------------------------------------------------------------
 
-    def hear(self, scored: Iterable[DataSample]) -> None:
-        """Note what the reward said."""
+    def collect(self, scored: Iterable[DataSample]) -> None:
+        """Keep the outcome of every judged question."""
         for sample in scored:
-            self.said[sample.unique_id] = self._note(sample)
+            self.outcomes[sample.unique_id] = self._outcome_of(sample)
 
-    def _note(self, sample: DataSample) -> QuestionOutcome:
+    def _outcome_of(self, sample: DataSample) -> QuestionOutcome:
         one = judged(self.reward, sample)
         issue = one.issues[0] if one.issues else None
         reason, message = (issue.reason, issue.message) if issue else ("", "")
@@ -140,9 +142,9 @@ class Questionnaire:
             return QuestionOutcome(one.status, (), (), reason or one.status, message, one.cause)
         if not self.comparing:
             turn = 1.0 if self.reward.higher_is_better else -1.0
-            found = [self.reward.score_of_output(output) for output in sample.output]
+            scores = [self.reward.score_of_output(output) for output in sample.output]
             return QuestionOutcome(
-                "scored", tuple(None if score is None else turn * score for score in found)
+                "scored", tuple(None if score is None else turn * score for score in scores)
             )
         if len(sample.output) != 2:
             return QuestionOutcome("scored", tuple(one.scores))
@@ -151,7 +153,7 @@ class Questionnaire:
             for j in one.judgements
             if isinstance(j.place, Pair) and self.reward.judged
         ]
-        if not shown:  # a rule or a model that says what it says of the two in the order given
+        if not shown:  # a rule or a trained model: its two scores, in the order given
             shown = [(Pair(0, 1), sign(*one.scores))]
         # a verdict of +1 is for the one shown first
         games = [
@@ -161,43 +163,46 @@ class Questionnaire:
         ]
         return QuestionOutcome("scored", tuple(one.scores), tuple(games))
 
-    def games(self, duel: Duel) -> list[Game]:
-        """The comparisons of a duel; none unless every question of it was scored."""
+    def games(self, comparison: PairwiseComparison) -> list[Game]:
+        """The games of a comparison, one per order; none unless every question of it was scored."""
         known = [
             one
-            for key in duel.keys
-            if (one := self.said.get(key)) is not None and one.status == "scored"
+            for key in comparison.keys
+            if (one := self.outcomes.get(key)) is not None and one.status == "scored"
         ]
-        if len(known) < len(duel.keys):
+        if len(known) < len(comparison.keys):
             return []
         if self.comparing:
             both = [
                 (game, turned)
-                for one, turned in zip(known, duel.turned, strict=True)
+                for one, turned in zip(known, comparison.turned, strict=True)
                 for game in one.games
             ]
             return [game.turned() if turned else game for game, turned in both]
         verdict = sign(known[0].scores[0], known[1].scores[0])
         return [] if verdict is None else [Game(None, verdict)]
 
-    def margin(self, duel: Duel) -> float | None:
+    def margin(self, comparison: PairwiseComparison) -> float | None:
         """How far answer 0 is ahead, over all places: 1 it always won, -1 it always lost; None
         without a verdict.
         """
-        games = self.games(duel)
+        games = self.games(comparison)
         return sum(game.verdict for game in games) / len(games) if games else None
 
-    def cause(self, duels: Iterable[Duel]) -> Cause | None:
+    def cause(self, comparisons: Iterable[PairwiseComparison]) -> Cause | None:
         """Who caused the first question of these without a score; None where there is none, or it
         was never asked.
         """
-        said = [self.said.get(key) for duel in duels for key in duel.keys]
-        return next((one.cause for one in said if one is not None and one.status != "scored"), None)
+        outcomes = [self.outcomes.get(key) for comparison in comparisons for key in comparison.keys]
+        return next(
+            (one.cause for one in outcomes if one is not None and one.status != "scored"), None
+        )
 
-    def status(self, duel: Duel) -> Status:
-        """What became of a duel as a whole."""
+    def status(self, comparison: PairwiseComparison) -> Status:
+        """The worst status of the questions of a comparison."""
         return worst(
-            "stopped" if (one := self.said.get(key)) is None else one.status for key in duel.keys
+            "stopped" if (one := self.outcomes.get(key)) is None else one.status
+            for key in comparison.keys
         )
 
 
@@ -225,11 +230,11 @@ def missing_of(every: Iterable[QuestionOutcome]) -> dict[str, int]:
 
 def reasons_of(every: Iterable[QuestionOutcome]) -> dict[str, dict[str, Any]]:
     """Why questions have no score, as `Reasons` has it."""
-    found = Reasons()
-    for said in every:
-        if said.status != "scored":
-            found.add(f"{said.status}: {said.reason}", said.message)
-    return found.sorted()
+    reasons = Reasons()
+    for outcome in every:
+        if outcome.status != "scored":
+            reasons.add(f"{outcome.status}: {outcome.reason}", outcome.message)
+    return reasons.sorted()
 
 
 Verdict = Literal["fail", "warn", "not enough", "pass", "info", "does not apply"]
@@ -362,7 +367,7 @@ def figure_text(value: float | None, unit: str) -> str:
     return f"{100 * value:+.1f} %" if unit == "net" else f"{value:.2f}"
 
 
-def found(
+def mean_finding(
     probe: str,
     name: str,
     what: str,

@@ -1,6 +1,4 @@
-"""What a run says about every sample, kept line by line while it goes, and the run folder opened
-again.
-"""
+"""Run folders: the samples that a run appends line by line, and a run opened for reading."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
 SAMPLES = "samples.jsonl"
 REPORT = "report.json"
 HELD_SECONDS = 0.25
-"""How long lines that come quickly wait for each other: a write for each would cost a fast run some
-of its pace.
-"""
+"""Lines that finish within this time are written together: one write per line would slow a fast run."""
 _KEPT = ("scored", "unscored")
 """What a continued run does not judge again."""
 
@@ -56,8 +52,8 @@ class Verdict(NamedTuple):
     """
 
 
-class StepSaid(NamedTuple):
-    """One step of an answer, and what was said about it."""
+class StepScore(NamedTuple):
+    """One step of an answer with its score."""
 
     text: str
     score: float | None
@@ -72,15 +68,13 @@ class Issue(NamedTuple):
     reason: str
     message: str
     cause: str | None = None
-    """Who brought it about: endpoint, judge, answer, data, rule or caller; None in runs of earlier
-    versions.
-    """
+    """Who caused it: endpoint, judge, answer, data, rule or caller; None in runs of earlier versions."""
 
 
 @dataclass(frozen=True)
 class SampleRow:
-    """One sample of a run with all that was said about it; sequences named after answers have one
-    entry per answer.
+    """One sample of a run with its scores and reasons; sequences about answers have one entry per
+    answer.
 
     Attributes:
         id: the sample's id.
@@ -114,15 +108,15 @@ class SampleRow:
     reasons: tuple[str | None, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     order: tuple[int, ...] = ()
-    steps: tuple[tuple[StepSaid, ...], ...] = ()
+    steps: tuple[tuple[StepScore, ...], ...] = ()
     credit: float | None = None
     issues: tuple[Issue, ...] = ()
     metadata: dict[str, Any] | None = None
 
     @property
     def cause(self) -> str | None:
-        """Who brought it about that there is no score; None where there is one, and where the
-        protocol does not ask about it.
+        """Who caused the missing score; None where there is a score, and where the protocol does not
+        ask for one.
         """
         own = [issue for issue in self.issues if issue.status == self.status]
         if self.status == "scored" or any(issue.reason == NOT_ASKED for issue in own):
@@ -149,7 +143,7 @@ class SampleRow:
             verdicts=tuple(Verdict(*verdict) for verdict in record.get("verdicts", ())),
             order=tuple(map(int, record.get("order", ()))),
             steps=tuple(
-                tuple(StepSaid(*step) for step in steps) for steps in record.get("steps", ())
+                tuple(StepScore(*step) for step in steps) for steps in record.get("steps", ())
             ),
             credit=record.get("credit"),
             issues=tuple(Issue(*issue) for issue in record.get("issues", ())),
@@ -158,8 +152,8 @@ class SampleRow:
 
 
 def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) -> dict[str, Any]:
-    """What samples.jsonl keeps of a judged sample, as JSON types; what is absent is left out.
-    Recorded scores have no reward.
+    """The line of samples.jsonl for a judged sample, as JSON types without empty fields. `reward` is
+    None for recorded scores.
     """
     sample = one.sample
     record: dict[str, Any] = {
@@ -187,40 +181,42 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
 
 
 def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
-    found: list[str | None] = []
-    for said in (output.answer.reward for output in sample.output):
-        key = reward.key_in(said)
-        found.append(
+    reasons: list[str | None] = []
+    for judgement in (output.answer.reward for output in sample.output):
+        key = reward.key_in(judgement)
+        reasons.append(
             "\n".join(
-                dict.fromkeys(str(d.reason) for d in said.details if d.source == key and d.reason)
+                dict.fromkeys(
+                    str(d.reason) for d in judgement.details if d.source == key and d.reason
+                )
             )
             or None
         )
-    return found if any(found) else []
+    return reasons if any(reasons) else []
 
 
 def _order(reward: BaseReward, sample: DataSample) -> list[int]:
     if reward.kind != "listwise" or not sample.output:
         return []
-    said = sample.output[0].answer.reward
-    return list(said.extra_data.get(reward.key_in(said), {}).get("order", ()))
+    judgement = sample.output[0].answer.reward
+    return list(judgement.extra_data.get(reward.key_in(judgement), {}).get("order", ()))
 
 
 def _steps(one: Judged) -> list[list[list[Any]]]:
     """The steps of each answer; where only their scores were recorded, without texts. Empty where
     no answer has any.
     """
-    found = []
+    by_answer = []
     for place, output in enumerate(one.sample.output):
         steps, scores = output.steps or (), one.steps(place)
         texts = [(step.text, step.label or {}) for step in steps] + [("", {})] * (
             len(scores) - len(steps)
         )
         known = [*scores, *([None] * (len(texts) - len(scores)))]
-        found.append(
+        by_answer.append(
             [[text, score, label] for (text, label), score in zip(texts, known, strict=True)]
         )
-    return found if any(found) else []
+    return by_answer if any(by_answer) else []
 
 
 class SampleFile:
@@ -247,14 +243,14 @@ class SampleFile:
         """
         try:
             if self._fd < 0:
-                self._open()
-            line = _line(record)
+                self._open_file()
+            line = _line_of(record)
             if self._known.get(hash(line)):
                 self._known[hash(line)] -= 1
             elif record["status"] != "stopped":
                 self._waiting.append(line)
                 if time.monotonic() - self._written > HELD_SECONDS:
-                    self._write()
+                    self._flush()
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -265,7 +261,7 @@ class SampleFile:
             "the same command to continue."
         )
 
-    def _write(self) -> None:
+    def _flush(self) -> None:
         lines, self._waiting = self._waiting, []
         data, start, written = b"".join(lines), os.fstat(self._fd).st_size, 0
         try:
@@ -277,14 +273,14 @@ class SampleFile:
         self._written = time.monotonic()
 
     def finish(self) -> None:
-        """Remove lines of an earlier part that no sample of the whole run stands for: what was
-        judged anew, otherwise.
+        """Remove lines of an earlier run that no sample matches any more: those judged again with
+        another outcome.
         """
         left = +self._known
         if left:
             self._rewrite(lambda line: not _counted_down(left, line))
 
-    def _open(self) -> None:
+    def _open_file(self) -> None:
         if any(_status(line) not in _KEPT for line in read_lines(self._path)):
             self._rewrite(lambda line: _status(line) in _KEPT)
         flags = (
@@ -309,7 +305,7 @@ class SampleFile:
         if self._fd < 0:
             return
         try:
-            self._write()
+            self._flush()
         except OSError as error:
             raise self._unwritable(error) from error
         finally:
@@ -328,10 +324,10 @@ class SampleFile:
         self.close()
 
 
-def _line(record: dict[str, Any]) -> bytes:
+def _line_of(record: dict[str, Any]) -> bytes:
     try:
         return to_line(record)
-    except DataError:  # only metadata, which are anybody's, can hold what JSON has no form for
+    except DataError:  # only metadata come from users and may not fit JSON
         return to_line({**record, "metadata": plain(record.get("metadata"))})
 
 
@@ -372,10 +368,10 @@ class OpenRun:
     @property
     def served(self) -> dict[str, str]:
         """By the model that was asked, the names of those that answered, where they are others."""
-        found = self.summary.get("served")
+        names = self.summary.get("served")
         return {
             name: ", ".join(map(str, ids))
-            for name, ids in (found if isinstance(found, dict) else {}).items()
+            for name, ids in (names if isinstance(names, dict) else {}).items()
         }
 
     def answered_as(self, model: str) -> str:
@@ -385,7 +381,7 @@ class OpenRun:
     @cached_property
     def damaged(self) -> int:
         """Lines of samples.jsonl that hold no sample."""
-        return sum(_row(line) is None for line in self._lines())
+        return sum(_row_of_line(line) is None for line in self._lines())
 
     def _lines(self) -> Iterator[bytes]:
         """The lines about samples; of a run of parts that was not put together yet, those of its
@@ -400,7 +396,7 @@ class OpenRun:
         line at a time.
         """
         for line in self._lines():
-            row = _row(line)
+            row = _row_of_line(line)
             if row is not None:
                 yield row
 
@@ -416,7 +412,7 @@ class OpenRun:
         return read_trace(self.folder, root=self.root) if self.traced else iter(())
 
 
-def _row(line: bytes) -> SampleRow | None:
+def _row_of_line(line: bytes) -> SampleRow | None:
     record = from_line(line)
     try:
         return None if record is None else SampleRow.from_record(record)
@@ -426,8 +422,8 @@ def _row(line: bytes) -> SampleRow | None:
 
 @contextmanager
 def run_folder(run_dir: str | None, needed: bool) -> Iterator[str | None]:
-    """The folder to keep a run in: `run_dir`, or where one is needed and none was named one that is
-    gone in the end.
+    """The folder to keep a run in: `run_dir`, or a temporary one where one is `needed` and none is
+    named.
     """
     if run_dir is not None or not needed:
         yield run_dir
@@ -438,9 +434,7 @@ def run_folder(run_dir: str | None, needed: bool) -> Iterator[str | None]:
 
 @contextmanager
 def sound(run: OpenRun) -> Iterator[None]:
-    """DataError for what is met in a run's files that no run writes, such as a text where figures
-    belong.
-    """
+    """Turn errors over damaged run files, such as a text in place of figures, into DataError."""
     try:
         yield
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
@@ -473,9 +467,9 @@ def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
             raise DataError(
                 f"{folder} holds several runs; name one of them: {', '.join(below[:20])}."
             )
-        found = "is no folder" if not folder.is_dir() else f"holds no {MANIFEST}"
+        problem = "is no folder" if not folder.is_dir() else f"holds no {MANIFEST}"
         raise DataError(
-            f"{folder} {found}; name the folder of a run, as made with --out RUN or run_dir=."
+            f"{folder} {problem}; name the folder of a run, as made with --out RUN or run_dir=."
         )
     manifest, report, summary = (
         _read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY)
@@ -491,13 +485,13 @@ def is_run(folder: str | Path) -> bool:
 def _read_object(path: Path, root: Path | None) -> dict[str, Any]:
     try:
         with opened_file(path, root) as file:
-            found = orjson.loads(file.read())
+            content = orjson.loads(file.read())
     except FileNotFoundError:
         return {}
     except (OSError, orjson.JSONDecodeError) as error:
         raise DataError(
             f"{path} cannot be read: {error}; run the same command again to write it anew."
         ) from None
-    if not isinstance(found, dict):
-        raise DataError(f"{path} holds a {type(found).__name__}; expected one JSON object.")
-    return found
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a {type(content).__name__}; expected one JSON object.")
+    return content

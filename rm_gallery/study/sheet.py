@@ -67,7 +67,7 @@ class Rows(Sequence[dict[str, Any]]):
             self._firsts.append(len(self))
             self._last, self._size = [], 0
 
-    def _found(self, row: int) -> tuple[RowRef, dict[str, Any]]:
+    def _placed_row(self, row: int) -> tuple[RowRef, dict[str, Any]]:
         number = bisect_right(self._firsts, row) - 1
         return self._block(number)[row - self._firsts[number]]
 
@@ -87,7 +87,7 @@ class Rows(Sequence[dict[str, Any]]):
 
     def place(self, number: int) -> RowRef:
         """Where a row stands; as a text what messages call it, such as "answers.csv, line 3"."""
-        return self._found(number)[0]
+        return self._placed_row(number)[0]
 
     def name(self, place: RowRef) -> str:
         """What a row is called within the table: "line 3", behind its file where the table is
@@ -112,7 +112,7 @@ class Rows(Sequence[dict[str, Any]]):
     def __getitem__(self, place: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(len(self)))]
-        return self._found(range(len(self))[place])[1]
+        return self._placed_row(range(len(self))[place])[1]
 
 
 @dataclass(frozen=True)
@@ -180,17 +180,17 @@ class Sheet:
 
         Raises ConfigError for a cell that cannot be read, saying what was `expected`.
         """
-        found: list[float | None] = []
+        numbers: list[float | None] = []
         known: dict[float, float] = {}  # of labels there are few different ones
         for place, cell in zip(self.places, self.column(name, role), strict=True):
             value = None if cell is None else (read or number_of)(cell)
             if cell is not None and value is None:
                 where = f"column '{name}'" if role in _LABELS else f"column '{name}' ({role})"
                 raise ConfigError(f"{place}, {where}: expected {expected}, found {shown(cell)}")
-            found.append(
+            numbers.append(
                 value if value is None or len(known) > _FEW else known.setdefault(value, value)
             )
-        return found
+        return numbers
 
     def digest(self) -> str:
         """Hash of all cells, which tells a table from another one of the same name."""
@@ -364,13 +364,15 @@ def joined(
     hint = "answers are compared by equal ids only, so give files of the same questions."
     matched = _matched(sheet, other, id_column, hint)
     name = column if column not in sheet.columns else f"{column} ({Path(other.name).name})"
-    beside: dict[int, tuple[RowRef | None, str, Any, Cell]] = {}
-    for (where, found), cell, (key, place) in zip(other.rows.placed(), cells, matched, strict=True):
-        beside[place] = where, key, cell, text_of_cell(found.get(prompt))
+    additions: dict[int, tuple[RowRef | None, str, Any, Cell]] = {}
+    for (where, other_row), cell, (key, place) in zip(
+        other.rows.placed(), cells, matched, strict=True
+    ):
+        additions[place] = where, key, cell, text_of_cell(other_row.get(prompt))
 
     def widened() -> Iterator[tuple[RowRef, dict[str, Any]]]:
         for place, (own, row) in enumerate(sheet.rows.placed()):
-            where, key, cell, asked = beside.pop(place, (None, "", None, None))
+            where, key, cell, asked = additions.pop(place, (None, "", None, None))
             if where and prompt in other.columns and asked != text_of_cell(row.get(prompt)):
                 raise ConfigError(
                     f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give "
@@ -407,11 +409,11 @@ def _matched(sheet: Sheet, other: Sheet, id_column: str | None, hint: str) -> li
 
 def groups_of(sheet: Sheet, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Per column that makes subgroups, the group of every row; None where the cell is blank."""
-    found = {}
+    groups = {}
     for name in columns:
         texts = (text_of_cell(cell) for cell in sheet.column(name, "--by"))
-        found[name] = [None if text is None else sys.intern(text) for text in texts]
-    return found
+        groups[name] = [None if text is None else sys.intern(text) for text in texts]
+    return groups
 
 
 def labels_of(
@@ -454,10 +456,10 @@ def labels_of(
     matched = _matched(
         sheet, other, id_column, "labels are joined by equal ids only, so mend or remove these."
     )
-    found: list[float | None] = [None] * len(sheet)
+    by_row: list[float | None] = [None] * len(sheet)
     for value, (_, place) in zip(given, matched, strict=True):
-        found[place] = value
-    return found
+        by_row[place] = value
+    return by_row
 
 
 def label_chances(
@@ -475,8 +477,8 @@ def label_chances(
         raise ConfigError(
             "--label-probability says how labelled rows were drawn; name the labels with --labels."
         )
-    found = sheet.values(column, "--label-probability")
-    for place, label, chance in zip(sheet.places, labels, found, strict=True):
+    chances = sheet.values(column, "--label-probability")
+    for place, label, chance in zip(sheet.places, labels, chances, strict=True):
         if (label is not None and chance is None) or (
             chance is not None and not 0.0 < chance <= 1.0
         ):
@@ -485,4 +487,4 @@ def label_chances(
                 f"and at most 1 for every labelled row, found "
                 f"{'a blank cell' if chance is None else f'{chance:g}'}"
             )
-    return found
+    return chances

@@ -28,11 +28,11 @@ from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,
     Columns,
-    Fates,
+    RowStatuses,
     TableRule,
     TableTask,
     counted_part,
-    fate_of,
+    row_status_of,
 )
 from rm_gallery.study.winrate_figures import WinRateReport
 
@@ -155,14 +155,14 @@ class _WinCounter:
     def __init__(self, comparison: WinRateTask) -> None:
         self._of, n = comparison, len(comparison.questions.sheet)
         self._compared = figures.Compared(n, len(comparison.questions.answers))
-        self._fates = Fates(comparison.questions.blank, n)
+        self._row_statuses = RowStatuses(comparison.questions.blank, n)
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
         row: int = judged.metadata["row"]
         win = self._compared.add(row, judged)
         any_win = judged.status != "scored" or self._compared.any_win(row)
-        self._fates[row] = fate_of(judged) if any_win else ("unscored", "judge")
+        self._row_statuses[row] = row_status_of(judged) if any_win else ("unscored", "judge")
         if self._of.until is not None:
             self._of.until.add(row, win, judged.status)
         return win
@@ -171,11 +171,11 @@ class _WinCounter:
         """Report what was counted so far."""
         of, names = self._of, self._of.questions.answers
         clusters = of.questions.clusters.codes
-        compared, fates, groups = self._compared, self._fates, of.groups
+        compared, row_statuses, groups = self._compared, self._row_statuses, of.groups
         every: Integers = np.arange(len(clusters), dtype=np.int64)
         if of.until is not None:
             counted = of.until.counted(len(every))
-            compared, fates = compared.only(counted), fates.without(~counted)
+            compared, row_statuses = compared.only(counted), row_statuses.without(~counted)
             if of.until.decided:  # the rows behind the stop are no part of what was asked
                 every = np.flatnonzero(counted)
                 groups = {
@@ -184,9 +184,9 @@ class _WinCounter:
                 }
         rows = figures.ComparedRows(clusters, of.labels, of.probabilities, groups, compared)
         wins = rows.wins()
-        found = figures.mean_of(wins, rows.clusters, 0.5)
+        mean = figures.mean_of(wins, rows.clusters, 0.5)
         extra: dict[str, Any] = {"a": names[0], "b": names[1], **figures.counts_of(wins)}
-        extra["test"] = {"null": 0.5, "p_value": found.p_value}
+        extra["test"] = {"null": 0.5, "p_value": mean.p_value}
         extra["flips"] = figures.flips_of(rows)
         if of.labels is not None:
             extra["agreement"] = figures.agreement_of(rows)
@@ -201,9 +201,9 @@ class _WinCounter:
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
-        whole = self._figure(every, wins, fates, found.ci95)
+        whole = self._rate_figure(every, wins, row_statuses, mean.ci95)
         parts = {
-            name: self._figure(part["places"], wins, fates, part["ci95"])
+            name: self._rate_figure(part["places"], wins, row_statuses, part["ci95"])
             for name, part in subgroups.items()
         }
         places = {"": every, **{name: part["places"] for name, part in subgroups.items()}}
@@ -211,8 +211,10 @@ class _WinCounter:
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 
-    def _figure(self, places: Integers, wins: Floats, fates: Fates, ci95: Any) -> Figure:
-        return counted_part("win_rate", wins, places, fates, ci95=ci95, chance=0.5)
+    def _rate_figure(
+        self, places: Integers, wins: Floats, row_statuses: RowStatuses, ci95: Any
+    ) -> Figure:
+        return counted_part("win_rate", wins, places, row_statuses, ci95=ci95, chance=0.5)
 
 
 class WinRate(TableRule["WinRateTask"]):
@@ -284,8 +286,8 @@ class WinRateTask(TableTask):
             )
         sheet = columns.open(data)
         if other is not None:
-            beside = open_sheet(other, on_bad_row=columns.on_bad_row)
-            sheet, second = joined(sheet, beside, answers[1], columns.id or "id", prompt)
+            other_sheet = open_sheet(other, on_bad_row=columns.on_bad_row)
+            sheet, second = joined(sheet, other_sheet, answers[1], columns.id or "id", prompt)
             answers = [answers[0], second, *answers[2:]]
         roles = dict(
             zip(
@@ -295,7 +297,7 @@ class WinRateTask(TableTask):
             )
         )
         names = {answers[0].casefold(): 1.0, answers[1].casefold(): 0.0}
-        return cls.found(
+        return cls.from_sheet(
             sheet,
             prompt,
             roles,
@@ -361,7 +363,7 @@ class WinRateTask(TableTask):
         most = max(
             len(reward.plan(sample)) * reward.asked_times for sample in self.questions.samples
         )
-        found = {
+        sequential = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,
             "unit": "clusters" if self.questions.clustered_by else "rows",
@@ -373,7 +375,7 @@ class WinRateTask(TableTask):
         }
         # after looking often only the sequence's interval holds
         extra = {name: value for name, value in extra.items() if name != "test"} | {
-            "until_decided": found
+            "until_decided": sequential
         }
         report = replace(report, extra=extra, ci95=sequence.interval if sequence.n else None)
         if not self.until.decided:
