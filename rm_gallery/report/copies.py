@@ -125,7 +125,9 @@ def _csv(source: CsvSource, file: IO[bytes], added: Added) -> None:
         if cells is None:
             text.write(written)
             continue
-        own = _csv_text([""] * (width - len(values)) + [_csv_cell(cell) for cell in cells], source)
+        own = _csv_text(
+            [""] * (width - len(values)) + ["" if c is None else harmless(c) for c in cells], source
+        )
         body = written.rstrip("\r\n")
         if body.count('"') % 2:  # a quote that nothing closes before the end of the file
             body = _csv_text(values, source)
@@ -133,10 +135,6 @@ def _csv(source: CsvSource, file: IO[bytes], added: Added) -> None:
             f"{body}{source.separator}{own}{written[len(written.rstrip(chr(13) + chr(10))) :]}"
         )
     text.detach()
-
-
-def _csv_cell(cell: Any) -> Any:
-    return "" if cell is None else harmless(cell)
 
 
 def _csv_text(values: Sequence[Any], source: CsvSource) -> str:
@@ -338,9 +336,7 @@ _SPANS = re.compile(rb"""\sspans=["'][^"']*["']""")
 
 
 def _cell(place: str, value: Any, style: str | None, p: str) -> bytes:
-    """A cell; `p` is the prefix of elements. Text stands in place, which no program takes for a
-    formula.
-    """
+    """A cell; `p` is the prefix of elements. Inline strings are never read as formulas."""
     about = f'r="{place}"' + ("" if style is None else f' s="{style}"')
     if isinstance(value, (int, float)) and math.isfinite(value):
         return f"<{p}c {about}><{p}v>{value!r}</{p}v></{p}c>".encode()

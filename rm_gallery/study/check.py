@@ -639,9 +639,8 @@ class Checking:
                 and scored.status == "failed"
                 and scored.cause in ("judge", "rule")
             ):
-                broken[name] = fmean(
-                    scores
-                )  # a judge or rule failed: not shown to be the completion's fault
+                # a judge or rule failed: not shown to be the completion's fault
+                broken[name] = fmean(scores)
             else:
                 broken[name] = scored.value
         lowest = min(scores, key=lambda score: self.turn * score)

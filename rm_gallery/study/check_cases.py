@@ -86,9 +86,8 @@ class Case(NamedTuple):
             if self.gold is None
             else copy_with(self.sample, output=[self.gold]).reference()
         )
-        reference = (
-            reference[0] if isinstance(reference, list) and reference else reference
-        )  # aliases of one answer
+        if isinstance(reference, list) and reference:  # aliases of one answer
+            reference = reference[0]
         text = str(reference) if isinstance(reference, str | int | float) else ""
         return text.strip() if len(text) <= 200 else ""
 
@@ -262,9 +261,7 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
     answer, truth = text_of(gold), case.truth
 
     def changed(kind: str, text: str) -> Trial:
-        if steps or gold.steps is None:
-            return Trial(number, kind, with_text(gold, text, steps))
-        return Trial(number, kind, copy_with(gold, answer=copy_with(gold.answer, content=text)))
+        return Trial(number, kind, with_answer(gold, text, steps))
 
     variants = [
         Trial(number, "gold", gold if not steps or gold.steps else with_text(gold, answer, steps))
@@ -294,6 +291,13 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
             changed("all answers", "\n".join(map(saying, [*others[:2], truth, *others[2:]]))),
         ]
     return variants
+
+
+def with_answer(gold: DataOutput, text: str, steps: bool) -> DataOutput:
+    """The completion with another answer; steps that are not judged one by one stay."""
+    if steps or gold.steps is None:
+        return with_text(gold, text, steps)
+    return copy_with(gold, answer=copy_with(gold.answer, content=text))
 
 
 def statements(truth: str) -> re.Pattern[str]:

@@ -18,9 +18,16 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.study.attacks import forged_answers, stuffed, text_of, with_text
+from rm_gallery.study.attacks import forged_answers, stuffed, text_of
 from rm_gallery.study.check import Checking, reward_and_cases
-from rm_gallery.study.check_cases import REFUSAL, Case, Trial, other_answers, statements
+from rm_gallery.study.check_cases import (
+    REFUSAL,
+    Case,
+    Trial,
+    other_answers,
+    statements,
+    with_answer,
+)
 
 PASS = 0.5
 TEXTS = 200
@@ -203,7 +210,7 @@ def fuzz_reward(
             asked.append(Trial(number, "gold", gold))
             drawn = _drawn(case, gold, others, texts, seed)
             asked += [
-                Trial(number, one.mutation, _saying(gold, one.text, checking.steps))
+                Trial(number, one.mutation, with_answer(gold, one.text, checking.steps))
                 for one in drawn
             ]
             asked += [Trial(number, "forged", output) for output in _forged(case)]
@@ -252,12 +259,6 @@ def fuzz_reward(
 
 def _score_text(scored: Score[float]) -> str:
     return f"{scored.value:g}" if scored.value is not None else f"no score ({scored.code})"
-
-
-def _saying(gold: DataOutput, text: str, steps: bool) -> DataOutput:
-    if steps or gold.steps is None:
-        return with_text(gold, text, steps)
-    return copy_with(gold, answer=copy_with(gold.answer, content=text))
 
 
 def _forged(case: Case) -> list[DataOutput]:

@@ -1,5 +1,5 @@
-"""Graders over a table: each one's scores, how they agree with each other and with labels, and how
-steady they are.
+"""Graders over a table: their scores, agreement with each other and with labels, and consistency over
+repeats.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def grade(
     on_graded: Callable[[GradedRow], None] | None = None,
     **run_options: Any,
 ) -> GradeReport:
-    """Grade the rows of a data set and say what the scores are worth.
+    """Grade the rows of a data set and report how far the scores can be trusted.
 
     Args:
         runner: the graders and aggregators.
@@ -274,7 +274,7 @@ def grade(
     missingness = Lookout()
     waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
-    tell = on_graded or _nothing
+    tell = on_graded or (lambda _: None)
 
     def drawn() -> Iterator[Mapping[str, Any]]:
         for where, row in _until_over(_drawn(data, limit, seed, share), control):
@@ -377,14 +377,10 @@ def _observe(missingness: Lookout, fields: Mapping[str, Any], results: Results, 
     missingness.add(main in lost, traits, lost, list(results))
 
 
-def _nothing(_: GradedRow) -> None:
-    pass
-
-
 def _drawn(
     data: Any, limit: int | None, seed: int, part: RunPart | None
 ) -> Iterable[tuple[RowRef, Mapping[str, Any]]]:
-    """The rows of the part behind where they stand; with a limit so many of all, by the seed."""
+    """The rows of the part with their places; with a limit a seeded sample of all."""
     rows: Iterable[tuple[RowRef, Mapping[str, Any]]]
     if isinstance(data, (str, Path)):
         rows = placed_rows(Path(data).expanduser())

@@ -1,5 +1,5 @@
-"""Judges held against the same labels: how often each agrees with people, and whether one does so
-more often than another.
+"""Judges compared on the same labels: how often each agrees with people, and which differences are
+shown.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class JudgeSelection:
         ), p
 
     def _beats(self, one: str, other: str) -> bool:
-        """Whether one is shown to agree more, what it missed taken at worst, the other at best, and
-        several looks allowed for.
+        """Whether one is shown to agree more, with its missing scores at worst, the other's at best,
+        and p-values corrected.
         """
         _, p = self._difference_between(other, one)
         return p is not None and p < 0.05 and self._limits(other, one)[0] > 0.0
@@ -434,9 +434,7 @@ def _measured(verdicts: bool, values: Floats, wanted: Floats) -> float | None:
 
 @dataclass
 class _Judge:
-    """What a judge said of the labelled rows: numbers that rise with quality, not a number where it
-    said nothing.
-    """
+    """A judge's scores of the labelled rows, higher is better; NaN where one is missing."""
 
     name: str
     scores: Floats

@@ -1,6 +1,4 @@
-"""Anybody's table, read before anything is spent: its rows, its cells as texts and numbers, its
-labels and subgroups.
-"""
+"""A user's table, read before anything is paid: rows, cells as texts and numbers, labels, subgroups."""
 
 from __future__ import annotations
 
@@ -37,8 +35,8 @@ _IN_MEMORY = 1 << 20
 
 
 class Rows(Sequence[dict[str, Any]]):
-    """The rows of a table with where each stands; all but a first few MB wait in a temporary file,
-    in blocks.
+    """The rows of a table with their places; beyond the first MB they are in a temporary file, in
+    blocks.
     """
 
     def __init__(self, placed: Iterable[tuple[RowRef, dict[str, Any]]] = ()) -> None:
@@ -55,7 +53,7 @@ class Rows(Sequence[dict[str, Any]]):
             self.add(place, row)
 
     def add(self, place: RowRef, row: dict[str, Any]) -> None:
-        """Put a row behind the others."""
+        """Append a row."""
         self._sources.add(place.source)
         self._last.append((place, row))
         self._size += sum(len(cell) for cell in row.values() if isinstance(cell, str))
@@ -81,7 +79,7 @@ class Rows(Sequence[dict[str, Any]]):
             return self._read[1]
 
     def placed(self) -> Iterator[tuple[RowRef, dict[str, Any]]]:
-        """Every row behind where it stands."""
+        """Every row with its place, in order."""
         for number in range(len(self._starts) + 1):
             yield from self._block(number)
 
@@ -162,7 +160,7 @@ class Sheet:
         return (blank_is_none(row.get(name)) for row in self.rows)
 
     def all_blank(self, name: str, role: str) -> ConfigError:
-        """What is said of a column without a cell that is filled."""
+        """The error for a column without a filled cell."""
         return ConfigError(
             f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another "
             f"one."
@@ -351,8 +349,7 @@ def row_ids(sheet: Sheet, column: str) -> list[str]:
 def joined(
     sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str
 ) -> tuple[Sheet, str]:
-    """The table with a column of another one beside its own, by equal ids, and the name it has
-    there.
+    """The table with a column of another table added, joined by id, and the name of that column.
 
     A row the other table lacks has a blank cell in it.
 
@@ -390,8 +387,7 @@ def _matched(sheet: Sheet, other: Sheet, id_column: str | None, hint: str) -> li
     """Per row of the other table its id and the place of that id in `sheet`; ConfigError with
     `hint` where there is none.
 
-    Without a column of ids, rows go by where they stand, as runs and the labels made on their pages
-    name them.
+    Without a column of ids, rows go by their place, which is their name in runs and on their pages.
     """
     own = (
         [where.within for where in sheet.places] if id_column is None else row_ids(sheet, id_column)

@@ -66,9 +66,7 @@ def hashes() -> array[int]:
 
 
 def shared(values: Array, clusters: Array) -> Share:
-    """The share of things that were so or not (0..1), each with a hash of the cluster it belongs
-    to.
-    """
+    """The mean of outcomes from 0 to 1, each with a hash of its cluster."""
     estimate = clustered_mean(values, first_seen(clusters))
     return Share(
         math.fsum(values), len(values), estimate.interval() if estimate is not None else None
@@ -77,7 +75,7 @@ def shared(values: Array, clusters: Array) -> Share:
 
 @dataclass
 class Counted:
-    """Things that were so or not (0..1), each with a hash of the cluster it belongs to."""
+    """Outcomes from 0 to 1, each with a hash of its cluster."""
 
     values: array[float] = field(default_factory=doubles)
     clusters: array[int] = field(default_factory=hashes)
@@ -136,7 +134,7 @@ class Answers:
 
 @dataclass
 class SeenThings:
-    """What was seen, as numbers of `kinds`, each with a hash of the cluster it belongs to."""
+    """Occurrences, as numbers of `kinds`, each with a hash of its cluster."""
 
     kinds: Sequence[Any]
     what: array[int] = field(default_factory=lambda: array("i"))
@@ -386,8 +384,8 @@ class Summary:
         )
 
     def held_out(self) -> HeldOut | None:
-        """A curve from gap to being right, fitted on half of the prompts and looked at on the
-        other; None for few.
+        """A curve from gap to being right, fitted on half of the prompts and tested on the other;
+        None for few prompts.
         """
         xs, ys, clusters = self._decided()
         if len(xs) < FEWEST_TO_FIT or xs.max() > HUGE or xs.max() < 1 / HUGE:

@@ -116,9 +116,9 @@ class TableSamples:
     Attributes:
         samples: one per row that can be judged; `metadata["row"]` is its place among the rows read,
             from 0, and `metadata["number"]` its number in the file, as messages and ids have it.
-        blank: the column for want of which the other rows cannot, by place.
+        blank: the blank column of each row that cannot be judged, by place.
         clusters: what each row belongs to.
-        clustered_by: in words; empty where every row stands alone.
+        clustered_by: in words; empty where every row is its own cluster.
         answers: names of the columns that hold answers.
         counts: how many rows have how many answers to judge.
         notes: what was noticed.
@@ -203,7 +203,7 @@ class TableSamples:
     def keep_blank(self, run_dir: str) -> None:
         """Keep the rows that could not be judged in samples.jsonl, beside those that were.
 
-        A run leaves only its own samples there, so that these are written anew behind every one.
+        A run removes lines that are not its own samples, so these are appended after every run.
         """
         with (Path(run_dir) / SAMPLES).open("ab") as file:
             for place in self.blank:

@@ -120,13 +120,11 @@ class Data:
 
     @property
     def met(self) -> LoadReport:
-        """What was met while they were read."""
+        """What the loader counted while reading them."""
         return LoadReport() if self.loader is None else self.loader.report
 
     def identity(self) -> dict[str, Any]:
-        """What tells them from others: content hashes of the files, for the same data elsewhere are
-        the same data.
-        """
+        """What identifies the data: content hashes of the files, wherever these are."""
         sources = self.loader.sources() if self.loader is not None else []
         paths = [
             path for source in sources if isinstance(path := getattr(source, "path", None), Path)

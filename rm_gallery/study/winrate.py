@@ -1,6 +1,4 @@
-"""Which of two answers wins how often, in anybody's table: read, judged, and reported with what the
-figure rests on.
-"""
+"""Win rates of answer columns in a user's table: reading, judging, early stopping, report."""
 
 from __future__ import annotations
 
@@ -44,13 +42,13 @@ EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a 
 
 @dataclass
 class _UntilDecided:
-    """Counts rows in an order fixed beforehand, and stops the run when 50 % is left out whatever
-    the missing ones would have been.
+    """Counts rows in an order fixed beforehand, and stops the run when the confidence sequence
+    excludes 50 % with missing rows at worst and at best.
 
-    Results come in as they finish, and how long an answer takes may go with who wins; so each waits
-    for its turn, and what finishes after the stop does not count. A judge may be silent where it
-    would be wrong: a row without a verdict enters one sequence as lost and another one as won, and
-    both have to lie on one side.
+    How long a judgement takes may depend on who wins, so results count in the fixed order, not as
+    they finish, and later ones not at all. Verdicts may be missing where the judge would be wrong:
+    a row without one counts as lost in one sequence and as won in another, and both have to lie on
+    the same side of 50 %.
     """
 
     clusters: Sequence[Sequence[int]]
@@ -82,7 +80,7 @@ class _UntilDecided:
         self._wins.update(dict.fromkeys(self.blank))
 
     def add(self, row: int, win: float | None, status: Status) -> None:
-        """Take in what became of a row; one that was not begun keeps all behind it waiting."""
+        """Count a row; one that was not begun holds back all rows after it."""
         if status == "stopped":
             return
         self._wins[row] = win
@@ -137,8 +135,8 @@ class _UntilDecided:
         self.control.stop("decided: the comparison is settled")
 
     def look_back(self, folder: Path) -> None:
-        """Find out whether the rows that the folder holds decide it, before more are asked side by
-        side with reading them.
+        """Set `settled` if the rows in the folder decide already, so that a continued run asks no
+        more.
         """
         known = _UntilDecided(self.clusters, RunControl(), self.blank)
         rows = {row for cluster in self.clusters for row in cluster}
@@ -342,8 +340,8 @@ class WinRateTask(TableTask):
         ), samples
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
-        """Put in what length alone reaches and, where the run could stop early, the interval that
-        allows for it.
+        """Add the length baselines and, for a run that may stop early, the interval valid at every
+        look.
         """
         assert isinstance(report, WinRateReport)
         extra = dict(report.extra)
