@@ -28,7 +28,7 @@ from rm_gallery.study.benchmark import estimate as estimate_run
 from rm_gallery.study.benchmark import evaluate as evaluate_reward
 from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score_recorded
 from rm_gallery.study.grading import grade as grade_rows
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import Columns, Scoring, TableTask
 from rm_gallery.study.task import RunPart, open_data
 from rm_gallery.study.winrate import WinRateTask
@@ -458,13 +458,20 @@ def _judge_table(
             name: getattr(columns, name)
             for name in ("encoding", "separator", "sheet", "header_row")
         }
-        left, beside = (
+        left, other_files = (
             (rows.limit is not None, run.on_bad_row == "skip"),
             (data[1], columns.labels, rows.export),
         )
         compares = isinstance(task, WinRateTask)
         copy = Annotation(
-            rows.annotate, data[0], reading, task.questions.answers, reward, compares, *left, beside
+            rows.annotate,
+            data[0],
+            reading,
+            task.questions.answers,
+            reward,
+            compares,
+            *left,
+            other_files,
         )
     for line in task.understood(reward):
         opt.say(one_line(line))
@@ -502,7 +509,7 @@ def grade(
     copy = (
         None
         if rows.annotate is None
-        else Annotation(rows.annotate, data, limit=rows.limit is not None, beside=(config,))
+        else Annotation(rows.annotate, data, limit=rows.limit is not None, other_files=(config,))
     )
     with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as folder:
         chosen = replace(options, run_dir=folder)

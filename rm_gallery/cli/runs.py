@@ -18,14 +18,15 @@ from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
 from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
-from rm_gallery.report.formats import figures_of, render
+from rm_gallery.report.formats import render
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.pdf import find_browser, print_summary
+from rm_gallery.report.run_figures import figures_of
 from rm_gallery.report.run_table import render_table, run_table, save_results
 from rm_gallery.report.tables import print_difference
 from rm_gallery.study.compare import compare as compare_runs
 from rm_gallery.study.drift import Pilot, read_pilot
-from rm_gallery.study.opened import SampleRow, open_run
+from rm_gallery.study.runs import SampleRow, open_run
 from rm_gallery.study.summary import summarize
 
 

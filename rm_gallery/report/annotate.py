@@ -1,4 +1,4 @@
-"""A sheet given back: a copy of the file with what was said of every row in columns of its own."""
+"""An annotated copy of a table: its file with scores, reasons and causes in added columns."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import from_line
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.copies import Added, check_copy, write_copy
-from rm_gallery.study.opened import SAMPLES, OpenRun, SampleRow, open_run, sound
+from rm_gallery.study.runs import SAMPLES, OpenRun, SampleRow, open_run, sound
 from rm_gallery.study.task import file_sha256
 
 
 @dataclass
 class Annotation:
-    """Where a table's copy goes, and what of it is said; checked when made, before anything is
-    judged.
+    """Where an annotated copy goes and what it holds; checked when made, before anything is judged.
 
     Attributes:
         target: the file to write, of the table's own form.
         data: the table's file.
         reading: how it is read.
-        answers: its columns of answers; none where graders say something of whole rows.
+        answers: its columns of answers; none where graders judge whole rows.
         reward: what judged them.
         compares: whether the answers were compared, so that a row has a winner.
         limit: whether rows were drawn.
         bad_rows: whether rows that cannot be read were passed over.
-        beside: other files that are read, which are not overwritten either.
+        other_files: further files that the command reads; the copy may not overwrite them.
 
     Raises:
         ConfigError: the table is no single file, or `target` is the table itself or has another
@@ -47,7 +46,7 @@ class Annotation:
     compares: bool = False
     limit: bool = False
     bad_rows: bool = False
-    beside: Sequence[str | Path | None] = ()
+    other_files: Sequence[str | Path | None] = ()
 
     def __post_init__(self) -> None:
         path = Path(self.data).expanduser()
@@ -58,7 +57,7 @@ class Annotation:
         self._source: RowSource = file_sources(path, ReadOptions(**self.reading))[0]
         check_copy(self._source, path, self.target)
         if self.target.exists() and any(
-            self.target.samefile(one) for one in self.beside if one and Path(one).exists()
+            self.target.samefile(one) for one in self.other_files if one and Path(one).exists()
         ):
             raise ConfigError(
                 f"--annotate is {self.target}, which this command reads as well; name another file."
@@ -79,9 +78,11 @@ class Annotation:
                     f"{self._path} was changed while it was judged, so that {self.target} was not "
                     f"written; run again."
                 )
-            with (run.folder / SAMPLES).open("rb") as said:
+            with (run.folder / SAMPLES).open("rb") as samples:
                 write_copy(
-                    self._source, self.target, _Said(self, run, said, self._left_out(run)).added()
+                    self._source,
+                    self.target,
+                    _RowResults(self, run, samples, self._left_out(run)).added(),
                 )
 
     def _left_out(self, run: OpenRun) -> dict[int, str | None]:
@@ -96,13 +97,13 @@ class Annotation:
         }
 
 
-class _Said:
-    """What a run says of rows, found by their number in the file; texts stay in the run's folder."""
+class _RowResults:
+    """Results of a run by row number; only file offsets are in memory, texts stay in the folder."""
 
     def __init__(
-        self, note: Annotation, run: OpenRun, said: BinaryIO, left_out: Mapping[int, str | None]
+        self, note: Annotation, run: OpenRun, samples: BinaryIO, left_out: Mapping[int, str | None]
     ) -> None:
-        self._note, self._file, self._left_out = note, said, left_out
+        self._note, self._file, self._left_out = note, samples, left_out
         extra = run.report.get("extra") or {}
         self._graders: dict[str, Any] = (
             {} if note.answers else dict(extra.get("distributions") or {})
@@ -119,7 +120,7 @@ class _Said:
         self._why = " or ".join(why for why, there in whys if there) or "not judged"
         self._places = array("q")
         at = 0
-        for line in said:
+        for line in samples:
             number = ((from_line(line) or {}).get("metadata") or {}).get("number")
             if isinstance(number, int):
                 self._places.extend([-1] * (number + 1 - len(self._places)))
@@ -128,10 +129,12 @@ class _Said:
         kind, many = "" if note.reward is None else note.reward.kind, len(note.answers) > 1
         self._flips, self._ranks = kind == "pairwise" and note.compares, kind == "listwise" and many
         self._turn = -1.0 if note.reward is not None and not note.reward.higher_is_better else 1.0
-        self._passes = [name for name, found in self._graders.items() if "passed" in found]
+        self._passes = [
+            name for name, distribution in self._graders.items() if "passed" in distribution
+        ]
 
     def added(self) -> Added:
-        """The columns and what stands in them."""
+        """The added columns and their cells."""
         note = self._note
         names: list[tuple[str, type]] = [("winner", str)] if note.compares else []
         names += [("flip", str)] if self._flips else []
@@ -158,8 +161,8 @@ class _Said:
         row = SampleRow.from_record(from_line(self._file.readline()) or {})
         cause = row.cause or next((issue.cause for issue in row.issues if issue.cause), None)
         why = "; ".join(dict.fromkeys(f"{issue.reason}: {issue.message}" for issue in row.issues))
-        found, reason = self._of_graders(row) if self._graders else self._of_answers(row)
-        return [*found, reason or None, cause, why or None]
+        cells, reason = self._of_graders(row) if self._graders else self._of_answers(row)
+        return [*cells, reason or None, cause, why or None]
 
     def _of_graders(self, row: SampleRow) -> tuple[list[Any], str]:
         about = row.metadata or {}
@@ -169,7 +172,7 @@ class _Said:
             for name in self._passes
         ]
         return [*(scores.get(name) for name in self._graders), *verdicts], next(
-            (said for said in row.reasons if said), ""
+            (reason for reason in row.reasons if reason), ""
         )
 
     def _of_answers(self, row: SampleRow) -> tuple[list[Any], str]:
@@ -178,23 +181,23 @@ class _Said:
         scores: list[float | None] = [None] * len(names)
         for column, score in zip(columns, row.scores, strict=False):
             scores[column] = None if score is None else self._turn * score
-        found: list[Any] = (
+        cells: list[Any] = (
             [winner_of(row, [names[column] for column in columns])] if self._note.compares else []
         )
-        found += [flip_of(row)] if self._flips else []
-        found += scores
+        cells += [flip_of(row)] if self._flips else []
+        cells += scores
         if self._ranks:
             known = [self._turn * score for score in scores if score is not None]
-            found += [
+            cells += [
                 None if s is None else 1.0 + sum(other > self._turn * s for other in known)
                 for s in scores
             ]
-        said = {
+        reasons = {
             names[column]: text for column, text in zip(columns, row.reasons, strict=False) if text
         }
-        same = len(set(said.values())) == 1
-        return found, next(iter(said.values())) if same else "\n\n".join(
-            f"{name}: {text}" for name, text in said.items()
+        same = len(set(reasons.values())) == 1
+        return cells, next(iter(reasons.values())) if same else "\n\n".join(
+            f"{name}: {text}" for name, text in reasons.items()
         )
 
 
@@ -220,12 +223,12 @@ def flip_of(row: SampleRow) -> str | None:
     """Whether the two orders of a pair contradict each other; None where no pair was judged in
     both.
     """
-    said = {
+    verdicts = {
         (first, second): verdict for first, second, verdict in row.verdicts if verdict is not None
     }
     both = [
-        (verdict, said[second, first])
-        for (first, second), verdict in said.items()
-        if (second, first) in said
+        (verdict, verdicts[second, first])
+        for (first, second), verdict in verdicts.items()
+        if (second, first) in verdicts
     ]
     return ("yes" if any(one == other != 0 for one, other in both) else "no") if both else None

@@ -1,4 +1,4 @@
-"""A copy of a table's file with columns added, in which whatever stood there stays as it is."""
+"""A copy of a table's file with columns added; whatever else it holds stays as it is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rm_gallery.core.data.load.readers import ParquetSource, RowSource, numbered
 from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource, letters_of
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.file import written_whole
-from rm_gallery.report.tables import harmless, sheet_text
+from rm_gallery.report.cells import harmless, sheet_text
 
 Cells = Callable[[int], Sequence[Any] | None]
 """The added cells of the row with this number in the file (None: blank); None where there is no
@@ -42,24 +42,22 @@ class Added:
         self.kinds = [kind for _, kind in names]
         self.cells = cells
 
-    def beside(self, own: Iterable[Any]) -> list[str]:
-        """The names as they can stand beside a table's own columns, of which none is overwritten:
-        `score (2)`.
-        """
+    def free_names(self, own: Iterable[Any]) -> list[str]:
+        """The names, numbered where the table has such a column already: `score (2)`."""
         taken = {str(name).strip().casefold() for name in own}
-        found = []
+        names = []
         for name in self.names:
             number, fresh = 1, name
             while fresh.casefold() in taken:
                 number += 1
                 fresh = f"{name} ({number})"
             taken.add(fresh.casefold())
-            found.append(fresh)
-        return found
+            names.append(fresh)
+        return names
 
     def objects(self, own: Iterable[Any]) -> Callable[[int], dict[str, Any]]:
         """The cells of a row by column, without the blank ones."""
-        names = self.beside(own)
+        names = self.free_names(own)
         return lambda number: {
             n: v for n, v in zip(names, self.cells(number) or (), strict=False) if v is not None
         }
@@ -74,7 +72,7 @@ def check_copy(source: RowSource, path: Path, target: Path) -> None:
             f"--annotate writes a copy of a csv, xlsx, parquet or json file, and {path.name} is "
             f"none; use --export."
         )
-    form, wanted = (_form(one) for one in (path, target))
+    form, wanted = (_extension(one) for one in (path, target))
     if form != wanted:
         raise ConfigError(
             f"--annotate is '{target.name}' and writes a copy of {path.name}; give it the "
@@ -94,7 +92,7 @@ def check_copy(source: RowSource, path: Path, target: Path) -> None:
         source.written()
 
 
-def _form(path: Path) -> str:
+def _extension(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
@@ -121,25 +119,25 @@ def _csv(source: CsvSource, file: IO[bytes], added: Added) -> None:
         cast("Any", file), source.encoding, errors="surrogateescape", newline=""
     )
     for number, is_header, values, written in source.written():
-        cells = added.beside(values) if is_header else added.cells(number) if any(values) else None
+        cells = (
+            added.free_names(values) if is_header else added.cells(number) if any(values) else None
+        )
         if cells is None:
             text.write(written)
             continue
-        own = _record([""] * (width - len(values)) + [_csv_cell(cell) for cell in cells], source)
+        own = _csv_text(
+            [""] * (width - len(values)) + ["" if c is None else harmless(c) for c in cells], source
+        )
         body = written.rstrip("\r\n")
         if body.count('"') % 2:  # a quote that nothing closes before the end of the file
-            body = _record(values, source)
+            body = _csv_text(values, source)
         text.write(
             f"{body}{source.separator}{own}{written[len(written.rstrip(chr(13) + chr(10))) :]}"
         )
     text.detach()
 
 
-def _csv_cell(cell: Any) -> Any:
-    return "" if cell is None else harmless(cell)
-
-
-def _record(values: Sequence[Any], source: CsvSource) -> str:
+def _csv_text(values: Sequence[Any], source: CsvSource) -> str:
     made = io.StringIO(newline="")
     csv.writer(made, delimiter=source.separator, lineterminator="\r\n").writerow(values)
     text = made.getvalue()[:-2]
@@ -161,10 +159,10 @@ def _json_lines(source: JsonLinesSource, file: IO[bytes], added: Added) -> None:
 
 def _keys(line: bytes) -> list[str]:
     try:
-        found = orjson.loads(line)
+        record = orjson.loads(line)
     except orjson.JSONDecodeError:
         return []
-    return list(found) if isinstance(found, dict) else []
+    return list(record) if isinstance(record, dict) else []
 
 
 def _json(source: JsonSource, file: IO[bytes], added: Added) -> None:
@@ -186,14 +184,14 @@ def _parquet(source: ParquetSource, file: IO[bytes], added: Added) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(source.path, pre_buffer=False) as opened:
-        schema, number = opened.schema_arrow, 0
+    with pq.ParquetFile(source.path, pre_buffer=False) as parquet:
+        schema, number = parquet.schema_arrow, 0
         kinds = [pa.float64() if kind is float else pa.string() for kind in added.kinds]
-        for name, kind in zip(added.beside(schema.names), kinds, strict=True):
+        for name, kind in zip(added.free_names(schema.names), kinds, strict=True):
             schema = schema.append(pa.field(name, kind))
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-            for group in range(opened.num_row_groups):
-                table = opened.read_row_group(group)
+            for group in range(parquet.num_row_groups):
+                table = parquet.read_row_group(group)
                 rows = [
                     added.cells(number + place) or [None] * len(kinds)
                     for place in range(1, table.num_rows + 1)
@@ -221,7 +219,7 @@ def _xlsx(source: XlsxSource, file: IO[bytes], added: Added) -> None:
                 f"are not needed."
             )
         letters = [letters_of(first + place) for place in range(len(added.names))]
-        titles = added.beside(names)
+        titles = added.free_names(names)
 
         def cells(number: int, prefix: str) -> bytes:
             values = (
@@ -262,7 +260,7 @@ def _beyond(given: IO[bytes], header: int) -> tuple[int, str | None]:
         if kind == "row":
             row, column = int(about.get("r", row + 1)), -1
         elif kind == "c":
-            column = _place(about["r"]) if "r" in about else column + 1
+            column = _column_number(about["r"]) if "r" in about else column + 1
             last = max(last, column)
             style = about.get("s", style) if row == header else style
 
@@ -338,9 +336,7 @@ _SPANS = re.compile(rb"""\sspans=["'][^"']*["']""")
 
 
 def _cell(place: str, value: Any, style: str | None, p: str) -> bytes:
-    """A cell; `p` is the prefix of elements. Text stands in place, which no program takes for a
-    formula.
-    """
+    """A cell; `p` is the prefix of elements. Inline strings are never read as formulas."""
     about = f'r="{place}"' + ("" if style is None else f' s="{style}"')
     if isinstance(value, (int, float)) and math.isfinite(value):
         return f"<{p}c {about}><{p}v>{value!r}</{p}v></{p}c>".encode()
@@ -352,11 +348,11 @@ def _cell(place: str, value: Any, style: str | None, p: str) -> bytes:
     return made.encode("ascii", "xmlcharrefreplace")
 
 
-def _place(reference: str) -> int:
-    found = 0
+def _column_number(reference: str) -> int:
+    column = 0
     for letter in reference.rstrip("0123456789"):
-        found = 26 * found + ord(letter) - 64
-    return found - 1
+        column = 26 * column + ord(letter) - 64
+    return column - 1
 
 
 _WRITERS: dict[type, Callable[[Any, IO[bytes], Added], None]]

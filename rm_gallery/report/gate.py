@@ -1,5 +1,5 @@
-"""The gate of the command line, of JUnit and of a team's own tests: what a run has to reach, and
-what of that it misses.
+"""The quality gate of the command line, JUnit and pytest: the limits a run has to reach, and which of
+them it misses.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import number, percent, show, told_apart
 from rm_gallery.gallery.benchmarks.figures import by_cause
 from rm_gallery.gallery.benchmarks.lead import OWN_UNIT, corrected_figure, in_unit, lead_figure
-from rm_gallery.report.formats import ends_of, missing_of, single_line
+from rm_gallery.report.run_figures import ends_of, missing_of, single_line
 from rm_gallery.study.compare import check_same, compare, left_out
-from rm_gallery.study.opened import OpenRun, open_run, run_folder
+from rm_gallery.study.runs import OpenRun, open_run, run_folder
 from rm_gallery.study.task import Data
 
 
@@ -106,7 +106,7 @@ class QualityGate:
         if figures.get("score") is None:
             yield "score", "no sample could be scored, so there is no score"
         else:
-            yield from (("score", why) for why in self._score(figures))
+            yield from (("score", why) for why in self._score_misses(figures))
         failed, unscored = int(number(figures.get("n_failed"))), _unscored(figures)
         if failed > self.max_failures:
             yield "failed", f"{_samples(failed)} failed; {self.max_failures:,} may"
@@ -122,30 +122,30 @@ class QualityGate:
             and (people := corrected_figure(figures))
         ):
             say(
-                f"held to the limits: {_named(people, figures)}, and not the judge alone "
+                f"held to the limits: {_figure_in_words(people, figures)}, and not the judge alone "
                 f"({in_unit(figures, figures.get('score'))})"
             )
         if self.reference is not None and run is not None and figures.get("score") is not None:
-            worse, said = held_against(run, self.reference)
+            worse, sentence = held_against(run, self.reference)
             if worse:
-                yield "worse", said
+                yield "worse", sentence
             elif say is not None:
-                say(said)
+                say(sentence)
         if not finished:
             yield (
                 "finished",
                 single_line(str(figures.get("stopped") or "the run is not finished; continue it")),
             )
 
-    def _score(self, figures: Mapping[str, Any]) -> Iterator[str]:
+    def _score_misses(self, figures: Mapping[str, Any]) -> Iterator[str]:
         if (
             self.fail_under is not None
             and (why := under(figures, self.fail_under, self.surely)) is not None
         ):
             yield why
-        beside = {**(figures.get("baselines") or {}), "chance": figures.get("chance")}
+        baselines = {**(figures.get("baselines") or {}), "chance": figures.get("chance")}
         for name in self.beats:
-            level = beside.get(name)
+            level = baselines.get(name)
             if level is None:
                 yield f"there is no baseline '{name}' for {figures.get('benchmark') or 'these data'} to be beaten"
             elif (why := under(figures, level, strict=True)) is not None:
@@ -184,14 +184,14 @@ def under(
             lies below the score.
         strict: whether it has to lie above the limit.
     """
-    alone, people = figures["score"], corrected_figure(figures)
+    judge_score, people = figures["score"], corrected_figure(figures)
     score, ci95, missing = (
         (people or figures)["score"],
         (people or figures).get("ci95"),
         missing_of(figures),
     )
     # labels move the figure by as much, whatever the missing rows would have got
-    worst, best = (end + (score - alone) for end in ends_of(figures))
+    worst, best = (end + (score - judge_score) for end in ends_of(figures))
     name = (
         "the score"
         if people is None
@@ -202,36 +202,36 @@ def under(
         return None
     shown, digits = (show, 4) if figures.get("rule") in OWN_UNIT else (percent, 1)
     known = next((value for value in (score, worst, lower) if value < least), least)
-    found, limit = (
+    figure, limit = (
         told_apart(known, least, shown, digits)
         if math.isfinite(known)
         else ("", shown(least, digits))
     )
     if known == least:
         low = "" if worst == score else f" is {shown(worst, digits)} at worst and"
-        said = f"{name} {shown(score, digits)}{low} does not exceed {shown(least, digits)}"
+        sentence = f"{name} {shown(score, digits)}{low} does not exceed {shown(least, digits)}"
     elif known == score:
         chance = ci95 is not None and ci95[1] >= least
         word = "holds the limit, so chance may explain it" if chance else "is below it, too"
-        said = f"{name} {found} is below {limit}" + (
+        sentence = f"{name} {figure} is below {limit}" + (
             "" if ci95 is None else f"; its 95 % interval {word}"
         )
     elif known == lower and known != worst:
-        said = f"{name} {shown(score, digits)} has an interval from {found}, below {limit}"
+        sentence = f"{name} {shown(score, digits)} has an interval from {figure}, below {limit}"
     else:
-        low = f"is {found} at worst" if found else "has no lower end known"
-        said = f"{name} {shown(score, digits)} {low}, below {limit}"
+        low = f"is {figure} at worst" if figure else "has no lower end known"
+        sentence = f"{name} {shown(score, digits)} {low}, below {limit}"
     if people is not None:
-        said += f"; the judge alone says {shown(alone, digits)}"
+        sentence += f"; the judge alone says {shown(judge_score, digits)}"
     if not missing:
-        return said
+        return sentence
     causes = by_cause(figures.get("missing") or {})
     known_ends = math.isfinite(worst) and math.isfinite(best)
     ends = (
         f", so it lies from {shown(worst, digits)} to {shown(best, digits)}" if known_ends else ""
     )
     return (
-        f"{said}; {missing:,} of {int(number(figures.get('n'))):,} are "
+        f"{sentence}; {missing:,} of {int(number(figures.get('n'))):,} are "
         f"missing{f' ({causes})' if causes else ''}{ends}"
     )
 
@@ -272,11 +272,11 @@ def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
     if corrected_figure(run.report) or corrected_figure(reference.report):
         check_same(reference, run)
         return _held_corrected(run, reference)
-    found = compare(reference, run, examples=0)[0]
-    whole, name, n = found.whole, reference.folder.name, found.whole.paired.n
+    comparison = compare(reference, run, examples=0)[0]
+    whole, name, n = comparison.whole, reference.folder.name, comparison.whole.paired.n
     if whole.paired.interval is None:
         raise ConfigError(f"{run.folder.name} and {name} have no sample scored in both.")
-    missing, points = left_out(found), f"{100 * (whole.paired.difference or 0.0):+.1f}"
+    missing, points = left_out(comparison), f"{100 * (whole.paired.difference or 0.0):+.1f}"
     low, high = (100 * end for end in whole.at_worst or whole.paired.interval)
     if high < 0.0:
         worst = whole.bounds.low if whole.bounds is not None else whole.paired.difference or 0.0
@@ -289,7 +289,11 @@ def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
             f"n={n}{seen})"
         )
     low, high = (100 * end for end in whole.paired.interval)
-    other = f", {found.n_first_only} samples of {name} not compared" if found.n_first_only else ""
+    other = (
+        f", {comparison.n_first_only} samples of {name} not compared"
+        if comparison.n_first_only
+        else ""
+    )
     interval = (
         f"95 % interval {low:+.1f} to {high:+.1f}, n={n}{other}{f', {missing}' if missing else ''}"
     )
@@ -311,13 +315,13 @@ def _held_corrected(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
                 lead["score"],
                 lead["score"] + end,
                 *lead["ci95"],
-                _named(corrected_figure(figures), lead),
+                _figure_in_words(corrected_figure(figures), lead),
             )
         )
     (own, own_worst, own_low, own_high, own_name), (other, other_best, low, high, name) = pair
     difference, at_worst = own - other, own_worst - other_best
     below, above = math.hypot(own - own_low, high - other), math.hypot(own_high - own, other - low)
-    said = f"{own_name}, against {name} of {reference.folder.name}"
+    sentence = f"{own_name}, against {name} of {reference.folder.name}"
     ends = " to ".join(
         in_unit(run.report, value) for value in (difference - below, difference + above)
     )
@@ -326,17 +330,17 @@ def _held_corrected(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
         at = f", and at worst lower for {lost:,} rows without a score" if lost else ""
         return (
             True,
-            f"worse than {reference.folder.name}: {said} (95 % interval of the difference "
+            f"worse than {reference.folder.name}: {sentence} (95 % interval of the difference "
             f"{ends}{at})",
         )
     return (
         False,
-        f"not shown to be worse than {reference.folder.name}: {said} (95 % interval of the "
+        f"not shown to be worse than {reference.folder.name}: {sentence} (95 % interval of the "
         f"difference {ends})",
     )
 
 
-def _named(people: Mapping[str, Any] | None, figures: Mapping[str, Any]) -> str:
+def _figure_in_words(people: Mapping[str, Any] | None, figures: Mapping[str, Any]) -> str:
     """The figure that is held, with what corrected it."""
     by = (
         "the score of the judge"
@@ -351,16 +355,16 @@ def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> Ope
     is none.
     """
     try:
-        found = open_run(path)
+        run = open_run(path)
     except DataError as error:
         raise ConfigError(f"{option}: {error}") from None
-    if next(found.samples(), None) is None:
+    if next(run.samples(), None) is None:
         raise ConfigError(
             f"{option}: {path} holds no samples; make it with eval or bench and --out RUN."
         )
-    if not found.finished:
-        why = str(found.report.get("stopped") or "there is no report").partition(". ")[0]
+    if not run.finished:
+        why = str(run.report.get("stopped") or "there is no report").partition(". ")[0]
         raise ConfigError(
             f"{option}: {path} is not finished ({why}); finish it first with the command that made it."
         )
-    return found
+    return run

@@ -29,7 +29,7 @@ from rm_gallery.gallery.benchmarks.lead import (
     leads,
 )
 from rm_gallery.report import plots
-from rm_gallery.report.formats import (
+from rm_gallery.report.run_figures import (
     duration,
     figures_of,
     findings,
@@ -40,7 +40,7 @@ from rm_gallery.report.formats import (
     spent,
     title_of,
 )
-from rm_gallery.study.opened import OpenRun, SampleRow
+from rm_gallery.study.runs import OpenRun, SampleRow
 from rm_gallery.study.summary import Summary, gap_of, tokens_of
 
 MAX_SAMPLES = 2_000
@@ -62,14 +62,16 @@ def table_data(run: OpenRun, summary: Summary, compared: bool = False) -> tuple[
     With `compared` a credit is a win of the first answer, not a right verdict.
     """
     rows = _chosen_rows(run, summary)
-    said: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    replies: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     keys = {row.key for row in rows}
     for entry in run.trace():
         if (key := entry.get("sample_key")) in keys:
-            said[str(key)].append(_reply(entry))
+            replies[str(key)].append(_reply_record(entry))
     limit = LONGEST_TEXT
     while True:
-        data = _safe([_record(row, said.get(row.key, []), limit, compared) for row in rows])
+        data = _safe(
+            [_sample_record(row, replies.get(row.key, []), limit, compared) for row in rows]
+        )
         if len(data) <= MAX_BYTES or not rows:
             return data.decode(), limit, len(rows)
         if limit <= SHORTEST_TEXT:  # so many answers or steps that even cut short they are too much
@@ -120,14 +122,16 @@ def _shortened(row: SampleRow, columns: Any) -> SampleRow:
     """
     return replace(
         row,
-        prompt=_text(row.prompt, LONGEST_TEXT),
-        answers=tuple(_text(text, LONGEST_TEXT) for text in row.answers),
-        reasons=tuple(None if text is None else _text(text, LONGEST_TEXT) for text in row.reasons),
+        prompt=_visible_text(row.prompt, LONGEST_TEXT),
+        answers=tuple(_visible_text(text, LONGEST_TEXT) for text in row.answers),
+        reasons=tuple(
+            None if text is None else _visible_text(text, LONGEST_TEXT) for text in row.reasons
+        ),
         metadata={"lengths": [len(text) for text in row.answers], "names": names_of(row, columns)},
     )
 
 
-def _text(text: Any, limit: int) -> str:
+def _visible_text(text: Any, limit: int) -> str:
     """A text made visible and cut; what is far too long is cut before it is looked at."""
     text = text if isinstance(text, str) else str(text)
     if len(text) > 4 * limit:
@@ -135,27 +139,29 @@ def _text(text: Any, limit: int) -> str:
     return cut(visible(text), limit)
 
 
-def _reply(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _reply_record(entry: Mapping[str, Any]) -> dict[str, Any]:
     tokens = tokens_of(entry)
     return {
-        "place": _place(entry.get("place")),
+        "place": _shown_place(entry.get("place")),
         "attempt": int(number(entry.get("attempt"), 1)),
         "status": str(entry.get("status")),
-        "problem": _text(entry.get("problem") or "", 400),
+        "problem": _visible_text(entry.get("problem") or "", 400),
         "seconds": round(number(entry.get("seconds")), 3),
         "cached": bool(entry.get("cached")),
         "tokens": [tokens["input"], tokens["output"]],
-        "reply": None if entry.get("reply") is None else _text(entry["reply"], LONGEST_TEXT),
+        "reply": None
+        if entry.get("reply") is None
+        else _visible_text(entry["reply"], LONGEST_TEXT),
     }
 
 
-def _place(place: Any) -> int | list[int] | None:
+def _shown_place(place: Any) -> int | list[int] | None:
     if isinstance(place, list) and all(type(one) is int for one in place):
         return place[:40]
     return place if type(place) is int else None
 
 
-def _record(
+def _sample_record(
     row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compared: bool
 ) -> dict[str, Any]:
     lengths = (row.metadata or {}).get("lengths", ())
@@ -164,27 +170,33 @@ def _record(
     for text, length, (label, score, reason) in zip(
         row.answers, lengths, chain(known, repeat((None,) * 3)), strict=False
     ):
-        about = {"label": label, "score": _number(score), "reason": reason and cut(reason, limit)}
+        about = {
+            "label": label,
+            "score": _number_or_none(score),
+            "reason": reason and cut(reason, limit),
+        }
         shown = {name: value for name, value in about.items() if value not in (None, "")}
         answers.append({"text": cut(text, limit), "length": length, **shown})
     record: dict[str, Any] = {
-        "id": _text(row.id, 200),
-        "subset": _text(row.subset, 200),
-        "status": _text(row.status, 40),
+        "id": _visible_text(row.id, 200),
+        "subset": _visible_text(row.subset, 200),
+        "status": _visible_text(row.status, 40),
         "outcome": outcome_of(row, compared),
-        "gap": _number(gap_of(row)),
-        "prompt": _text(row.prompt, limit),
+        "gap": _number_or_none(gap_of(row)),
+        "prompt": _visible_text(row.prompt, limit),
         "answers": answers,
-        "names": [_text(name, 100) for name in (row.metadata or {}).get("names", ())],
+        "names": [_visible_text(name, 100) for name in (row.metadata or {}).get("names", ())],
         "verdicts": [list(verdict) for verdict in row.verdicts],
         "steps": [
             [
-                [cut(visible(str(text)), limit // 4), _number(score), _label(label)]
+                [cut(visible(str(text)), limit // 4), _number_or_none(score), _label(label)]
                 for text, score, label in steps[:60]
             ]
             for steps in row.steps
         ],
-        "issues": [[i.status, visible(i.reason), _text(i.message, 600)] for i in row.issues],
+        "issues": [
+            [i.status, visible(i.reason), _visible_text(i.message, 600)] for i in row.issues
+        ],
         "replies": [
             {**reply, "reply": None if reply["reply"] is None else cut(reply["reply"], limit)}
             for reply in replies[:24]
@@ -195,15 +207,15 @@ def _record(
 
 def _label(label: Any) -> str:
     return (
-        _text(", ".join(f"{k}: {v}" for k, v in label.items()), 120)
+        _visible_text(", ".join(f"{k}: {v}" for k, v in label.items()), 120)
         if isinstance(label, Mapping)
         else ""
     )
 
 
-def _number(value: Any) -> float | None:
-    found = number(value, math.nan)
-    return None if math.isnan(found) else found
+def _number_or_none(value: Any) -> float | None:
+    parsed = number(value, math.nan)
+    return None if math.isnan(parsed) else parsed
 
 
 def outcome_of(row: SampleRow, compared: bool = False) -> str:
@@ -249,13 +261,13 @@ def render_page(
         else table_data(run, summary, figures.get("rule") == COMPARED)
     )
     subsets = list((figures.get("by_subset") or {}).items())
-    said = [
+    notes = [
         (level, _kept_together(visible(cut(text, 4_000 if most is None else 400))))
         for level, text in findings(run, figures, summary)
     ]
     reasons = [
-        _reason(key, found)
-        for key, found in list((figures.get("reasons") or {}).items())[:MAX_REASONS]
+        _reason(key, entry)
+        for key, entry in list((figures.get("reasons") or {}).items())[:MAX_REASONS]
     ]
     listed = MAX_SUBSETS if most is None else most
     return environment.get_template("page.jinja2").render(
@@ -274,8 +286,8 @@ def render_page(
         lost=lost_of(figures),
         gauge=_gauge(first),
         marks=_marks(figures),
-        findings=said[:most],
-        more_findings=len(said) - len(said[:most]),
+        findings=notes[:most],
+        more_findings=len(notes) - len(notes[:most]),
         facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
         further=[
             (visible(name), visible(value)) for name, value in further(figures.get("extra") or {})
@@ -284,7 +296,7 @@ def render_page(
             _subset_row(cut(name, 200 if most is None else 60), part)
             for name, part in subsets[:listed]
         ],
-        beside=any(
+        has_baselines=any(
             (part.get("baselines") or part.get("chance") is not None) for _, part in subsets
         ),
         more_subsets=max(0, len(subsets) - listed),
@@ -345,11 +357,11 @@ def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
     """What the score is held against: name of its mark, value, and the words for it."""
     baselines = figures.get("baselines") or {}
     compared = figures.get("rule") == COMPARED
-    found = [("chance", figures.get("chance"), "an even match" if compared else "guessing")]
-    found += [(name, baselines.get(name), f"{name} answer") for name in ("longest", "shortest")]
+    marks = [("chance", figures.get("chance"), "an even match" if compared else "guessing")]
+    marks += [(name, baselines.get(name), f"{name} answer") for name in ("longest", "shortest")]
     return [
         (name, value, f"{words} {percent(value)}")
-        for name, value, words in found
+        for name, value, words in marks
         if isinstance(value, (int, float))
     ]
 
@@ -385,9 +397,9 @@ def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _reason(key: str, found: Any) -> tuple[str, str, str, str]:
+def _reason(key: str, entry: Any) -> tuple[str, str, str, str]:
     status, _, reason = key.partition(": ")
-    known = found if isinstance(found, Mapping) else {}
+    known = entry if isinstance(entry, Mapping) else {}
     return (
         status,
         visible(reason),

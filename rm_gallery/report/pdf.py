@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.report.formats import render
-from rm_gallery.study.opened import OpenRun
+from rm_gallery.study.runs import OpenRun
 
 BROWSERS = (
     "chromium",
@@ -41,16 +41,16 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 
 def find_browser() -> str:
     """The program that prints; ConfigError where none of `BROWSERS` is there."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    found = found or next(
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    browser = browser or next(
         (path for path in _PLACES.get(sys.platform, ()) if Path(path).is_file()), None
     )
-    if found is None:
+    if browser is None:
         raise ConfigError(
             "--pdf is printed by Chromium, Chrome or Edge, and none is installed or on the PATH; "
             "install one, or print report.html from any browser."
         )
-    return found
+    return browser
 
 
 def print_summary(run: OpenRun, path: str | Path, browser: str, title: str | None = None) -> None:

@@ -62,13 +62,13 @@ def _clipped(values: Numbers) -> tuple[NDArray[np.float64], float, float]:
     """Values, and a range for drawing them in which a few far ones do not flatten the others."""
     import numpy as np
 
-    found = _array(values)
-    low, high = float(found.min()), float(found.max())
-    inner_low, inner_high = (float(value) for value in np.quantile(found, (0.01, 0.99)))
+    array = _array(values)
+    low, high = float(array.min()), float(array.max())
+    inner_low, inner_high = (float(value) for value in np.quantile(array, (0.01, 0.99)))
     spread = inner_high - inner_low
     if spread > 0 and high - low > 2 * spread:
         low, high = max(low, inner_low - spread / 4), min(high, inner_high + spread / 4)
-    return found, low, high
+    return array, low, high
 
 
 def _edges(values: NDArray[np.float64], low: float, high: float, zero: bool) -> NDArray[np.float64]:
@@ -134,10 +134,10 @@ def distributions(
         [frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)],
         list[str](),
     )
-    for turn, (label, style, values), found, size in zip(
+    for turn, (label, style, values), per_bin, size in zip(
         (1, -1), shown, counts, parts, strict=False
     ):
-        for k, count in enumerate(found):
+        for k, count in enumerate(per_bin):
             if count:
                 css = style if style != "signed" else _side(float(edges[k]), float(edges[k + 1]))
                 end = y.at(turn * int(count) / size)
@@ -162,7 +162,7 @@ def distributions(
         f". {beyond:,} values lie beyond the axis and are in the outermost bars." if beyond else "."
     )
     ends = [f"{show(low)} to {show(high)}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
-    rows = [(name, *(f"{int(found[k]):,}" for found in counts)) for k, name in enumerate(ends)]
+    rows = [(name, *(f"{int(per_bin[k]):,}" for per_bin in counts)) for k, name in enumerate(ends)]
     return plot(name, title, body, says, (x_label, *(label for label, _, _ in shown)), rows)
 
 
@@ -198,7 +198,7 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
         fair: what guessing reaches.
         fitted: a curve from gaps to shares, with how it does on prompts it was not fitted on.
     """
-    n = sum(found.share.n for found in bins)
+    n = sum(gap_bin.share.n for gap_bin in bins)
     if not n:
         return None
     title = "Is a larger gap more often right?"
@@ -219,14 +219,14 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
                 ),
             )
         )
-    points = [(x.at(found.x), y.at(found.share.value or 0.0)) for found in bins]
+    points = [(x.at(gap_bin.x), y.at(gap_bin.share.value or 0.0)) for gap_bin in bins]
     body.append(polyline("curve", points))
-    for found, (a, b) in zip(bins, points, strict=True):
-        low, high = found.share.ci95 or (0.0, 1.0)
+    for gap_bin, (a, b) in zip(bins, points, strict=True):
+        low, high = gap_bin.share.ci95 or (0.0, 1.0)
         body.append(line("error", a, a, y.at(low), y.at(high)))
         body.append(
             f'<circle class="point" cx="{a}" cy="{b}" '
-            f'r="4"><title>{_of(found.share)}</title></circle>'
+            f'r="4"><title>{_share_text(gap_bin.share)}</title></circle>'
         )
     says = (
         f"n = {n:,} samples with a gap, {len(bins)} bins of about equal size, from the smallest "
@@ -234,16 +234,17 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
         f"({percent(bins[-1].share.value)} right); bars are 95 % intervals."
     )
     if fitted:
-        found_ece, by_chance = (
+        ece, by_chance = (
             percent(fitted.calibration.ece),
             percent(fitted.calibration.ece_by_chance),
         )
         says += (
             f" The green curve is logistic, fitted on half of the prompts; on the other half its "
-            f"expected calibration error is {found_ece} (up to {by_chance} would be chance)."
+            f"expected calibration error is {ece} (up to {by_chance} would be chance)."
         )
     rows = (
-        (f"{show(b.low)} to {show(b.high)}", _of(b.share), _between(b.share.ci95)) for b in bins
+        (f"{show(b.low)} to {show(b.high)}", _share_text(b.share), _interval_text(b.share.ci95))
+        for b in bins
     )
     return plot(
         "reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows
@@ -273,7 +274,7 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     title = "Best of n by this reward"
     x = Axis(1.0, float(curve[-1].n), LEFT + 10, WIDTH - RIGHT - 10)
     y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
-    names = [(float(found.n), str(found.n)) for found in curve]
+    names = [(float(point.n), str(point.n)) for point in curve]
     body = [
         frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)
     ]
@@ -283,10 +284,10 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
                 style, ((x.at(b.n), y.at(value)) for b, value in zip(curve, values, strict=True))
             )
         )
-    for found in curve:
-        a = x.at(found.n)
-        body.append(line("error", a, a, y.at(found.ci95.low), y.at(found.ci95.high)))
-        body.append(f'<circle class="point" cx="{a}" cy="{y.at(found.value)}" r="4"/>')
+    for point in curve:
+        a = x.at(point.n)
+        body.append(line("error", a, a, y.at(point.ci95.low), y.at(point.ci95.high)))
+        body.append(f'<circle class="point" cx="{a}" cy="{y.at(point.value)}" r="4"/>')
     at = LEFT + 40
     body += [line("fit", at - 24, at - 4, 10), text("tick", at, 14, "a chosen one is among the n")]
     first, last = curve[0], curve[-1]
@@ -294,7 +295,7 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
         f"n = {drawn:,} lists: picking blindly finds a chosen answer in {percent(first.value)}, "
         f"picking the best of {last.n} by score in {percent(last.value)}; bars are 95 % intervals."
     )
-    rows = ((str(b.n), percent(b.value), _between(b.ci95), percent(b.oracle)) for b in curve)
+    rows = ((str(b.n), percent(b.value), _interval_text(b.ci95), percent(b.oracle)) for b in curve)
     return plot(
         "best-of-n",
         title,
@@ -337,7 +338,7 @@ def shares(
             body.append(line("chance", x.at(fair), x.at(fair), y - 4, y + 20))
     body.append(text("label", (left + right) / 2, height - 8, x_label, "middle"))
     rows = (
-        (name, percent(s.value), _between(s.ci95), f"{s.n:,}", percent(fair))
+        (name, percent(s.value), _interval_text(s.ci95), f"{s.n:,}", percent(fair))
         for name, s, fair in known
     )
     return plot(name, title, body, says, ("", "share", "95 % interval", "n", "fair"), rows, height)
@@ -364,11 +365,11 @@ def _across(value: float) -> str:
     return f"{100 * min(max(value, 0.0), 1.0):.2f}%"
 
 
-def _of(share: Share) -> str:
+def _share_text(share: Share) -> str:
     return f"{percent(share.value)} of {share.n:,}"
 
 
-def _between(ci95: Interval | None) -> str:
+def _interval_text(ci95: Interval | None) -> str:
     return "–" if ci95 is None else f"{100 * ci95.low:.1f} – {100 * ci95.high:.1f} %"
 
 

@@ -23,7 +23,7 @@ _MARKER = (
     f"rm_gallery.evaluate): what the fixture `{NAME}` holds the reward to unless it is called with "
     f"something else"
 )
-_BESIDE = ("longest", "shortest", "chance")
+_BASELINES = ("longest", "shortest", "chance")
 _HELD = ("at_least", "beats", "not_worse_than")
 
 
@@ -130,16 +130,16 @@ class RewardGate:
             for name in (*_HELD, "surely", "max_failures", "max_unscored")
         }
         try:
-            return self._ask(asked, wanted)
+            return self._hold_to_limits(asked, wanted)
         except RMGalleryError as error:
             return pytest.fail(f"{NAME}: {error}", pytrace=False)
 
-    def _ask(self, asked: dict[str, Any], wanted: dict[str, Any]) -> Report:
+    def _hold_to_limits(self, asked: dict[str, Any], wanted: dict[str, Any]) -> Report:
         from rm_gallery.core.utils.errors import ConfigError
         from rm_gallery.study.benchmark import evaluate
-        from rm_gallery.study.opened import run_folder
+        from rm_gallery.study.runs import run_folder
 
-        _check(asked, wanted)
+        _check_arguments(asked, wanted)
         asked["data"] = self._path(asked["data"])
         if wanted["not_worse_than"] is not None:
             wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
@@ -155,7 +155,7 @@ class RewardGate:
                 **{"progress": False, **asked},
             )
             problems = _problems(report, wanted, folder)
-        line = f"{self._node.nodeid}: {report.reward} {_figure(report)}{_threshold(wanted)}"
+        line = f"{self._node.nodeid}: {report.reward} {_figure_text(report)}{_threshold(wanted)}"
         self._node.user_properties.append((NAME, f"{'FAILED' if problems else 'passed'} {line}"))
         figures = {
             "score": report.score,
@@ -167,7 +167,7 @@ class RewardGate:
             self._node.user_properties.append((f"{NAME}.{name}", value))
         if problems:
             pytest.fail(
-                "\n".join([f"{report.reward} {_figure(report)}", *problems, "", str(report)]),
+                "\n".join([f"{report.reward} {_figure_text(report)}", *problems, "", str(report)]),
                 pytrace=False,
             )
         if report.score is None:
@@ -181,12 +181,12 @@ class RewardGate:
         else as it is.
         """
         if isinstance(data, str | Path) and not Path(data).exists():
-            beside = self._node.path.parent / data
-            return str(beside) if beside.exists() else data
+            sibling = self._node.path.parent / data
+            return str(sibling) if sibling.exists() else data
         return data
 
 
-def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _check_arguments(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
     from inspect import signature
 
     from rm_gallery.core.engine.options import RunOptions
@@ -213,8 +213,8 @@ def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
     beats = wanted["beats"]
     wanted["beats"] = [beats] if isinstance(beats, str) else list(beats or ())
     for name in wanted["beats"]:
-        if name not in _BESIDE:
-            raise ConfigError(unknown_name("baseline", str(name), _BESIDE))
+        if name not in _BASELINES:
+            raise ConfigError(unknown_name("baseline", str(name), _BASELINES))
 
 
 def _gate(wanted: dict[str, Any]) -> QualityGate:
@@ -237,17 +237,17 @@ def _gate(wanted: dict[str, Any]) -> QualityGate:
 
 
 def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
-    from rm_gallery.study.opened import open_run
+    from rm_gallery.study.runs import open_run
 
     run = None if wanted["not_worse_than"] is None else open_run(run_dir)
-    found = [
+    problems = [
         f"{why}."
         for _, why in _gate(wanted).missed(report.to_dict(), finished=not report.n_stopped, run=run)
     ]
-    if found and report.reasons:
-        reasons = (f"{told['n']} {why}" for why, told in list(report.reasons.items())[:3])
-        found.append(f"without a score: {'; '.join(reasons)}.")
-    return found
+    if problems and report.reasons:
+        reasons = (f"{entry['n']} {why}" for why, entry in list(report.reasons.items())[:3])
+        problems.append(f"without a score: {'; '.join(reasons)}.")
+    return problems
 
 
 def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -258,9 +258,9 @@ def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
     from rm_gallery.report.gate import check_fits
     from rm_gallery.study.task import open_data
 
-    found = _gate(wanted).reference
-    assert found is not None
-    if asked.get("run_dir") and Path(asked["run_dir"]).resolve() == found.folder.resolve():
+    reference = _gate(wanted).reference
+    assert reference is not None
+    if asked.get("run_dir") and Path(asked["run_dir"]).resolve() == reference.folder.resolve():
         raise ConfigError(
             "run_dir is the run of not_worse_than; a run cannot be held against itself."
         )
@@ -269,10 +269,10 @@ def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
     how = {
         name: asked[name] for name in ("limit", "seed", "on_bad_row", "columns") if name in asked
     }
-    check_fits(found, open_data(asked["data"], asked.get("benchmark"), **how))
+    check_fits(reference, open_data(asked["data"], asked.get("benchmark"), **how))
 
 
-def _figure(report: Report) -> str:
+def _figure_text(report: Report) -> str:
     if report.score is None:
         return f"has no score ({report.rule}, n = {report.n})"
     limits = f" [{report.ci95[0]:.4f}, {report.ci95[1]:.4f}]" if report.ci95 else ""

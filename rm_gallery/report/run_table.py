@@ -20,10 +20,10 @@ from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause, missing_parts
 from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
-from rm_gallery.report.formats import figures_of
-from rm_gallery.report.tables import harmless
+from rm_gallery.report.cells import harmless
+from rm_gallery.report.run_figures import figures_of
 from rm_gallery.study.compare import Difference, check_same, compare
-from rm_gallery.study.opened import OpenRun, open_run, sound
+from rm_gallery.study.runs import OpenRun, open_run, sound
 from rm_gallery.study.summary import summarize
 
 OVERALL = "overall"
@@ -84,9 +84,9 @@ class RunTable:
         first = self.reports[0]
         rule = str(first.get("rule") or "")
         unit = "The unit is the reward's own" if rule in OWN_UNIT else "Figures are percentages"
-        told = RULES.get(rule, "")
+        rule_text = RULES.get(rule, "")
         lines = [
-            f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{f' ({told})' if told else ''}."
+            f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{f' ({rule_text})' if rule_text else ''}."
         ]
         lines.append(f"{unit}, with 95 % intervals over prompts; best in bold.")
         if any(cell.against for row in self.cells for cell in row):
@@ -99,12 +99,12 @@ class RunTable:
                 for place, name in enumerate(self.columns)
                 if any(row[place].against for row in self.cells)
             ]
-            alone = (
+            scope = (
                 f" Only {OVERALL} was tested."
                 if tested == [OVERALL] and len(self.columns) > 1
                 else ""
             )
-            lines.append(f"{MARK}: {what}.{alone}")
+            lines.append(f"{MARK}: {what}.{scope}")
         for name, report in zip(self.names, self.reports, strict=True):
             missing = report.get("missing")
             if missing is None:  # of an earlier version, which did not keep the causes
@@ -174,15 +174,15 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     """
     if not runs:
         raise ConfigError("a table needs a run or more; name their folders.")
-    opened = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
-    for other in opened[1:]:
-        check_same(opened[0], other)
+    open_runs = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
+    for other in open_runs[1:]:
+        check_same(open_runs[0], other)
     reports = []
-    for run in opened:
+    for run in open_runs:
         with sound(run):
             reports.append(figures_of(run, summarize(run)) if not run.report else run.report)
     by_run = [_columns(report, sections) for report in reports]
-    inner = list(dict.fromkeys(name for found in by_run for name in found if name != OVERALL))
+    inner = list(dict.fromkeys(name for parts in by_run for name in parts if name != OVERALL))
     if sections and not inner:
         why = (
             f"rule {reports[0].get('rule')!r} has no sections; leave out --sections for a column a "
@@ -191,21 +191,27 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
         raise Inapplicable(why, "sections")
     columns = [*inner, OVERALL]
     best = {
-        name: max((s for found in by_run if (s := _score(found, name)) is not None), default=None)
+        name: max(
+            (s for parts in by_run if (s := _finite_score(parts, name)) is not None), default=None
+        )
         for name in columns
     }
     cells = [
         [
-            Cell(found.get(name, {}), _score(found, name) == best[name] is not None)
+            Cell(parts.get(name, {}), _finite_score(parts, name) == best[name] is not None)
             for name in columns
         ]
-        for found in by_run
+        for parts in by_run
     ]
-    if len(opened) > 1 and reports[0].get("rule") not in OWN_UNIT:
-        _tested(cells, columns, opened, sections)
-    folders = tuple(run.folder.name for run in opened)
+    if len(open_runs) > 1 and reports[0].get("rule") not in OWN_UNIT:
+        _tested(cells, columns, open_runs, sections)
+    folders = tuple(run.folder.name for run in open_runs)
     return RunTable(
-        _names(opened, reports), tuple(columns), tuple(map(tuple, cells)), folders, tuple(reports)
+        _names(open_runs, reports),
+        tuple(columns),
+        tuple(map(tuple, cells)),
+        folders,
+        tuple(reports),
     )
 
 
@@ -214,8 +220,8 @@ def _columns(report: Mapping[str, Any], sections: bool) -> dict[str, Mapping[str
     return {**(parts or {}), OVERALL: report}
 
 
-def _score(found: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
-    score = found.get(name, {}).get("score")
+def _finite_score(parts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
+    score = parts.get(name, {}).get("score")
     return score if isinstance(score, (int, float)) and math.isfinite(score) else None
 
 
@@ -231,11 +237,11 @@ def _tested(
     }
     for first in dict.fromkeys(k for k in firsts.values() if k is not None):
         others = [k for k in range(len(runs)) if k != first]
-        for k, found in zip(
+        for k, comparison in zip(
             others, compare(runs[first], *(runs[k] for k in others), examples=0), strict=True
         ):
-            parts = {part.name: part for part in found.by_subset} if not sections else {}
-            parts[OVERALL] = found.whole
+            parts = {part.name: part for part in comparison.by_subset} if not sections else {}
+            parts[OVERALL] = comparison.whole
             for place, name in enumerate(columns):
                 if firsts[place] == first and not cells[k][place].best:
                     cells[k][place] = Cell(
@@ -270,7 +276,7 @@ def render_table(table: RunTable, form: str) -> str:
     return FORMS[form](table)
 
 
-def _texts(cell: Cell) -> tuple[str, str]:
+def _score_and_interval(cell: Cell) -> tuple[str, str]:
     """Score and interval for people."""
     score, bounds = cell.figure.get("score"), cell.figure.get("ci95")
     scale, digits = (1.0, ".4g") if cell.figure.get("rule") in OWN_UNIT else (100.0, ".1f")
@@ -283,7 +289,7 @@ def _texts(cell: Cell) -> tuple[str, str]:
 
 def _latex(table: RunTable) -> str:
     def shown(cell: Cell) -> str:
-        score, bounds = _texts(cell)
+        score, bounds = _score_and_interval(cell)
         mark = r"\textsuperscript{\textdagger}" if cell.worse else ""
         small = rf" {{\scriptsize [{bounds.replace('–', ', ')}]}}" if bounds else ""
         return (rf"\textbf{{{score}}}" if cell.best else score.replace("–", "--")) + mark + small
@@ -329,7 +335,7 @@ def _tex(text: str) -> str:
 
 def _md(table: RunTable) -> str:
     def shown(cell: Cell) -> str:
-        score, bounds = _texts(cell)
+        score, bounds = _score_and_interval(cell)
         return (
             (f"**{score}**" if cell.best else score)
             + (MARK if cell.worse else "")
@@ -339,15 +345,18 @@ def _md(table: RunTable) -> str:
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    head = [line(["", *map(_plain, table.columns)]), line(["---", *["---:"] * len(table.columns)])]
+    head = [
+        line(["", *map(_markdown_text, table.columns)]),
+        line(["---", *["---:"] * len(table.columns)]),
+    ]
     rows = [
-        line([_plain(name), *map(shown, row)])
+        line([_markdown_text(name), *map(shown, row)])
         for name, row in zip(table.names, table.cells, strict=True)
     ]
-    return "\n".join([*head, *rows, "", *map(_plain, table.caption()), ""])
+    return "\n".join([*head, *rows, "", *map(_markdown_text, table.caption()), ""])
 
 
-def _plain(text: str) -> str:
+def _markdown_text(text: str) -> str:
     """Text from outside in Markdown: no markup, no tag, no new cell."""
     return re.sub(r"([\\`*_\[\]|<>])", r"\\\1", one_line(text))
 
@@ -362,21 +371,21 @@ def _csv(table: RunTable) -> str:
 
 def _html(table: RunTable) -> str:
     def shown(cell: Cell) -> str:
-        score, bounds = _texts(cell)
+        score, bounds = _score_and_interval(cell)
         text = (f"<b>{score}</b>" if cell.best else score) + (
             f"<sup>{MARK}</sup>" if cell.worse else ""
         )
         return f"<td>{text}{f' <small>{bounds}</small>' if bounds else ''}</td>"
 
-    def said(text: str) -> str:
+    def escaped(text: str) -> str:
         return html.escape(one_line(text))
 
-    head = "".join(f"<th>{said(name)}</th>" for name in ("", *table.columns))
+    head = "".join(f"<th>{escaped(name)}</th>" for name in ("", *table.columns))
     rows = [
-        f"<tr><th>{said(n)}</th>{''.join(map(shown, row))}</tr>"
+        f"<tr><th>{escaped(n)}</th>{''.join(map(shown, row))}</tr>"
         for n, row in zip(table.names, table.cells, strict=True)
     ]
-    caption = "<br>".join(map(said, table.caption()))
+    caption = "<br>".join(map(escaped, table.caption()))
     return "\n".join(
         ["<table>", f"<caption>{caption}</caption>", f"<tr>{head}</tr>", *rows, "</table>", ""]
     )
@@ -396,7 +405,7 @@ def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
     Raises:
         ConfigError: a run has no samples with a chosen and a rejected answer.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     reports = [run.report or figures_of(run, summarize(run)) for run in runs]
     models = [str(report.get("judge") or report.get("reward") or "model") for report in reports]
     for run, report, model in zip(runs, reports, models, strict=True):
@@ -417,8 +426,8 @@ def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
             path = Path(folder) / place / f"{stem}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, as_json({**about, **content}))
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def _score_columns(run: OpenRun) -> dict[str, list[Any]]:

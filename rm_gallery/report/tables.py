@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,8 @@ from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.lead import corrected_figure
-from rm_gallery.study.opened import OpenRun, SampleRow, open_run, run_folder, sound
+from rm_gallery.report.cells import harmless, sheet_text
+from rm_gallery.study.runs import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rm_gallery.report.annotate import Annotation
     from rm_gallery.study.check import RewardCheck
     from rm_gallery.study.compare import RunComparison
-    from rm_gallery.study.duels import Finding
     from rm_gallery.study.fuzz import Fuzzed
+    from rm_gallery.study.pairwise_comparisons import Finding
 
 
 WIDTH = 80
@@ -54,34 +54,36 @@ def print_report(report: Report) -> None:
     """Print the figures by subset, and below them what they rest on."""
     lost = ["unscored", *(name for name in ("failed", "stopped") if getattr(report, f"n_{name}"))]
     differing = any(part.chance not in (None, report.chance) for part in report.by_subset.values())
-    beside = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
+    baselines = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
     subset = "subset, judge alone" if corrected_figure(report.to_dict()) else "subset"
-    table = _table([subset], [report.unit, INTERVAL, *beside, "n", *lost])
+    table = _table([subset], [report.unit, INTERVAL, *baselines, "n", *lost])
     for part, (name, score, bounds, _) in zip(
         [*report.by_subset.values(), report], report.rows(), strict=True
     ):
         counts = [part.n, *(getattr(part, f"n_{name}") for name in lost)]
         known = [
             hundredths(part.chance if key == "chance" else part.baselines.get(key))
-            for key in beside
+            for key in baselines
         ]
-        _add(table, [name, score, bounds, *known, *map(str, counts)])
+        _add_row(table, [name, score, bounds, *known, *map(str, counts)])
     _print(table, report.about(), report.leads())
 
 
 def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -> None:
     """Print reports on the same data side by side: one column a reward, one line a subset."""
-    table = _table([""], [_shown(name) for name in reports])
+    table = _table([""], [_cell_text(name) for name in reports])
     shown = list(reports.values())
-    _add(table, ["score %", *(hundredths(report.score) for report in shown)])
-    _add(table, [INTERVAL, *(interval(report.ci95) for report in shown)])
+    _add_row(table, ["score %", *(hundredths(report.score) for report in shown)])
+    _add_row(table, [INTERVAL, *(interval(report.ci95) for report in shown)])
     for name in dict.fromkeys(name for report in shown for name in report.by_subset):
         parts: list[Figure | None] = [report.by_subset.get(name) for report in shown]
-        _add(table, [name, *("-" if part is None else hundredths(part.score) for part in parts)])
+        _add_row(
+            table, [name, *("-" if part is None else hundredths(part.score) for part in parts)]
+        )
     for count in ("unscored", "failed", "stopped"):
         values = [getattr(report, f"n_{count}") for report in shown]
         if count != "stopped" or any(values):
-            _add(table, [count, *map(str, values)])
+            _add_row(table, [count, *map(str, values)])
     constant = [f"{name}: {report.constant}" for name, report in reports.items() if report.constant]
     _print(table, [*constant, *notes])
 
@@ -94,91 +96,97 @@ def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> No
         table.add_column("verdict")
     for finding in findings:
         verdict = [finding.verdict] if judged else []
-        _add(
+        _add_row(
             table,
             [finding.key, finding.shown(), finding.shown_interval(), str(finding.n), *verdict],
         )
     _print(table, lines)
 
 
-def print_difference(found: RunComparison) -> None:
+def print_difference(comparison: RunComparison) -> None:
     """Print what differs between two runs, by subset, and the samples they disagree on."""
     table = _table(["subset"], ["first", "second", "difference", INTERVAL, "p", "p adj.", "n"])
-    for part in [*found.by_subset, found.whole]:
+    for part in [*comparison.by_subset, comparison.whole]:
         paired = part.paired
         tested = [_p(paired.p_value), _p(part.p_adjusted)]
         cells = [
             hundredths(part.first),
             hundredths(part.second),
             _points(paired.difference),
-            _between(paired.interval),
+            _interval_points(paired.interval),
         ]
-        _add(table, [part.name, *cells, *tested, str(paired.n)])
-    _print(table, [*_told(found), *(line for one in found.examples for line in _example(one))])
-
-
-def print_check(found: RewardCheck) -> None:
-    """Print what a reward gave to each kind of completion, and below it what was found."""
-    kinds = dict.fromkeys(one.kind for one in found.tried)
-    names = list(dict.fromkeys(name for one in found.tried for name in one.scored.components))
-    table = _table(["completion"], ["score", *names, "unscored", "failed"])
-    for kind in kinds:
-        own = [one.scored for one in found.tried if one.kind == kind]
-        parts = [_span([one.components.get(name) for one in own]) for name in names]
-        counts = [
-            str(sum(one.status == status for one in own)) for status in ("unscored", "failed")
-        ]
-        _add(table, [kind, _span([one.value for one in own]), *parts, *counts])
-    lines = [f"{finding.level}: {finding.name}: {finding.what}" for finding in found.findings]
-    gains = [
-        f"{name} {'as others' if score is None else f'{score:.3g}'}"
-        for name, score in found.training.items()
-    ]
-    lost = [f"{said} ({', '.join(trainers)})" for said, trainers in found.missing.items()]
-    told = [f"in training: {' · '.join(gains)}"] if gains else []
-    told += [f"a missing score there: {'; '.join(lost)}"]
+        _add_row(table, [part.name, *cells, *tested, str(paired.n)])
     _print(
         table,
         [
-            f"reward: {found.reward}",
-            *lines,
-            *([] if found.findings else ["nothing was found"]),
-            *told,
+            *_comparison_lines(comparison),
+            *(line for one in comparison.examples for line in _example(one)),
         ],
     )
 
 
-def print_fuzzed(found: Fuzzed) -> None:
+def print_check(check: RewardCheck) -> None:
+    """Print what a reward gave to each kind of completion, and below it what was found."""
+    kinds = dict.fromkeys(one.kind for one in check.tried)
+    names = list(dict.fromkeys(name for one in check.tried for name in one.scored.components))
+    table = _table(["completion"], ["score", *names, "unscored", "failed"])
+    for kind in kinds:
+        own = [one.scored for one in check.tried if one.kind == kind]
+        parts = [_span([one.components.get(name) for one in own]) for name in names]
+        counts = [
+            str(sum(one.status == status for one in own)) for status in ("unscored", "failed")
+        ]
+        _add_row(table, [kind, _span([one.value for one in own]), *parts, *counts])
+    lines = [f"{finding.level}: {finding.name}: {finding.what}" for finding in check.findings]
+    gains = [
+        f"{name} {'as others' if score is None else f'{score:.3g}'}"
+        for name, score in check.training.items()
+    ]
+    lost = [f"{effect} ({', '.join(trainers)})" for effect, trainers in check.missing.items()]
+    notes = [f"in training: {' · '.join(gains)}"] if gains else []
+    notes += [f"a missing score there: {'; '.join(lost)}"]
+    _print(
+        table,
+        [
+            f"reward: {check.reward}",
+            *lines,
+            *([] if check.findings else ["nothing was found"]),
+            *notes,
+        ],
+    )
+
+
+def print_fuzzed(fuzzed: Fuzzed) -> None:
     """Print how many wrong texts of each kind pass, with the shortest of them, and below it what
     was tried.
     """
     from rm_gallery.study.fuzz import MUTATIONS
 
     table = _table(["a text that", "for example"], ["tried", "passed"])
-    for name, tried in found.tried.items():
-        own = [one for one in found.passed if one.mutation == name]
-        _add(
+    for name, tried in fuzzed.tried.items():
+        own = [one for one in fuzzed.passed if one.mutation == name]
+        _add_row(
             table,
             [MUTATIONS[name], one_line(own[0].text, 60) if own else "", str(tried), str(len(own))],
         )
-    told = [
-        f"reward: {found.reward} · {found.cases} cases · {sum(found.tried.values())} wrong texts · "
-        f"seed {found.seed}"
+    notes = [
+        f"reward: {fuzzed.reward} · {fuzzed.cases} cases · {sum(fuzzed.tried.values())} wrong texts · "
+        f"seed {fuzzed.seed}"
     ]
-    told += [
+    notes += [
         f"{number} have no score, by cause {cause}"
-        for cause, number in (found.missing or {}).items()
+        for cause, number in (fuzzed.missing or {}).items()
     ]
-    told += (
-        [f"left out, since no right answer of theirs passes: {', '.join(found.left_out)}"]
-        if found.left_out
+    notes += (
+        [f"left out, since no right answer of theirs passes: {', '.join(fuzzed.left_out)}"]
+        if fuzzed.left_out
         else []
     )
     passed = (
-        f"{len(found.passed)} wrong texts are worth a pass (above {found.ceiling:.0%} of the right "
+        f"{len(fuzzed.passed)} wrong texts are worth a pass (above {fuzzed.ceiling:.0%} of the right "
         f"answer's score)"
     )
-    _print(table, [*told, passed if found.passed else "no wrong text is worth a pass"])
+    _print(table, [*notes, passed if fuzzed.passed else "no wrong text is worth a pass"])
 
 
 def _span(values: Sequence[float | None]) -> str:
@@ -194,7 +202,7 @@ def _points(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:+.1f}"
 
 
-def _between(bounds: tuple[float, float] | None) -> str:
+def _interval_points(bounds: tuple[float, float] | None) -> str:
     return "-" if bounds is None else f"{100 * bounds[0]:+.1f} – {100 * bounds[1]:+.1f}"
 
 
@@ -202,19 +210,19 @@ def _p(value: float | None) -> str:
     return "-" if value is None else "<.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _told(found: RunComparison) -> list[str]:
+def _comparison_lines(comparison: RunComparison) -> list[str]:
     """What a difference says in words, and what was left out."""
     from rm_gallery.study.compare import left_out
 
-    paired = found.whole.paired
+    paired = comparison.whole.paired
     lines = [
-        f"first: {found.first}",
-        f"second: {found.second}",
-        f"benchmark: {found.benchmark} · rule: {found.rule}",
+        f"first: {comparison.first}",
+        f"second: {comparison.second}",
+        f"benchmark: {comparison.benchmark} · rule: {comparison.rule}",
     ]
     if paired.interval is not None and paired.difference is not None:
-        if found.whole.better:
-            lines.append(f"the {found.whole.better} is better")
+        if comparison.whole.better:
+            lines.append(f"the {comparison.whole.better} is better")
         elif paired.interval.covers(0.0):
             more = (
                 ""
@@ -226,26 +234,29 @@ def _told(found: RunComparison) -> list[str]:
             lines.append(
                 "what is missing may explain the difference, so neither is shown to be better"
             )
-    if found.mcnemar_p is not None:
+    if comparison.mcnemar_p is not None:
         lines.append(
-            f"right in the first only: {found.only_first}, in the second only: "
-            f"{found.only_second}; McNemar's mid-p {_p(found.mcnemar_p)}"
+            f"right in the first only: {comparison.only_first}, in the second only: "
+            f"{comparison.only_second}; McNemar's mid-p {_p(comparison.mcnemar_p)}"
         )
-    alone = [(found.n_first_only, "only in the first"), (found.n_second_only, "only in the second")]
+    one_sided = [
+        (comparison.n_first_only, "only in the first"),
+        (comparison.n_second_only, "only in the second"),
+    ]
     left = [
         f"{n} {where}"
-        for n, where in [*alone, (found.n_unscored, "without a credit in one of them")]
+        for n, where in [*one_sided, (comparison.n_unscored, "without a credit in one of them")]
         if n
     ]
-    if found.whole.bounds is not None and (missing := left_out(found)):
+    if comparison.whole.bounds is not None and (missing := left_out(comparison)):
         lines.append(
-            f"{missing}; whatever they were, the difference is {_between(found.whole.bounds)}"
+            f"{missing}; whatever they were, the difference is {_interval_points(comparison.whole.bounds)}"
         )
-        lines += found.suspicion.get("said", ())
+        lines += comparison.suspicion.get("said", ())
     return [
         *lines,
         f"left out: {', '.join(left)}" if left else "every sample is in both",
-        *found.notes,
+        *comparison.notes,
     ]
 
 
@@ -273,13 +284,13 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
     return table
 
 
-def _add(table: Table, cells: Sequence[str]) -> None:
+def _add_row(table: Table, cells: Sequence[str]) -> None:
     from rich.text import Text
 
-    table.add_row(*(Text(_shown(cell)) for cell in cells))
+    table.add_row(*(Text(_cell_text(cell)) for cell in cells))
 
 
-def _shown(cell: str) -> str:
+def _cell_text(cell: str) -> str:
     """A cell on one line, cut where a name from the data is beyond measure."""
     return ended(one_line(cell[: 10 * LONGEST_CELL]), LONGEST_CELL)
 
@@ -305,22 +316,18 @@ COLUMNS = (
 candidate was shown; tokens are those of all judgements it took part in, known where the run was
 traced."""
 
-_CELL_UNITS = 32_767
 _MOST_ROWS = 1_048_576
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*%?")
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
     """One row per candidate of every sample of a run, with the columns `COLUMNS`; None where
     something is unknown.
     """
-    opened = run if isinstance(run, OpenRun) else open_run(run)
-    spent, names = _tokens(opened), (opened.manifest.get("columns") or {}).get("answers")
+    run = run if isinstance(run, OpenRun) else open_run(run)
+    spent, names = _tokens(run), (run.manifest.get("columns") or {}).get("answers")
     # as they finished; those of a table in its order
-    samples: Iterable[SampleRow] = opened.samples()
-    if "sheet" in opened.manifest:
+    samples: Iterable[SampleRow] = run.samples()
+    if "sheet" in run.manifest:
         samples = sorted(samples, key=lambda sample: (sample.metadata or {}).get("row", 0))
     for sample in samples:
         columns = (sample.metadata or {}).get("columns") if names else None
@@ -332,11 +339,11 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
                 "candidate": names[columns[place]] if names and columns else str(place + 1),
                 "prompt": sample.prompt,
                 "answer": answer,
-                "label": _at(sample.labels, place),
-                "verdict": _verdict(sample, place),
-                "score": _at(sample.scores, place),
+                "label": _entry_at(sample.labels, place),
+                "verdict": _verdicts_text(sample, place),
+                "score": _entry_at(sample.scores, place),
                 "credit": sample.credit,
-                "reason": _at(sample.reasons, place),
+                "reason": _entry_at(sample.reasons, place),
                 "status": sample.status,
                 "problem": "; ".join(f"{issue.reason}: {issue.message}" for issue in sample.issues)
                 or None,
@@ -355,22 +362,22 @@ def _unicode(value: Any) -> Any:
     )
 
 
-def _at(values: tuple[Any, ...], place: int) -> Any:
+def _entry_at(values: tuple[Any, ...], place: int) -> Any:
     return values[place] if place < len(values) else None
 
 
-def _verdict(sample: SampleRow, place: int) -> str | None:
+def _verdicts_text(sample: SampleRow, place: int) -> str | None:
     """Won, tied or lost in every comparison, or how often each."""
     seen = []
     for first, second, verdict in sample.verdicts:
         if verdict is not None and place in (first, second):
             seen.append(verdict if place == first else -verdict)
     words = {1: "won", 0: "tied", -1: "lost"}
-    found = [(words[sign], seen.count(sign)) for sign in words if sign in seen]
+    counts = [(words[sign], seen.count(sign)) for sign in words if sign in seen]
     return (
-        found[0][0]
-        if len(found) == 1
-        else ", ".join(f"{word} {times}" for word, times in found) or None
+        counts[0][0]
+        if len(counts) == 1
+        else ", ".join(f"{word} {times}" for word, times in counts) or None
     )
 
 
@@ -390,8 +397,8 @@ def _tokens(run: OpenRun) -> Callable[[str, int], dict[str, int | None]]:
             spent.setdefault(key, Counter()).update(tokens_of(entry))
 
     def of(key: str, place: int) -> dict[str, int | None]:
-        found = spent.get((key, place)) or spent.get((key, None))
-        return {f"{name}_tokens": found[name] if found else None for name in ("input", "output")}
+        tokens = spent.get((key, place)) or spent.get((key, None))
+        return {f"{name}_tokens": tokens[name] if tokens else None for name in ("input", "output")}
 
     return of
 
@@ -418,9 +425,9 @@ def export(run: OpenRun | str | Path, path: str | Path, title: str | None = None
     """
     target = Path(path)
     write = _writer(target)
-    opened = run if isinstance(run, OpenRun) else open_run(run)
-    with sound(opened):
-        _html(opened, target, title) if write is _html else write(opened, target)
+    run = run if isinstance(run, OpenRun) else open_run(run)
+    with sound(run):
+        _html(run, target, title) if write is _html else write(run, target)
     return target
 
 
@@ -436,13 +443,13 @@ def check_export(path: str | Path | None) -> None:
 
 
 def _writer(path: Path) -> Callable[[OpenRun, Path], None]:
-    found = _WRITERS.get(path.suffix.lower())
-    if found is None:
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
         known = ", ".join(_WRITERS)
         raise ConfigError(
             f"--export is '{path.name}' and its extension says the form; give one of {known}."
         )
-    return found
+    return writer
 
 
 @contextmanager
@@ -475,13 +482,6 @@ def _csv(run: OpenRun, path: Path) -> None:
         writer.writerow(COLUMNS)
         writer.writerows([harmless(row[name]) for name in COLUMNS] for row in candidates(run))
         text.detach()  # flushes, and leaves the file to whoever opened it
-
-
-def harmless(value: Any) -> Any:
-    """The value, with an apostrophe before text that a spreadsheet would run as a formula."""
-    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
-        return f"'{value}"
-    return value
 
 
 def _openpyxl() -> Any:
@@ -524,21 +524,6 @@ def _xlsx(run: OpenRun, path: Path) -> None:
         sheet.append([cell(row[name]) for name in COLUMNS])
     with written_whole(path) as file:
         book.save(file)
-
-
-def sheet_text(text: str) -> str:
-    """The text as a workbook can hold it: characters that XML has no place for replaced, cut where
-    a cell ends.
-    """
-    text = _NOT_XML.sub("\ufffd", text)
-    units = len(text.encode("utf-16-le")) // 2
-    if units <= _CELL_UNITS:
-        return text
-    note = f" … [cut: {len(text):,} characters]"
-    return (
-        text.encode("utf-16-le")[: 2 * (_CELL_UNITS - len(note))].decode("utf-16-le", "ignore")
-        + note
-    )
 
 
 def _parquet(run: OpenRun, path: Path) -> None:

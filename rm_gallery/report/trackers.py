@@ -23,22 +23,22 @@ def metrics_of(report: Report, prefix: str = "") -> dict[str, float]:
 
     What is not known is absent, and no 0: a chart has a gap there.
     """
-    found = _figures(report)
-    found |= {f"missing/{cause}": float(n) for cause, n in report.missing.items()}
+    metrics = _figures(report)
+    metrics |= {f"missing/{cause}": float(n) for cause, n in report.missing.items()}
     for name, part in report.by_subset.items():
-        found |= {f"subset/{name}/{key}": value for key, value in _figures(part).items()}
+        metrics |= {f"subset/{name}/{key}": value for key, value in _figures(part).items()}
     spent: Mapping[str, Any] = {
         "calls": report.calls,
         "cached": report.cached,
         "seconds": report.seconds,
         **report.usage,
     }
-    found |= {
+    metrics |= {
         f"spent/{name}": float(value)
         for name, value in spent.items()
         if isinstance(value, (int, float))
     }
-    return {prefix + _UNFIT.sub("_", name): value for name, value in found.items()}
+    return {prefix + _UNFIT.sub("_", name): value for name, value in metrics.items()}
 
 
 def _figures(figure: Figure) -> dict[str, float]:

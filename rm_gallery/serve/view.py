@@ -38,7 +38,7 @@ from rm_gallery.serve.view_pages import (
     text_of,
 )
 from rm_gallery.serve.view_review import QUEUE, ReviewQueue, check_annotator
-from rm_gallery.study.opened import OpenRun, is_run, open_run
+from rm_gallery.study.runs import OpenRun, is_run, open_run
 
 if TYPE_CHECKING:
     from fastapi import Request, Response

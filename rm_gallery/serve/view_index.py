@@ -19,7 +19,7 @@ import orjson
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import from_line, opened_file
-from rm_gallery.study.opened import SAMPLES, SampleRow
+from rm_gallery.study.runs import SAMPLES, SampleRow
 
 SEARCHED = 10_000
 """Characters of one text that a search looks through."""

@@ -26,11 +26,11 @@ from rm_gallery.gallery.benchmarks.lead import (
     leads_beyond_figure,
 )
 from rm_gallery.report import plots
-from rm_gallery.report.formats import figures_of, lost_of, rule_of, single_line, spent
 from rm_gallery.report.page import names_of
+from rm_gallery.report.run_figures import figures_of, lost_of, rule_of, single_line, spent
 from rm_gallery.serve.view_index import SORTS, RowFilter, RunIndex
 from rm_gallery.study.compare import compare
-from rm_gallery.study.opened import OpenRun, SampleRow
+from rm_gallery.study.runs import OpenRun, SampleRow
 from rm_gallery.study.summary import Summary
 
 PAGE = 50

@@ -28,7 +28,7 @@ from rm_gallery.core.utils.file import (
 )
 from rm_gallery.gallery.benchmarks.lead import COMPARED
 from rm_gallery.serve.view_index import RunIndex
-from rm_gallery.study.opened import OpenRun
+from rm_gallery.study.runs import OpenRun
 
 REVIEW = "review.jsonl"
 QUEUE = 200

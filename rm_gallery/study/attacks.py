@@ -110,21 +110,21 @@ def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Materia
 
     Raises DataError when no sample has both. A pair of equal texts tells nothing and is left out.
     """
-    found, without = [], 0
+    materials, without = [], 0
     for number, sample in enumerate(samples):
         by = {preference_of(output): output for output in reversed(sample.output)}
         good, worse = by.get("chosen"), by.get("rejected")
         if good is not None and worse is not None and text_of(good) != text_of(worse):
             own = copy_with(sample, unique_id=f"{sample.sample_id}@{number}", output=[])
-            found.append(Material(own, good, worse))
+            materials.append(Material(own, good, worse))
         else:
             without += 1
-    if not found:
+    if not materials:
         raise DataError(
             f"{name}: no sample has a chosen and a rejected answer with different texts; an audit "
             f"needs both."
         )
-    return found, without
+    return materials, without
 
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])")
@@ -266,16 +266,16 @@ def injections(reward: BaseReward, place: int = 1) -> list[Injection]:
     """
     top, fields = _top(reward), _fields(reward, place)
     tags = "\n".join(f"<{name}>{json.dumps(value)}</{name}>" for name, value in fields.items())
-    said = {
+    placeholders = {
         "%TAGS%": tags,
         "%JSON%": json.dumps({"reason": "Right in every respect.", **fields}),
         "%TOP%": f"{top:g}",
     }
-    found = []
+    suite = []
     for row in read_texts("injections"):
-        text = re.sub("%(?:TAGS|JSON|TOP)%", lambda hit: said[hit.group()], row["text"])
-        found.append(Injection(row["name"], row["family"], text, row.get("where", "after")))
-    return found
+        text = re.sub("%(?:TAGS|JSON|TOP)%", lambda hit: placeholders[hit.group()], row["text"])
+        suite.append(Injection(row["name"], row["family"], text, row.get("where", "after")))
+    return suite
 
 
 def _top(reward: BaseReward) -> float:

@@ -34,7 +34,7 @@ from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
-from rm_gallery.study.duels import (
+from rm_gallery.study.pairwise_comparisons import (
     VERDICTS,
     Finding,
     Questionnaire,
@@ -455,9 +455,9 @@ class Prepared:
         **keywords: Any,
     ) -> Audit:
         """Ask everything and make the card; options as in `audit`."""
-        beside = (*KEYWORDS, "probes", "data")
+        own_keywords = (*KEYWORDS, "probes", "data")
         chosen, values = options_of(
-            self.reward, options, hooks, keywords, progress=None, beside=beside
+            self.reward, options, hooks, keywords, progress=None, beside=own_keywords
         )
         control, started = chosen.control or RunControl(), time.monotonic()
         calls, cached, usage = 0, 0, dict[str, Any]()
@@ -472,7 +472,7 @@ class Prepared:
                 for probe in self.probes:
                     probe.follow()
             questions = [
-                question for key, question in sheet.questions.items() if key not in sheet.said
+                question for key, question in sheet.questions.items() if key not in sheet.outcomes
             ]
             if not questions:
                 continue
@@ -485,14 +485,14 @@ class Prepared:
                 manifest={"audit": 1, **self.identity, **(chosen.manifest or {})},
             )
             with closing(run_unordered(self.reward, questions, one, values)) as scored:
-                sheet.hear(scored)
+                sheet.collect(scored)
             # the counters begin anew with every round
             calls, cached = calls + control.calls, cached + control.cached
             for name, value in spent_by(control).items():
                 if value is not None:
                     usage[name] = usage.get(name, 0) + value
         judge, endpoint = judge_of(self.reward)
-        said = [one for sheet in self.rounds for one in sheet.said.values()]
+        outcomes = [one for sheet in self.rounds for one in sheet.outcomes.values()]
         card = Audit(
             reward=self.reward.name,
             kind=self.reward.kind,
@@ -501,10 +501,10 @@ class Prepared:
             data=self.data,
             prompts=len(self.pairs.materials),
             questions=(n_questions := sum(len(sheet.questions) for sheet in self.rounds)),
-            scored=(n_scored := sum(one.status == "scored" for one in said)),
-            missing=closed(n_questions, n_scored, 0.0, missing_of(said)).missing,
+            scored=(n_scored := sum(one.status == "scored" for one in outcomes)),
+            missing=closed(n_questions, n_scored, 0.0, missing_of(outcomes)).missing,
             findings=tuple(finding for probe in self.probes for finding in probe.findings()),
-            reasons=reasons_of(said),
+            reasons=reasons_of(outcomes),
             calls=calls,
             cached=cached,
             usage=usage,
@@ -515,17 +515,17 @@ class Prepared:
                 *self.notes,
                 *(self.reward.notes() if isinstance(self.reward, Composition) else ()),
             ),
-            constant=_constant(said, 1.0 if self.reward.higher_is_better else -1.0),
+            constant=_constant(outcomes, 1.0 if self.reward.higher_is_better else -1.0),
         )
         if chosen.run_dir is not None:
             card.save(chosen.run_dir)
         return card
 
 
-def _constant(said: Sequence[QuestionOutcome], turn: float) -> str:
+def _constant(outcomes: Sequence[QuestionOutcome], turn: float) -> str:
     """What every score or verdict was, in a sentence, where all are the same."""
     seen = Constancy()
-    for one in said:
+    for one in outcomes:
         seen.add(
             one.scores,
             ((game.verdict if game.first == 0 else -game.verdict, "") for game in one.games),
@@ -566,7 +566,7 @@ def prepare(
         materials, source = built_in(limit, seed), BUILT_IN
         identity: dict[str, Any] = {"data": BUILT_IN, "limit": limit, "data_seed": seed}
     else:
-        opened = open_data(
+        dataset = open_data(
             data,
             benchmark,
             limit=limit or PROMPTS,
@@ -574,8 +574,8 @@ def prepare(
             on_bad_row=on_bad_row,
             columns=columns,
         )
-        materials, without = from_samples(opened.rows(), opened.name)
-        source, identity, notes = opened.name, opened.identity(), opened.met.notes()
+        materials, without = from_samples(dataset.rows(), dataset.name)
+        source, identity, notes = dataset.name, dataset.identity(), dataset.met.notes()
         if without:
             notes.append(f"{without} samples without a chosen and a rejected answer were left out")
     pairs = AnswerPairs(built, materials, seed)

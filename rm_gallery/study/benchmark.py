@@ -47,7 +47,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     status_of,
 )
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
-from rm_gallery.study.opened import REPORT, SAMPLES, SampleFile, sample_record
+from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.study.task import (
     KEYWORDS,
     OF_DATA,
@@ -133,11 +133,11 @@ def evaluate(
     chosen, values = options_of(
         built, options, hooks, run_options, progress=None, beside=(*KEYWORDS, "on_judged")
     )
-    opened = open_data(
+    dataset = open_data(
         data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns
     )
     share, chosen = parted(part, chosen)
-    task = Task(built, opened if share is None else replace(opened, part=share))
+    task = Task(built, dataset if share is None else replace(dataset, part=share))
     control = chosen.control or RunControl()
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
     identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
@@ -303,7 +303,7 @@ class _Counting:
     def __init__(
         self, benchmark: Benchmark, scorer: RuleScorer, seed: int, baselines: bool
     ) -> None:
-        self.benchmark, self.scorer, self.reasons, self.lookout = (
+        self.benchmark, self.scorer, self.reasons, self.missingness = (
             benchmark,
             scorer,
             Reasons(),
@@ -319,18 +319,18 @@ class _Counting:
         """
         credit = self.scorer.add(one)
         for counted in self.benchmark.in_turn(one):
-            self._look(counted)
+            self._observe(counted)
             for name, baseline in self.baselines.items():
                 baseline.add(_by_length(counted, self.turns[name]) if asked else counted)
             for issue in {issue.reason: issue for issue in counted.issues}.values():
                 self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
         return credit
 
-    def _look(self, one: Judged) -> None:
-        """Tell the lookout and the constancy of a sample.
+    def _observe(self, one: Judged) -> None:
+        """Count a sample in the tests of missingness and of constant scores.
 
-        One that the protocol leaves out is not missing, nor is one that was not begun by what it is
-        like.
+        Samples that the protocol leaves out are not missing, and a sample that the run never began
+        is not missing because of its traits.
         """
         if one.status == "stopped" or (one.status != "scored" and one.cause is None):
             return
@@ -348,14 +348,14 @@ class _Counting:
             if isinstance(j.place, Candidate) and j.status != "scored"
         )
         lost = [sides[place.output] for place in places if isinstance(place, Candidate)]
-        self.lookout.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
+        self.missingness.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
 
     def report(self, data: Data | None, notes: Sequence[str] = (), turn: float = 1.0) -> Report:
         """What was counted, with what was met while the data were read; `turn` is -1 where lower
         scores are better.
         """
         own = self.benchmark.named(self.scorer.report())
-        report = beside(own, {name: found.report() for name, found in self.baselines.items()})
+        report = beside(own, {name: counter.report() for name, counter in self.baselines.items()})
         reasons = Reasons(self.reasons)
         if unfit := report.extra.get("n_unfit_labels"):
             message = f"no chosen and rejected answers that {report.rule} compares."
@@ -368,7 +368,7 @@ class _Counting:
             skipped=met.skipped,
             reasons=reasons.sorted(),
             notes=(*notes, *met.notes()),
-            suspicion=self.lookout.found(),
+            suspicion=self.missingness.found(),
             constant=self.constancy.sentence(turn),
         )
 
@@ -380,35 +380,38 @@ def _report(
     keeping: SampleFile | None = None,
     on_judged: OnJudged | None = None,
 ) -> Report:
-    def heard(one: Judged, credit: float | None) -> None:
+    def record(one: Judged, credit: float | None) -> None:
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
         if on_judged is not None:
             on_judged(one, credit)
 
-    def told() -> Iterator[tuple[Judged, bool]]:
+    def judged_samples() -> Iterator[tuple[Judged, bool]]:
         yield from ((judged(task.reward, sample), True) for sample in scored)
         yield from ((one, False) for one in task.left_out)
 
-    return report_of(task, told(), seed, heard)
+    return report_of(task, judged_samples(), seed, record)
 
 
 def report_of(
-    task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, heard: OnJudged | None = None
+    task: Task,
+    judged_samples: Iterable[tuple[Judged, bool]],
+    seed: int = 0,
+    on_judged: OnJudged | None = None,
 ) -> Report:
     """The figures of judged samples, read once and in any order.
 
     Args:
         task: what was judged; `task.data.met` is read when all are counted.
-        told: each sample, and whether the reward was asked about it.
+        judged_samples: each sample, and whether the reward was asked about it.
         seed: that of the bootstrap intervals.
-        heard: called with every sample and what it earned.
+        on_judged: called with every sample and what it earned.
     """
     counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
-    for one, asked in told:
+    for one, asked in judged_samples:
         credit = counting.add(one, asked)
-        if heard is not None:
-            heard(one, credit)
+        if on_judged is not None:
+            on_judged(one, credit)
     judge, endpoint = judge_of(task.reward)
     notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
     notes += task.reward.notes() if isinstance(task.reward, Composition) else ()
@@ -429,12 +432,12 @@ def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) 
 def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
     lengths = [turn * float(len(output.answer.text)) for output in one.sample.output]
-    found = Judged(one.sample, _outputs(len(lengths)))
+    by_length = Judged(one.sample, _outputs(len(lengths)))
     # what was worked out already, and does not depend on who judges
-    found.__dict__.update(
+    by_length.__dict__.update(
         chosen=one.chosen, cluster=one.cluster, subset=one.subset, scores=lengths, played_orders=0
     )
-    return found
+    return by_length
 
 
 @lru_cache(maxsize=64)
@@ -478,21 +481,21 @@ def score_recorded(
         raise ConfigError("give one file of recorded judgements, with --scores or with --replay.")
     started, benchmark = time.monotonic(), benchmark.under(**(rule or {}))
     read = benchmark.recorded_scores if scores is not None else benchmark.replayed
-    found: dict[str, tuple[dict[str, Any], _Counting, list[dict[str, Any]]]] = {}
+    groups: dict[str, tuple[dict[str, Any], _Counting, list[dict[str, Any]]]] = {}
     for group, one in read(rows_in(Path(path)), None if data is None else data.rows()):
-        if repr(group) not in found:
+        if repr(group) not in groups:
             counting = _Counting(
                 benchmark, benchmark.recorded_scorer(seed), seed, baselines=data is not None
             )
-            found[repr(group)] = group, counting, []
-        _, counting, lines = found[repr(group)]
+            groups[repr(group)] = group, counting, []
+        _, counting, lines = groups[repr(group)]
         credit = counting.add(one)
         if run_dir is not None:
             lines.append(sample_record(None, one, credit))
-    if not found:
+    if not groups:
         raise DataError(f"{path}: no recorded judgement found; give a file with at least one row.")
     recorded: Recorded = []
-    for group, counting, lines in found.values():
+    for group, counting, lines in groups.values():
         name = " ".join(map(str, group.values()))
         report = replace(
             counting.report(data),
@@ -504,7 +507,7 @@ def score_recorded(
         if run_dir is not None:
             _keep(
                 Path(run_dir) / _UNSAFE.sub("_", name).strip("._")
-                if len(found) > 1
+                if len(groups) > 1
                 else Path(run_dir),
                 report,
                 lines,
@@ -573,7 +576,7 @@ def evaluate_repeatedly(
         seen: Counter[str] = Counter()
         credits.append({})
 
-        def hear(one: Judged, credit: float | None, seen: Counter[str] = seen) -> None:
+        def keep_credit(one: Judged, credit: float | None, seen: Counter[str] = seen) -> None:
             if credit is None:
                 return
             # what is judged part by part earns its credit with the part that comes last
@@ -585,7 +588,9 @@ def evaluate_repeatedly(
         own = replace(
             chosen, run_dir=repeat_folder(chosen.run_dir, number), repeat=chosen.repeat + number
         )
-        reports.append(evaluate(reward, data, benchmark, options=own, on_judged=hear, **arguments))
+        reports.append(
+            evaluate(reward, data, benchmark, options=own, on_judged=keep_credit, **arguments)
+        )
         if reports[-1].stopped:
             break
         if chosen.run_dir is not None and number + 1 < repeats:
@@ -605,9 +610,10 @@ def _mean_report(
 ) -> Report:
     names = dict.fromkeys(name for report in reports for name in report.by_subset)
     subsets = {
-        name: _mean([r.by_subset[name] for r in reports if name in r.by_subset]) for name in names
+        name: _mean_figure([r.by_subset[name] for r in reports if name in r.by_subset])
+        for name in names
     }
-    whole = _mean(reports)
+    whole = _mean_figure(reports)
     about: dict[str, Any] = {"n": len(reports), "scores": [report.score for report in reports]}
     parts = variance_parts(credits, clusters=clusters)
     if parts is not None:
@@ -634,7 +640,7 @@ def _mean_report(
     )
 
 
-def _mean(figures: Sequence[F]) -> F:
+def _mean_figure(figures: Sequence[F]) -> F:
     """The figure of the repeat that lost most, with the mean score and the mean interval and limits
     of all; further figures are its own.
     """

@@ -64,19 +64,19 @@ class Tried:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        said = {
+        record = {
             "case": self.case,
             "kind": self.kind,
             "completion": self.text,
             **self.scored.to_dict(),
         }
         expected = {} if self.expected is None else {"expected": str(self.expected)}
-        return {**plain(said), **expected, **({"logs": list(self.logs)} if self.logs else {})}
+        return {**plain(record), **expected, **({"logs": list(self.logs)} if self.logs else {})}
 
 
 @dataclass(frozen=True)
 class Weakness:
-    """One thing that was found.
+    """One weakness of a reward.
 
     Attributes:
         level: a fault costs a training run, a note is worth knowing.
@@ -110,11 +110,11 @@ class RewardCheck:
     tried: list[Tried]
     findings: list[Weakness] = field(default_factory=list)
     training: dict[str, float | None] = field(default_factory=dict)
-    """What completions get in training that try to break the reward, and the honest ones beside
-    them, best first; None for what no completion caused, or where the reward's range is open."""
+    """Score in training by kind of completion, best first: those that try to break the reward and
+    honest ones. None where no completion caused it, or where the reward's range is open."""
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """What a trainer gets where others than the completion caused that there is no score: mean,
-    none, error or refused.
+    """What a missing score becomes that the completion did not cause (mean, none, error or refused),
+    and the trainers that treat it so.
     """
 
     @property
@@ -130,7 +130,7 @@ class RewardCheck:
             "passed": not self.faults,
             "findings": [finding.to_dict() for finding in self.findings],
             "training": self.training,
-            "missing": {said: list(trainers) for said, trainers in self.missing.items()},
+            "missing": {effect: list(trainers) for effect, trainers in self.missing.items()},
             "completions": [one.to_dict() for one in self.tried],
         }
 
@@ -169,13 +169,15 @@ def check_reward(
     Raises:
         ConfigError: the reward cannot be built, or a case does not fit.
     """
-    built, known = opened(reward, cases, reference, params=params, llm=llm, base_url=base_url)
+    built, known = reward_and_cases(
+        reward, cases, reference, params=params, llm=llm, base_url=base_url
+    )
     if forge:
         known = [with_forgeries(case) for case in known]
     return Checking(built, known, full, ceiling, options).run()
 
 
-def opened(
+def reward_and_cases(
     reward: Any,
     cases: Any,
     reference: str | None,
@@ -239,7 +241,7 @@ class Checking:
         self.steps = reward.kind == "stepwise"
         self.turn = 1.0 if reward.higher_is_better else -1.0
         self._full = full
-        self.found: list[Weakness] = []
+        self.weaknesses: list[Weakness] = []
 
     def run(self) -> RewardCheck:
         """Try every completion of every case and look for what is wrong."""
@@ -258,16 +260,18 @@ class Checking:
         self._expected()
         self._components()
         if isinstance(self.reward, WeightedSum):
-            for said in self.reward.uneven():
-                self._say("note", "uneven_weights", said)
+            for sentence in self.reward.uneven():
+                self._say("note", "uneven_weights", sentence)
         self._doors(golds)
         training = self._training(golds)
         missing: dict[str, tuple[str, ...]] = {}
         for name, trainer in trainers().items():
-            said = given(self.reward, "endpoint", trainer.on_error)
-            missing[said] = (*missing.get(said, ()), name)
-        self.found.sort(key=lambda finding: finding.level != "fault")
-        return RewardCheck(self.reward.name, self.full, self.tried, self.found, training, missing)
+            effect = given(self.reward, "endpoint", trainer.on_error)
+            missing[effect] = (*missing.get(effect, ()), name)
+        self.weaknesses.sort(key=lambda finding: finding.level != "fault")
+        return RewardCheck(
+            self.reward.name, self.full, self.tried, self.weaknesses, training, missing
+        )
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -276,7 +280,7 @@ class Checking:
         are counted.
         """
         self.tried = self._judged(asked)
-        self.full = self._full if self._full is not None else self._best()
+        self.full = self._full if self._full is not None else self._best_score()
         self.floor = self._worthless()
 
     def _judged(self, asked: Sequence[Trial]) -> list[Tried]:
@@ -287,19 +291,21 @@ class Checking:
         samples = [
             copy_with(case.sample, output=[trial.output for trial in own]) for case, own in by_case
         ]
-        found = []
+        tried = []
         done = self.reward.evaluate_batch(samples, options=self.options)
         for (case, own), sample in zip(by_case, done, strict=True):
             for trial, output in zip(own, sample.output, strict=True):
-                said = output.answer.reward
-                logs = tuple(said.extra_data.get(self.reward.key_in(said), {}).get("logs", ()))
+                judgement = output.answer.reward
+                logs = tuple(
+                    judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
+                )
                 scored = scored_of(self.reward, output)
-                found.append(
+                tried.append(
                     Tried(
                         case.name, trial.kind, text_of(trial.output), scored, trial.expected, logs
                     )
                 )
-        return found
+        return tried
 
     def golds(self) -> list[DataOutput | None]:
         """The completion of each case that deserves full reward: the one given, or the form or
@@ -343,7 +349,7 @@ class Checking:
     def _order(self, one: Tried) -> float:
         return -math.inf if one.scored.value is None else self.turn * one.scored.value
 
-    def _best(self) -> float | None:
+    def _best_score(self) -> float | None:
         best = self.reward.score_range[1 if self.turn > 0 else 0]
         if best is not None:
             return best
@@ -372,7 +378,7 @@ class Checking:
             return self.turn * low
         gold, known = (
             [self.turn * score for score in _scores(seen)]
-            for seen in (self._of("gold"), self.tried)
+            for seen in (self._of_kinds("gold"), self.tried)
         )
         return 0.0 if not gold or min(gold) > 0 else min(known)
 
@@ -380,9 +386,9 @@ class Checking:
 
     def _say(self, level: Level, name: str, what: str, seen: Iterable[Tried] = ()) -> None:
         where = tuple(dict.fromkeys(f"{one.case}: {one.kind}" for one in seen))
-        self.found.append(Weakness(level, name, what, where))
+        self.weaknesses.append(Weakness(level, name, what, where))
 
-    def _of(self, *kinds: str) -> list[Tried]:
+    def _of_kinds(self, *kinds: str) -> list[Tried]:
         return [one for one in self.tried if one.kind in kinds]
 
     def _outcomes(self) -> None:
@@ -423,7 +429,7 @@ class Checking:
             )
 
     def _gold(self) -> None:
-        gold = self._of("gold")
+        gold = self._of_kinds("gold")
         lost = [one for one in gold if one.scored.status == "unscored"]
         if lost:
             self._say(
@@ -462,7 +468,7 @@ class Checking:
 
     def share(self, one: Tried) -> float | None:
         """The score as a share of its case's gold score above the lowest possible one."""
-        gold = next((g.scored.value for g in self._of("gold") if g.case == one.case), None)
+        gold = next((g.scored.value for g in self._of_kinds("gold") if g.case == one.case), None)
         top = gold if gold is not None else self.full
         if one.scored.value is None or top is None or self.turn * top - self.floor <= NEAR:
             return None
@@ -471,7 +477,9 @@ class Checking:
     def _undeserved(self) -> None:
         for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
             seen = [
-                (share, one) for one in self._of(kind) if (share := self.share(one)) is not None
+                (share, one)
+                for one in self._of_kinds(kind)
+                if (share := self.share(one)) is not None
             ]
             if not seen:
                 continue
@@ -603,9 +611,9 @@ class Checking:
         that pays.
         """
         honest: dict[str, float | None] = {
-            kind: fmean(known) for kind in HONEST if (known := _scores(self._of(kind)))
+            kind: fmean(known) for kind in HONEST if (known := _scores(self._of_kinds(kind)))
         }
-        scores = _scores(self._of(*HONEST))
+        scores = _scores(self._of_kinds(*HONEST))
         if not scores or self.first is None or self.reward.kind != "pointwise":
             return honest
         gold = golds[self.first]
@@ -623,17 +631,18 @@ class Checking:
         }
         own: dict[str, float | None] = {"outage": None}
         for name, output in zip(BREAKING, done.output, strict=True):
-            found = scored_of(self.reward, output)
-            if found.value is not None and not broken_by_answer(found):
-                own[name] = found.value
+            scored = scored_of(self.reward, output)
+            if scored.value is not None and not broken_by_answer(scored):
+                own[name] = scored.value
             elif (
-                found.value is None
-                and found.status == "failed"
-                and found.cause in ("judge", "rule")
+                scored.value is None
+                and scored.status == "failed"
+                and scored.cause in ("judge", "rule")
             ):
-                broken[name] = fmean(scores)  # nobody can tell that it was the completion's doing
+                # a judge or rule failed: not shown to be the completion's fault
+                broken[name] = fmean(scores)
             else:
-                broken[name] = found.value
+                broken[name] = scored.value
         lowest = min(scores, key=lambda score: self.turn * score)
         paid = {
             name: score
@@ -669,18 +678,18 @@ class Checking:
     def _without_task(self, case: Case, gold: DataOutput | None) -> None:
         """What an environment says where task is None, of the gold completion and of an empty one."""
         assert gold is not None
-        said = copy_with(gold, answer=copy_with(gold.answer, label=None))
+        unlabelled = copy_with(gold, answer=copy_with(gold.answer, label=None))
         empty = copy_with(
-            gold, answer=copy_with(said.answer, content="", tool_calls=None), steps=None
+            gold, answer=copy_with(unlabelled.answer, content="", tool_calls=None), steps=None
         )
-        bare = DataSample(unique_id=case.name, input=case.sample.input, output=[said, empty])
+        bare = DataSample(unique_id=case.name, input=case.sample.input, output=[unlabelled, empty])
         [done] = self.reward.evaluate_batch([bare], options=self.options)
-        found = [scored_of(self.reward, output) for output in done.output]
-        for one in found:
+        outcomes = [scored_of(self.reward, output) for output in done.output]
+        for one in outcomes:
             if one.status == "failed":
                 text = f"It fails where task is None ({one.code}): {one.reason}"
                 return self._say("fault", "raises_without_task", text)
-        score, full = found[1].value, self.full
+        score, full = outcomes[1].value, self.full
         if (
             score is not None
             and full is not None

@@ -81,13 +81,14 @@ class Case(NamedTuple):
     @property
     def truth(self) -> str:
         """The reference answer as text; empty where there is none, or it is no short text."""
-        found = (
+        reference = (
             self.sample.reference()
             if self.gold is None
             else copy_with(self.sample, output=[self.gold]).reference()
         )
-        found = found[0] if isinstance(found, list) and found else found  # aliases of one answer
-        text = str(found) if isinstance(found, str | int | float) else ""
+        if isinstance(reference, list) and reference:  # aliases of one answer
+            reference = reference[0]
+        text = str(reference) if isinstance(reference, str | int | float) else ""
         return text.strip() if len(text) <= 200 else ""
 
 
@@ -116,16 +117,16 @@ def read_cases(given: Any, reference: str | None = None) -> list[Case]:
     """
     where = str(given) if isinstance(given, str | Path) else "cases"
     rows: Iterable[Any] = rows_in(Path(given)) if isinstance(given, str | Path) else given
-    found = [
+    cases = [
         _case(row, f"{where}, row {number}", number, reference)
         for number, row in enumerate(rows, 1)
     ]
-    if not found:
+    if not cases:
         raise ConfigError(
             f"{where}: no case found; give a row per task, with prompt, gold and the data set's "
             f"columns."
         )
-    return found
+    return cases
 
 
 def _case(row: Any, where: str, number: int, reference: str | None) -> Case:
@@ -159,13 +160,15 @@ def _case(row: Any, where: str, number: int, reference: str | None) -> Case:
             f"dicts."
         )
     own = tuple(
-        _written(one, f"{where}, completion {place}", place, output)
+        _written_completion(one, f"{where}, completion {place}", place, output)
         for place, one in enumerate(written, 1)
     )
     return Case(f"case {number}", sample, gold, own)
 
 
-def _written(one: Any, where: str, place: int, output: Callable[[Any], DataOutput]) -> Written:
+def _written_completion(
+    one: Any, where: str, place: int, output: Callable[[Any], DataOutput]
+) -> Written:
     given = dict(one) if isinstance(one, Mapping) and "role" not in one else {"completion": one}
     for name in given:
         if name not in ("completion", "name", "expect"):
@@ -228,10 +231,10 @@ def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> lis
     """
     prompt, empty = case.sample.query_text(), _empty(case)
 
-    def text(kind: str, said: str, base: DataOutput = empty) -> Trial:
-        return Trial(number, kind, with_text(base, said, steps))
+    def text(kind: str, content: str, base: DataOutput = empty) -> Trial:
+        return Trial(number, kind, with_text(base, content, steps))
 
-    found = [
+    completions = [
         text("empty", ""),
         text("blank", " \n\t"),
         Trial(
@@ -245,49 +248,56 @@ def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> lis
         ),
     ]
     if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
-        found.append(text("refusal", REFUSAL))
+        completions.append(text("refusal", REFUSAL))
     if gold is not None:
-        found += _of_gold(number, case, gold, steps)
-    found += [Trial(number, f"own: {one.name}", one.output, one.expected) for one in case.written]
-    return found
+        completions += _of_gold(number, case, gold, steps)
+    completions += [
+        Trial(number, f"own: {one.name}", one.output, one.expected) for one in case.written
+    ]
+    return completions
 
 
 def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Trial]:
-    said, truth = text_of(gold), case.truth
+    answer, truth = text_of(gold), case.truth
 
     def changed(kind: str, text: str) -> Trial:
-        if steps or gold.steps is None:
-            return Trial(number, kind, with_text(gold, text, steps))
-        return Trial(number, kind, copy_with(gold, answer=copy_with(gold.answer, content=text)))
+        return Trial(number, kind, with_answer(gold, text, steps))
 
-    found = [
-        Trial(number, "gold", gold if not steps or gold.steps else with_text(gold, said, steps))
+    variants = [
+        Trial(number, "gold", gold if not steps or gold.steps else with_text(gold, answer, steps))
     ]
-    if not said:  # it only calls tools
-        return found
-    found += [
-        changed("line ends", said.replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n"),
-        changed("repeated", "\n".join([said] * 12)),
-        changed("padded", "\n\n".join([said, *[FILLER] * 12])),
+    if not answer:  # it only calls tools
+        return variants
+    variants += [
+        changed("line ends", answer.replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n"),
+        changed("repeated", "\n".join([answer] * 12)),
+        changed("padded", "\n\n".join([answer, *[FILLER] * 12])),
     ]
     stated = statements(truth)
-    first = stated.search(said) if truth else None
-    before = said[: first.start()] if first else "" if truth else said[: len(said) // 2]
+    first = stated.search(answer) if truth else None
+    before = answer[: first.start()] if first else "" if truth else answer[: len(answer) // 2]
     if before.strip():
-        found.append(changed("truncated", before))
-    if first and said != truth:
+        variants.append(changed("truncated", before))
+    if first and answer != truth:
         others = other_answers(truth)
 
         def saying(other: str) -> str:
-            return stated.sub(lambda _: other, said)
+            return stated.sub(lambda _: other, answer)
 
-        found += [
+        variants += [
             changed("off-format", truth),
             changed("hollow", saying("")),
             changed("wrong", saying(others[0])),
             changed("all answers", "\n".join(map(saying, [*others[:2], truth, *others[2:]]))),
         ]
-    return found
+    return variants
+
+
+def with_answer(gold: DataOutput, text: str, steps: bool) -> DataOutput:
+    """The completion with another answer; steps that are not judged one by one stay."""
+    if steps or gold.steps is None:
+        return with_text(gold, text, steps)
+    return copy_with(gold, answer=copy_with(gold.answer, content=text))
 
 
 def statements(truth: str) -> re.Pattern[str]:

@@ -18,8 +18,8 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
-from rm_gallery.study.opened import OpenRun, SampleRow, open_run
 from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
+from rm_gallery.study.runs import OpenRun, SampleRow, open_run
 
 EXAMPLES = 5
 LONGEST = 400
@@ -57,21 +57,21 @@ class Difference:
         """Which run is shown to be better: `first`, `second`, or None where chance or what is
         missing may explain the difference.
         """
-        found = self.paired.interval
-        side = 0 if found is None else shown_side(0.0, found, self.bounds or found)
+        interval = self.paired.interval
+        side = 0 if interval is None else shown_side(0.0, interval, self.bounds or interval)
         return None if not side else "second" if side > 0 else "first"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        found = self.paired
+        paired = self.paired
         own = {
             "name": self.name,
             "first": self.first,
             "second": self.second,
-            "difference": found.difference,
+            "difference": paired.difference,
         }
-        tested = {"ci95": found.interval, "p_value": found.p_value, "p_adjusted": self.p_adjusted}
-        counts = {"n": found.n, "n_clusters": found.n_clusters, "needed": found.needed}
+        tested = {"ci95": paired.interval, "p_value": paired.p_value, "p_adjusted": self.p_adjusted}
+        counts = {"n": paired.n, "n_clusters": paired.n_clusters, "needed": paired.needed}
         return {
             name: plain(value)
             for name, value in {**own, "bounds": self.bounds, **tested, **counts}.items()
@@ -80,7 +80,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """One run held against another.
+    """One run compared with another.
 
     Attributes:
         first: the run compared with, and `second`, the run compared, by folder and reward.
@@ -93,8 +93,7 @@ class RunComparison:
             run; `n_unscored` are in both and lack a credit in one or both.
         missing: of each run, how many of the samples of both have no score, by who caused it; where
             it is not finished, those that it did not get to are among them.
-        suspicion: what missing scores go with, of the samples that both have; see
-            `missing.Lookout`.
+        suspicion: traits that go with missing scores, among the samples that both have.
         examples: samples whose credit differs most, of either direction.
         notes: what a reader has to know.
     """
@@ -147,15 +146,15 @@ def compare(
     """
     if len(runs) < 2:
         raise ConfigError("compare needs two runs or more; name their folders.")
-    opened = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
-    for other in opened[1:]:
-        check_same(opened[0], other)
+    open_runs = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
+    for other in open_runs[1:]:
+        check_same(open_runs[0], other)
     subsets, causes = Codes(), Codes()
-    reference = RunSamples(opened[0], subsets, causes)
+    reference = RunSamples(open_runs[0], subsets, causes)
     return _adjusted(
         [
             _compare(reference, RunSamples(other, subsets, causes), examples, seed)
-            for other in opened[1:]
+            for other in open_runs[1:]
         ]
     )
 
@@ -197,13 +196,13 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         names = " and ".join(run.folder.name for run in runs)
         raise ConfigError(f"{names} have no sample in common; compare runs on the same data.")
     notes: list[str] = []
-    if matched.apart() > 0.05 * len(pairs):
+    if matched.credited_once() > 0.05 * len(pairs):
         # the credit of a pair of rows lies with the row that came last, which is another in another
         # run
         pairs = pairs.by_cluster()
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
     scored = pairs.scored
-    whole, parts, said = _differences(scored, seed)
+    whole, parts, subset_notes = _differences(scored, seed)
     missing, right, shown, n_both = (
         matched.missing(),
         _mcnemar(scored),
@@ -214,15 +213,16 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
     del scored  # of a million samples tens of megabytes
     at_worst, at_best = (whole, parts), (whole, parts)
     if any(missing.values()):
-        closed = matched.closed(pairs)
+        with_never_begun = matched.with_never_begun(pairs)
         del pairs
         at_worst, at_best = (
-            _differences(closed.fill(1.0 - best, best).scored, seed)[:2] for best in (0.0, 1.0)
+            _differences(with_never_begun.fill(1.0 - best, best).scored, seed)[:2]
+            for best in (0.0, 1.0)
         )
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
     unfinished = [run for run in runs if not run.finished]
     notes += [
-        *said,
+        *subset_notes,
         *(
             f"{r.folder.name} is not finished: {r.report.get('stopped') or 'there is no report'}"
             for r in unfinished
@@ -242,8 +242,8 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
             first.run.report.get("benchmark") or first.run.manifest.get("benchmark") or ""
         ),
         rule=str(first.run.report.get("rule") or ""),
-        whole=_between(whole, at_worst[0], at_best[0]),
-        by_subset=tuple(_between(p, low[p.name], high[p.name]) for p in parts)
+        whole=_with_limits(whole, at_worst[0], at_best[0]),
+        by_subset=tuple(_with_limits(p, low[p.name], high[p.name]) for p in parts)
         if len(parts) > 1
         else (),
         only_first=right[0] if right else None,
@@ -261,9 +261,7 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
 
 
 def _check_unit(samples: RunSamples) -> None:
-    """ConfigError where scores lie outside 0..1: only the others would be compared, and they are no
-    fair part of them.
-    """
+    """ConfigError where scores lie outside 0..1: comparing only the others would be biased."""
     if samples.run.report.get("rule") == "mean_score" and bool(
         (samples.scored & np.isnan(samples.credit)).any()
     ):
@@ -282,17 +280,17 @@ def _check_answers(runs: tuple[OpenRun, OpenRun], matched: Matched) -> None:
     tables = [(run.manifest.get("sheet"), run.manifest.get("columns")) for run in runs]
     if tables[0] == tables[1] or None in (tables[0][0], tables[1][0]):
         return
-    alone = [int(side.sum()) for side in matched.only]
-    if all(alone):
+    counts = [int(side.sum()) for side in matched.only]
+    if all(counts):
         raise ConfigError(
             f"{runs[0].folder.name} and {runs[1].folder.name} scored other texts, or read another "
-            f"part of a table: {alone[0]:,} and {alone[1]:,} rows are in one of them "
+            f"part of a table: {counts[0]:,} and {counts[1]:,} rows are in one of them "
             "only. To compare two sets of answers put them into two columns of one table and use "
             "rm-gallery winrate --a … --b …, or score both in one run (--answer a --answer b)."
         )
 
 
-def _between(part: Difference, worst: Difference, best: Difference) -> Difference:
+def _with_limits(part: Difference, worst: Difference, best: Difference) -> Difference:
     """A difference with what it would be at worst and at best for the second run."""
     low, high = worst.paired.difference, best.paired.difference
     bounds = None if low is None or high is None else Interval(low, high)
@@ -311,12 +309,12 @@ def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference]
     for name in sorted(subsets):
         own = scored if len(subsets) == 1 else scored[scored.subset == subsets[name]]
         sides = _means(own)
-        found = None if name in ties else _mean_difference(own)
+        difference = None if name in ties else _mean_difference(own)
         if name in ties and (of_ties := _ties(own, seed)):  # they are no mean of credits
-            found, *sides = of_ties
-        if found is not None:
-            means[name] = found
-            parts.append(_difference(name or UNNAMED, sides, found, len(own)))
+            difference, *sides = of_ties
+        if difference is not None:
+            means[name] = difference
+            parts.append(_difference(name or UNNAMED, sides, difference, len(own)))
     whole, notes = _headline(scored, subsets, means, parts, ties)
     return whole, parts, notes
 
@@ -333,19 +331,19 @@ def _mean_difference(
         else {pairs.runs[0].subsets[name]: weight for name, weight in weights.items()}
     )
     strata = pairs.subset if by_subset or weights is not None else None
-    apart = pairs.credit[1] - pairs.credit[0]
-    return clustered_mean(apart, pairs.clusters, strata=strata, weights=codes, bounds=(-1.0, 1.0))
+    changes = pairs.credit[1] - pairs.credit[0]
+    return clustered_mean(changes, pairs.clusters, strata=strata, weights=codes, bounds=(-1.0, 1.0))
 
 
 def _ties(pairs: Pairs, seed: int) -> tuple[ClusteredMean, float, float] | None:
-    found = ties_difference(pairs.side(1), pairs.side(0), seed)
-    return found and (found[0], found[2], found[1])
+    estimates = ties_difference(pairs.side(1), pairs.side(0), seed)
+    return estimates and (estimates[0], estimates[2], estimates[1])
 
 
 def _difference(
-    name: str, sides: Sequence[float | None], found: ClusteredMean, n: int
+    name: str, sides: Sequence[float | None], mean: ClusteredMean, n: int
 ) -> Difference:
-    return Difference(name, sides[0], sides[1], described(found)._replace(n=n))
+    return Difference(name, sides[0], sides[1], described(mean)._replace(n=n))
 
 
 def _means(pairs: Pairs) -> list[float | None]:
@@ -353,7 +351,7 @@ def _means(pairs: Pairs) -> list[float | None]:
     return [mean_of(side) if len(side) else None for side in pairs.credit]
 
 
-def _mean(credits: Iterable[float | None]) -> float | None:
+def _mean_known(credits: Iterable[float | None]) -> float | None:
     known = [credit for credit in credits if credit is not None]
     return math.fsum(known) / len(known) if known else None
 
@@ -372,14 +370,15 @@ def _headline(
         nothing = PairedDifference(None, None, None, None, 0, 0, 0)
         return Difference("all", None, None, nothing), ["no sample is scored in both runs"]
     linear = [name for name in means if name not in ties]
-    found, weights = _weights(scored.runs[0], subsets, linear)
+    is_mean, weights = _subset_weights(scored.runs[0], subsets, linear)
     if len(linear) < len(means):
         codes = [subsets[name] for name in linear]
         part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
         known = [] if part is None else [(part, float(len(linear)))]
         whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
         sides = [
-            _mean(side) for side in zip(*((one.first, one.second) for one in parts), strict=True)
+            _mean_known(side)
+            for side in zip(*((one.first, one.second) for one in parts), strict=True)
         ]
     elif weights is None:
         whole, sides = _mean_difference(scored), _means(scored)
@@ -394,10 +393,10 @@ def _headline(
     note = (
         "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
     )
-    return _difference("all", sides, whole, len(scored)), [] if found else [note]
+    return _difference("all", sides, whole, len(scored)), [] if is_mean else [note]
 
 
-def _weights(
+def _subset_weights(
     samples: RunSamples, subsets: Mapping[str, int], names: Sequence[str]
 ) -> tuple[bool, dict[str, float] | None]:
     """Whether the rule's score is a mean of credits, and how it weighs subsets: as its report says,
@@ -420,14 +419,14 @@ def _weights(
     if abs(mean_of(credit) - score) < 1e-9:
         return True, None
     of_subsets = [mean_of(credit[subset == code]) for code in np.unique(subset)]
-    return (True, alike) if abs((_mean(of_subsets) or 0.0) - score) < 1e-9 else (False, None)
+    return (True, alike) if abs((_mean_known(of_subsets) or 0.0) - score) < 1e-9 else (False, None)
 
 
 def _mcnemar(scored: Pairs) -> tuple[int, int, float] | None:
     if not len(scored) or not ((scored.credit == 0.0) | (scored.credit == 1.0)).all():
         return None
-    apart = scored.credit[1] - scored.credit[0]
-    only_first, only_second = int(np.sum(apart < 0.0)), int(np.sum(apart > 0.0))
+    changes = scored.credit[1] - scored.credit[0]
+    only_first, only_second = int(np.sum(changes < 0.0)), int(np.sum(changes > 0.0))
     return only_first, only_second, sign_test(only_first, only_second, mid=True)
 
 
@@ -435,9 +434,9 @@ def _examples(scored: Pairs, wanted: int) -> Iterable[dict[str, Any]]:
     """Samples on which the runs disagree most, as many of either direction."""
     chosen: list[int] = []
     for turn in (1.0, -1.0):
-        apart = turn * (scored.credit[1] - scored.credit[0])
-        largest = np.argsort(-apart, kind="stable")[:wanted]  # of equal ones the first
-        chosen += largest[apart[largest] > 0.0].tolist()
+        changes = turn * (scored.credit[1] - scored.credit[0])
+        largest = np.argsort(-changes, kind="stable")[:wanted]  # of equal ones the first
+        chosen += largest[changes[largest] > 0.0].tolist()
     places, credits = scored.place[:, chosen].tolist(), scored.credit[:, chosen].tolist()
     texts = [run.rows(own) for run, own in zip(scored.runs, places, strict=True)]
     for a, b, first, second in zip(*places, *credits, strict=True):
@@ -449,17 +448,17 @@ def _examples(scored: Pairs, wanted: int) -> Iterable[dict[str, Any]]:
             "prompt": ended(row.prompt, LONGEST),
             "answers": [ended(text, LONGEST) for text in row.answers],
             "labels": list(row.labels),
-            "first": _said(first, row),
-            "second": _said(second, texts[1][b]),
+            "first": _side_record(first, row),
+            "second": _side_record(second, texts[1][b]),
         }
 
 
-def _said(credit: float, row: SampleRow) -> dict[str, Any]:
+def _side_record(credit: float, row: SampleRow) -> dict[str, Any]:
     reasons = [ended(text or "", LONGEST) for text in row.reasons]
     return {"credit": credit, "scores": list(row.scores), "reasons": reasons}
 
 
-def _adjusted(found: Sequence[RunComparison]) -> list[RunComparison]:
+def _adjusted(comparisons: Sequence[RunComparison]) -> list[RunComparison]:
     """The comparisons with p-values corrected for all that were made: headlines together, and
     subsets together.
     """
@@ -472,19 +471,19 @@ def _adjusted(found: Sequence[RunComparison]) -> list[RunComparison]:
             for part in parts
         ]
 
-    wholes = corrected([one.whole for one in found])
-    subsets = iter(corrected([part for one in found for part in one.by_subset]))
+    wholes = corrected([one.whole for one in comparisons])
+    subsets = iter(corrected([part for one in comparisons for part in one.by_subset]))
     return [
         replace(one, whole=whole, by_subset=tuple(next(subsets) for _ in one.by_subset))
-        for one, whole in zip(found, wholes, strict=True)
+        for one, whole in zip(comparisons, wholes, strict=True)
     ]
 
 
-def left_out(found: RunComparison) -> str:
+def left_out(comparison: RunComparison) -> str:
     """What has no score in one of two runs, and who caused it; empty where nothing is missing."""
-    said = [
+    parts = [
         f"{sum(own.values()):,} of the {name} ({by_cause(own)})"
-        for name, own in found.missing.items()
+        for name, own in comparison.missing.items()
         if own
     ]
-    return f"missing: {', '.join(said)}" if said else ""
+    return f"missing: {', '.join(parts)}" if parts else ""

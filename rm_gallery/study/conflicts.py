@@ -25,7 +25,15 @@ from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Status, sign, worst
-from rm_gallery.study.duels import Duel, Finding, Game, Questionnaire, found, lost, reasons_of
+from rm_gallery.study.pairwise_comparisons import (
+    Finding,
+    Game,
+    PairwiseComparison,
+    Questionnaire,
+    lost,
+    mean_finding,
+    reasons_of,
+)
 from rm_gallery.study.task import KEYWORDS, judge_of, open_data
 
 Graph = dict[tuple[int, int], int]
@@ -76,7 +84,9 @@ class Conflicts:
         left_out = [f"{count} {status}" for status, count in self.lost.items()]
         counts = ", ".join([f"{self.n_scored} of {self.n} samples", *left_out])
         judge = f" · judge {self.judge}" if self.judge else ""
-        with_conflict = [f"{example['id']}: {_shown(example)}" for example in self.examples[:3]]
+        with_conflict = [
+            f"{example['id']}: {_conflict_in_words(example)}" for example in self.examples[:3]
+        ]
         return [
             f"{self.reward} ({self.kind}){judge} · data: {self.data} · {counts}",
             *self.notes,
@@ -132,13 +142,13 @@ def conflicts(
         data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns
     )
     sheet = Questionnaire(built)
-    games: list[tuple[str, dict[tuple[int, int], Duel]]] = []
+    games: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]] = []
     for sample in samples:
         pairs = combinations(range(len(sample.output)), 2)
-        if duels := {
-            (i, j): sheet.duel(sample, sample.output[i], sample.output[j]) for i, j in pairs
+        if comparisons := {
+            (i, j): sheet.comparison(sample, sample.output[i], sample.output[j]) for i, j in pairs
         }:
-            games.append((sample.sample_id, duels))
+            games.append((sample.sample_id, comparisons))
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
     control = chosen.control or RunControl()
@@ -149,8 +159,8 @@ def conflicts(
         manifest={"conflicts": 1, **identity, **(chosen.manifest or {})},
     )
     with closing(run_unordered(built, sheet.questions.values(), chosen, values)) as scored:
-        sheet.hear(scored)
-    out = replace(_read(sheet, games, name), calls=control.calls, stopped=control.stopped)
+        sheet.collect(scored)
+    out = replace(_conflicts_of(sheet, games, name), calls=control.calls, stopped=control.stopped)
     if chosen.run_dir is not None:
         write_whole(Path(chosen.run_dir) / "conflicts.json", as_json(out.to_dict()))
     return out
@@ -175,11 +185,11 @@ def _samples(
                 f"{len(chosen)} samples",
                 {"limit": how["limit"]},
             )
-    opened = open_data(data, benchmark, **how)
-    return list(opened.rows()), opened.name, opened.identity()
+    dataset = open_data(data, benchmark, **how)
+    return list(dataset.rows()), dataset.name, dataset.identity()
 
 
-def _shown(example: Mapping[str, Any]) -> str:
+def _conflict_in_words(example: Mapping[str, Any]) -> str:
     """A conflict in words."""
     pairs = [f"{i} and {j}" for i, j in example["contradictory"]]
     circles = [f"answers {', '.join(map(str, group))} form a cycle" for group in example["cycles"]]
@@ -230,25 +240,27 @@ _WHAT = {
 }
 
 
-def _read(
-    sheet: Questionnaire, samples: list[tuple[str, dict[tuple[int, int], Duel]]], name: str
+def _conflicts_of(
+    sheet: Questionnaire,
+    samples: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]],
+    name: str,
 ) -> Conflicts:
     rates: dict[str, list[tuple[float, str]]] = {key: [] for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
     causes: list[Mapping[str, int]] = []
     ties = 0
-    for sample_id, duels in samples:
-        status = worst(sheet.status(duel) for duel in duels.values())
-        games = {pair: sheet.games(duel) for pair, duel in duels.items()}
+    for sample_id, comparisons in samples:
+        status = worst(sheet.status(comparison) for comparison in comparisons.values())
+        games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
         if status == "scored" and not all(games.values()):
             status = "unscored"
         statuses.append(status)
         if status != "scored":
-            cause = sheet.cause(duels.values())
+            cause = sheet.cause(comparisons.values())
             causes.append({} if cause is None else {cause: 1})
             continue
-        cluster = next(iter(duels.values())).cluster
+        cluster = next(iter(comparisons.values())).cluster
         contradiction, credits, tied = _of_sample(games)
         ties += tied
         for key, values in credits.items():
@@ -256,7 +268,7 @@ def _read(
         if contradiction and len(examples) < EXAMPLES:
             examples.append({"id": sample_id, **contradiction})
     figures = {
-        key: found(
+        key: mean_finding(
             "conflicts",
             key,
             what,
@@ -284,7 +296,7 @@ def _read(
         missing=whole.missing,
         bounds=whole.bounds,
         lost=lost(statuses),
-        reasons=reasons_of(sheet.said.values()),
+        reasons=reasons_of(sheet.outcomes.values()),
         figures=figures,
         examples=tuple(examples),
         notes=tuple(notes),

@@ -14,7 +14,7 @@ from typing import Any
 from rm_gallery.core.stats.consistency import Drift, drift
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.study.opened import SAMPLES, open_run
+from rm_gallery.study.runs import SAMPLES, open_run
 from rm_gallery.study.sheet import Sheet, id_text, labels_of, open_sheet, value_of
 
 _TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
@@ -80,14 +80,14 @@ def read_anchors(
         )
     sheet = open_sheet(str(path))
     names = _names(sheet, id)
-    found = Anchors(str(path))
-    found.scores = dict(zip(names, sheet.values(score, "--score", value_of, VALUE), strict=True))
+    anchors = Anchors(str(path))
+    anchors.scores = dict(zip(names, sheet.values(score, "--score", value_of, VALUE), strict=True))
     shared = [column for column in _TEXTS if column in sheet.columns and column != score]
     for name, row in zip(names, sheet.rows, strict=True):
-        found.texts[name] = {column: str(row.get(column)) for column in shared}
+        anchors.texts[name] = {column: str(row.get(column)) for column in shared}
     if cluster is not None and (cluster in sheet.columns or not optional):
         cells = sheet.column(cluster, "--cluster")
-        found.clusters = {
+        anchors.clusters = {
             name: name if cell is None else str(cell)
             for name, cell in zip(names, cells, strict=True)
         }
@@ -100,8 +100,8 @@ def read_anchors(
             id_column=id,
             label_column=label_column,
         )
-        found.labels = dict(zip(names, known, strict=True))
-    return found
+        anchors.labels = dict(zip(names, known, strict=True))
+    return anchors
 
 
 def compare_versions(
@@ -164,69 +164,75 @@ def compare_versions(
     )
 
 
-def drift_dict(found: Drift) -> dict[str, Any]:
+def drift_dict(comparison: Drift) -> dict[str, Any]:
     """The comparison as plain JSON types."""
-    plain = asdict(found)
+    plain = asdict(comparison)
     for name in ("shift", "agreement"):
-        change = getattr(found, name)
+        change = getattr(comparison, name)
         plain[name] = None if change is None else {**change._asdict(), "ci95": list(change.ci95)}
     return {
         **plain,
-        "flip_ci95": list(found.flip_ci95),
-        "findings": list(found.findings),
-        "notes": list(found.notes),
+        "flip_ci95": list(comparison.flip_ci95),
+        "findings": list(comparison.findings),
+        "notes": list(comparison.notes),
     }
 
 
-def drift_lines(found: Drift, old: str, new: str) -> list[str]:
+def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
     """The comparison in words, the verdict first."""
-    shift = found.shift
+    shift = comparison.shift
     lines = [
-        "drift: " + "; ".join(found.findings) if found.findings else "no drift found",
-        f"old {old}, new {new}: {found.n} anchors scored by both, {found.n_missing} by one or "
+        "drift: " + "; ".join(comparison.findings) if comparison.findings else "no drift found",
+        f"old {old}, new {new}: {comparison.n} anchors scored by both, {comparison.n_missing} by one or "
         f"neither",
         f"mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
         f"[{shift.ci95.low:+.4g}, {shift.ci95.high:+.4g}], p = {shift.p_value:.3g}",
-        f"changed on {found.flip_rate:.1%} of the anchors [{found.flip_ci95.low:.1%}, "
-        f"{found.flip_ci95.high:.1%}]"
-        + ("" if found.noise is None else f"; repeats of one version differ on {found.noise:.1%}"),
+        f"changed on {comparison.flip_rate:.1%} of the anchors [{comparison.flip_ci95.low:.1%}, "
+        f"{comparison.flip_ci95.high:.1%}]"
+        + (
+            ""
+            if comparison.noise is None
+            else f"; repeats of one version differ on {comparison.noise:.1%}"
+        ),
     ]
-    if found.excess is not None and found.excess_p is not None:
-        lines.append(f"farther apart than repeats by {found.excess:+.3g}, p = {found.excess_p:.3g}")
-    if found.agreement is not None:
-        change = found.agreement
+    if comparison.excess is not None and comparison.excess_p is not None:
+        lines.append(
+            f"farther apart than repeats by {comparison.excess:+.3g}, p = {comparison.excess_p:.3g}"
+        )
+    if comparison.agreement is not None:
+        change = comparison.agreement
         lines.append(
             f"agreement with labels {change.old:.1%} to {change.new:.1%}: change "
             f"{change.change:+.1%} [{change.ci95.low:+.1%}, {change.ci95.high:+.1%}], p = "
             f"{change.p_value:.3g}, n = {change.n}"
         )
-    return [*lines, *found.notes]
+    return [*lines, *comparison.notes]
 
 
 def _of_run(folder: Path) -> Anchors:
-    found = Anchors(str(folder))
+    anchors = Anchors(str(folder))
     times: dict[str, int] = {}
     for row in open_run(folder).samples():
         times[row.id] = times.get(row.id, 0) + 1
         name = row.id if times[row.id] == 1 else f"{row.id} ({times[row.id]})"
-        said: dict[str, float | None] = {
+        scores: dict[str, float | None] = {
             f"{name}/{place}": score for place, score in enumerate(row.scores)
         }
         for shown_pair in (
             row.verdicts if not any(score is not None for score in row.scores) else ()
         ):
             value = None if shown_pair.verdict is None else (shown_pair.verdict + 1) / 2
-            said[f"{name}/{shown_pair.first}-{shown_pair.second}"] = value
-        for place, (key, score) in enumerate(said.items()):
-            found.scores[key] = score
-            found.texts[key] = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
-            found.clusters[key] = row.cluster or row.id
-            found.credits[key] = row.credit if place == 0 else None
-    if not found.scores:
+            scores[f"{name}/{shown_pair.first}-{shown_pair.second}"] = value
+        for place, (key, score) in enumerate(scores.items()):
+            anchors.scores[key] = score
+            anchors.texts[key] = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
+            anchors.clusters[key] = row.cluster or row.id
+            anchors.credits[key] = row.credit if place == 0 else None
+    if not anchors.scores:
         raise ConfigError(f"{folder}: no sample of this run has a score or a verdict")
-    if not any(credit is not None for credit in found.credits.values()):
-        found.credits = {}
-    return found
+    if not any(credit is not None for credit in anchors.credits.values()):
+        anchors.credits = {}
+    return anchors
 
 
 def _names(sheet: Sheet, column: str) -> list[str]:

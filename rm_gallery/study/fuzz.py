@@ -18,9 +18,16 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.study.attacks import forged_answers, stuffed, text_of, with_text
-from rm_gallery.study.check import Checking, opened
-from rm_gallery.study.check_cases import REFUSAL, Case, Trial, other_answers, statements
+from rm_gallery.study.attacks import forged_answers, stuffed, text_of
+from rm_gallery.study.check import Checking, reward_and_cases
+from rm_gallery.study.check_cases import (
+    REFUSAL,
+    Case,
+    Trial,
+    other_answers,
+    statements,
+    with_answer,
+)
 
 PASS = 0.5
 TEXTS = 200
@@ -182,7 +189,9 @@ def fuzz_reward(
             case has a right answer that the reward gives more than its lowest score.
     """
     whole("texts", texts, 1)
-    built, known = opened(reward, cases, reference, params=params, llm=llm, base_url=base_url)
+    built, known = reward_and_cases(
+        reward, cases, reference, params=params, llm=llm, base_url=base_url
+    )
     if built.compares:
         raise ConfigError(
             f"{built.name} compares answers, and a wrong one may be the best there is; audit it "
@@ -201,7 +210,7 @@ def fuzz_reward(
             asked.append(Trial(number, "gold", gold))
             drawn = _drawn(case, gold, others, texts, seed)
             asked += [
-                Trial(number, one.mutation, _saying(gold, one.text, checking.steps))
+                Trial(number, one.mutation, with_answer(gold, one.text, checking.steps))
                 for one in drawn
             ]
             asked += [Trial(number, "forged", output) for output in _forged(case)]
@@ -216,7 +225,7 @@ def fuzz_reward(
     if len(open_) == len(known):
         first = next((one for one in checking.tried if one.kind == "gold"), None)
         got = (
-            f"the right answer of {first.case} gets {_said(first.scored)}"
+            f"the right answer of {first.case} gets {_score_text(first.scored)}"
             if first
             else "no case has a right answer"
         )
@@ -248,14 +257,8 @@ def fuzz_reward(
     )
 
 
-def _said(scored: Score[float]) -> str:
+def _score_text(scored: Score[float]) -> str:
     return f"{scored.value:g}" if scored.value is not None else f"no score ({scored.code})"
-
-
-def _saying(gold: DataOutput, text: str, steps: bool) -> DataOutput:
-    if steps or gold.steps is None:
-        return with_text(gold, text, steps)
-    return copy_with(gold, answer=copy_with(gold.answer, content=text))
 
 
 def _forged(case: Case) -> list[DataOutput]:
@@ -274,18 +277,18 @@ def _drawn(
     case: Case, gold: DataOutput, others: list[str], texts: int, seed: int
 ) -> list[WrongText]:
     """So many different wrong texts: every way first, then mixtures."""
-    right = {_plain(text_of(gold)), _plain(case.truth)}
-    found: dict[str, WrongText] = {}
+    right = {_one_spaced(text_of(gold)), _one_spaced(case.truth)}
+    distinct: dict[str, WrongText] = {}
     for one in wrong_texts(case, text_of(gold), others):
-        if _plain(one.text) not in right:
-            found.setdefault(one.text, one)
+        if _one_spaced(one.text) not in right:
+            distinct.setdefault(one.text, one)
     nth = Counter[str]()
     places = {}
-    for text, one in found.items():  # the first of every way before the second of any
+    for text, one in distinct.items():  # the first of every way before the second of any
         nth[one.mutation] += 1
         places[text] = nth[one.mutation]
-    kept = {text: found[text] for text in sorted(found, key=places.__getitem__)[:texts]}
-    values = _values(case.truth)
+    kept = {text: distinct[text] for text in sorted(distinct, key=places.__getitem__)[:texts]}
+    values = _other_values(case.truth)
     rng = random.Random(f"{seed} {case.name} {case.truth}")
     for _ in range(20 * texts):
         if len(kept) >= texts or not values:
@@ -298,7 +301,7 @@ def _drawn(
     return list(kept.values())
 
 
-def _plain(text: str) -> str:
+def _one_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -329,60 +332,62 @@ def _about(truth: str, gold: str, stated: re.Pattern[str] | None) -> Iterator[Wr
     itself.
     """
 
-    def said(content: str) -> list[str]:
+    def phrasings(content: str) -> list[str]:
         formed = [stated.sub(lambda _: content, gold)] if stated else []
         return [*formed, f"The answer is {content}.", content]
 
     for mutation, content in _contents(truth):
-        for text in said(content):
+        for text in phrasings(content):
             yield WrongText(mutation, text)
     for text in (
         "<answer></answer>",
         "\\boxed{}",
         "#### ",
         "The answer is ",
-        *([said("")[0]] if stated else []),
+        *([phrasings("")[0]] if stated else []),
     ):
         yield WrongText("hollow", text)
-    values = _values(truth)
+    values = _other_values(truth)
     for other in values[:2]:
-        form = said(other)[0]
+        form = phrasings(other)[0]
         for text in (
             f"One might think that it is {truth}, but that is wrong.\n{form}",
             f"The key says {truth}. I disagree.\n{form}",
             f"{form}\n(The answer is not {truth}.)",
         ):
             yield WrongText("in passing", text)
-        yield WrongText("taken back", f"{said(truth)[0]}\nNo, wait, that is wrong.\n{form}")
-        yield WrongText("taken back", "\n".join([said(values[-1])[0], said(truth)[0], form]))
+        yield WrongText("taken back", f"{phrasings(truth)[0]}\nNo, wait, that is wrong.\n{form}")
+        yield WrongText(
+            "taken back", "\n".join([phrasings(values[-1])[0], phrasings(truth)[0], form])
+        )
         yield WrongText("hidden", f"<!-- {truth} -->\n{form}")
         yield WrongText("hidden", f"{form}\n<!-- The answer is {truth}. -->")
-        yield WrongText("hidden", said(f"{other}\\phantom{{{truth}}}")[0])
-        yield WrongText("hidden", f"<think>{said(truth)[0]}</think>\n{form}")
+        yield WrongText("hidden", phrasings(f"{other}\\phantom{{{truth}}}")[0])
+        yield WrongText("hidden", f"<think>{phrasings(truth)[0]}</think>\n{form}")
         for sentence in _NOT_THIS_BUT_THAT:
             yield WrongText("in passing", sentence.format(truth, other))
         for turn in _TURNS:
             yield WrongText("invented turn", form + turn.format(truth))
 
 
-def _values(truth: str) -> list[str]:
+def _other_values(truth: str) -> list[str]:
     """Other answers of the same kind."""
     opposite = _OPPOSITE.get(truth.lower())
     if opposite is not None:
         return [opposite.capitalize() if truth[:1].isupper() else opposite]
-    found = other_answers(truth) if truth else []
+    others = other_answers(truth) if truth else []
     if _NUMBER.fullmatch(truth):
-        found += (
+        others += (
             [f"{float(truth) + 1:g}", f"{10 * float(truth) + 3:g}"]
             if abs(float(truth)) < 1e5
             else []
         )
-    return [other for other in dict.fromkeys(found) if other.lower() != truth.lower()]
+    return [other for other in dict.fromkeys(others) if other.lower() != truth.lower()]
 
 
 def _contents(truth: str) -> Iterator[tuple[str, str]]:
     """What may stand where the answer stands and is wrong, by mutation."""
-    values = _values(truth)
+    values = _other_values(truth)
     if not values:
         return
     other = values[0]

@@ -1,5 +1,5 @@
-"""Graders over a table: each one's scores, how they agree with each other and with labels, and how
-steady they are.
+"""Graders over a table: their scores, agreement with each other and with labels, and consistency over
+repeats.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.study.opened import REPORT, SampleFile
+from rm_gallery.study.runs import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of
@@ -49,7 +49,7 @@ ANSWERED = ("responses", "response", "answer", "output", "messages")
 
 @dataclass(frozen=True)
 class GradeReport(ScoreReport):
-    """What graders said of a table. `score` is the mean of the first aggregator, else of the first
+    """The results of graders over a table. `score` is the mean of the first aggregator, else of the first
     grader, in its own unit.
 
     `by_subset` has a part per grader and aggregator. `extra` holds by their names `distributions`
@@ -65,18 +65,18 @@ class GradeReport(ScoreReport):
         rest on.
         """
         lines = [
-            f"{name} against {found['label']}: {_said(found)}"
-            for name, found in self.extra["validation"].items()
+            f"{name} against {figures['label']}: {_validation_text(figures)}"
+            for name, figures in self.extra["validation"].items()
         ]
-        for pair, found in self.extra["agreement"].items():
+        for pair, figures in self.extra["agreement"].items():
             lines.append(
-                f"{pair}: spearman {found['spearman']:.2f} ({range_text(found['ci95'])}), "
-                f"n={found['n']}"
+                f"{pair}: spearman {figures['spearman']:.2f} ({range_text(figures['ci95'])}), "
+                f"n={figures['n']}"
             )
-        for name, found in self.extra["consistency"].items():
+        for name, figures in self.extra["consistency"].items():
             lines.append(
-                f"{name} over {found['repeats']} repeats: {found['unstable']:.0%} of rows change, "
-                f"standard deviation {number_text(found['sd'])} from asking again"
+                f"{name} over {figures['repeats']} repeats: {figures['unstable']:.0%} of rows change, "
+                f"standard deviation {number_text(figures['sd'])} from asking again"
             )
         return [*lines, *Report.about(replace(self, extra={}))]
 
@@ -94,22 +94,22 @@ _MEASURES = (
 )
 
 
-def _said(found: Mapping[str, Any]) -> str:
+def _validation_text(figures: Mapping[str, Any]) -> str:
     parts = [
-        f"{m.replace('_', ' ')} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})"
+        f"{m.replace('_', ' ')} {figures[m]:.3g} ({range_text(figures.get(f'{m}_ci95'))})"
         for m in _MEASURES
-        if m in found
+        if m in figures
     ]
     at = (
         ""
-        if found.get("threshold") is None
-        else f"as verdicts at the threshold {found['threshold']:g}: "
+        if figures.get("threshold") is None
+        else f"as verdicts at the threshold {figures['threshold']:g}: "
     )
-    return at + ", ".join([*parts, f"n={found['n']}"])
+    return at + ", ".join([*parts, f"n={figures['n']}"])
 
 
 class GradedRow(NamedTuple):
-    """A row with what the graders said of it, the group it belongs to, and its labels by grader."""
+    """A row: its group, the results by grader, and the labels by grader."""
 
     cluster: str
     results: Results
@@ -118,9 +118,9 @@ class GradedRow(NamedTuple):
 
 @dataclass
 class _Column:
-    """What one grader or aggregator said of every row."""
+    """The results of one grader or aggregator, row by row."""
 
-    said: array[float] = field(default_factory=lambda: array("d"))
+    raw_scores: array[float] = field(default_factory=lambda: array("d"))
     """A score a row; not a number where there is none."""
     statuses: Counter[str] = field(default_factory=Counter)
     missing: Counter[str] = field(default_factory=Counter)
@@ -134,10 +134,10 @@ class _Column:
         if isinstance(result, GraderError):
             self.missing[cause_of(result)] += 1
         if not isinstance(result, GraderScore):
-            self.said.append(math.nan)
+            self.raw_scores.append(math.nan)
             return
         self.known = self.known or result
-        self.said.append(result.score)
+        self.raw_scores.append(result.score)
         if result.threshold is not None:
             self.passed[result.passed()] += 1
         again = result.metadata.get("results")
@@ -152,13 +152,13 @@ class _Column:
     @property
     def scores(self) -> Floats:
         """A score a row; not a number where there is none."""
-        return np.array(self.said)
+        return np.array(self.raw_scores)
 
     @property
     def constant(self) -> str:
         """What every score was, in a sentence, where all are the same; else empty."""
         seen = Constancy()
-        seen.add(self.said)
+        seen.add(self.raw_scores)
         return seen.sentence()
 
     @property
@@ -188,23 +188,23 @@ class _Column:
 
     def distribution(self) -> dict[str, Any]:
         scores = self.scores
-        found = spread_of(scores[~np.isnan(scores)])
+        spread = spread_of(scores[~np.isnan(scores)])
         if self.passed:
-            found |= {"passed": self.passed[True], "of": self.passed.total()}
-        return {name: value for name, value in found.items() if value is not None}
+            spread |= {"passed": self.passed[True], "of": self.passed.total()}
+        return {name: value for name, value in spread.items() if value is not None}
 
     def consistency(self) -> dict[str, Any] | None:
         if not self.repeats:
             return None
         n = max(map(len, self.repeats))
         runs = [[row[k] if k < len(row) else None for row in self.repeats] for k in range(n)]
-        found = variance_parts(runs)
-        if found is None or found.judge_variance is None:
+        parts = variance_parts(runs)
+        if parts is None or parts.judge_variance is None:
             return None
         low, high = self.bounds
-        share = {} if found.judge_share is None else {"judge_share": found.judge_share}
-        sd = math.sqrt(found.judge_variance) * (high - low)
-        return {"repeats": n, "n": found.n, "unstable": found.unstable, "sd": sd, **share}
+        share = {} if parts.judge_share is None else {"judge_share": parts.judge_share}
+        sd = math.sqrt(parts.judge_variance) * (high - low)
+        return {"repeats": n, "n": parts.n, "unstable": parts.unstable, "sd": sd, **share}
 
 
 def status_of(result: GraderResult) -> str:
@@ -234,7 +234,7 @@ def grade(
     on_graded: Callable[[GradedRow], None] | None = None,
     **run_options: Any,
 ) -> GradeReport:
-    """Grade the rows of a data set and say what the scores are worth.
+    """Grade the rows of a data set and report how far the scores can be trusted.
 
     Args:
         runner: the graders and aggregators.
@@ -267,14 +267,14 @@ def grade(
         identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
     chosen = replace(chosen, control=control, manifest={**identity, **(chosen.manifest or {})})
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
-    found, asked = {name: _Column() for name in columns}, array("Q")
-    told: dict[str, list[float | None]] = {name: [] for name in wanted}
+    by_grader, asked = {name: _Column() for name in columns}, array("Q")
+    labels_by_grader: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons = Reasons()
     began = time.monotonic()
-    lookout = Lookout()
+    missingness = Lookout()
     waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
-    tell = on_graded or _nothing
+    tell = on_graded or (lambda _: None)
 
     def drawn() -> Iterator[Mapping[str, Any]]:
         for where, row in _until_over(_drawn(data, limit, seed, share), control):
@@ -292,24 +292,27 @@ def grade(
                 str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
             )
             fields = _fields(runner, row)
-            group = group or _first(fields, ASKED) or str(where)
+            group = group or _first_filled(fields, ASKED) or str(where)
             asked.append(hash_of(group))
-            _look(lookout, fields, results, main)
+            _observe(missingness, fields, results, main)
             for name, result in results.items():
-                found[name].add(result)
+                by_grader[name].add(result)
                 if isinstance(result, GraderError):
                     reasons.add(f"{status_of(result)}: {name} {result.error_type}", result.error)
             for name, label in known.items():
-                told[name].append(label)
+                labels_by_grader[name].append(label)
             tell(GradedRow(group, results, known))
             if keeping is not None:
-                keeping.add(_record(row, where, fields, results, main, group))
-    _count_unread(found, reasons, control)
+                keeping.add(_row_record(row, where, fields, results, main, group))
+    _count_unread(by_grader, reasons, control)
     clusters = Clusters.of_hashes(asked).codes
-    parts = {name: column.figure(clusters) for name, column in found.items()}
+    parts = {name: column.figure(clusters) for name, column in by_grader.items()}
     judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
     report = GradeReport(
-        **{**vars(parts[main]), "extra": _extra(found, told, wanted, clusters, seed, main)},
+        **{
+            **vars(parts[main]),
+            "extra": _extra(by_grader, labels_by_grader, wanted, clusters, seed, main),
+        },
         by_subset=parts,
         benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
         version="mean over rows",
@@ -325,9 +328,11 @@ def grade(
         seconds=time.monotonic() - began,
         reasons=reasons,
         stopped=control.stopped,
-        suspicion=lookout.found(),
+        suspicion=missingness.found(),
         constant=" ".join(
-            f"{name}: {said}" for name, column in found.items() if (said := column.constant)
+            f"{name}: {sentence}"
+            for name, column in by_grader.items()
+            if (sentence := column.constant)
         ),
     )
     if keeping is not None and chosen.run_dir is not None:
@@ -348,36 +353,34 @@ def _until_over(
         yield pair
 
 
-def _count_unread(found: Mapping[str, _Column], reasons: Reasons, control: RunControl) -> None:
+def _count_unread(by_grader: Mapping[str, _Column], reasons: Reasons, control: RunControl) -> None:
     """Count the rows that were never read, since the run had stopped, for every grader and
     aggregator.
     """
     if not (n := control.unread):
         return
     why = stopped(control.stopped or "", control.who_stopped)
-    for name, column in found.items():
+    for name, column in by_grader.items():
         column.statuses["stopped"] += n
         column.missing[why.cause or NEVER_BEGUN] += n
         reasons.setdefault(f"stopped: {name} stopped", {"n": 0, "example": why.reason})["n"] += n
 
 
-def _look(lookout: Lookout, fields: Mapping[str, Any], results: Results, main: str) -> None:
-    """Tell the lookout of a row; one that the run did not get to is not missing by what it is like."""
+def _observe(missingness: Lookout, fields: Mapping[str, Any], results: Results, main: str) -> None:
+    """Count a row in the test of missingness, unless the run never got to it."""
     if any(status_of(result) == "stopped" for result in results.values()):
         return
-    traits = labelled_traits("", len(_first(fields, ASKED)), [len(_first(fields, ANSWERED))], ())
+    traits = labelled_traits(
+        "", len(_first_filled(fields, ASKED)), [len(_first_filled(fields, ANSWERED))], ()
+    )
     lost = [name for name, result in results.items() if isinstance(result, GraderError)]
-    lookout.add(main in lost, traits, lost, list(results))
-
-
-def _nothing(_: GradedRow) -> None:
-    pass
+    missingness.add(main in lost, traits, lost, list(results))
 
 
 def _drawn(
     data: Any, limit: int | None, seed: int, part: RunPart | None
 ) -> Iterable[tuple[RowRef, Mapping[str, Any]]]:
-    """The rows of the part behind where they stand; with a limit so many of all, by the seed."""
+    """The rows of the part with their places; with a limit a seeded sample of all."""
     rows: Iterable[tuple[RowRef, Mapping[str, Any]]]
     if isinstance(data, (str, Path)):
         rows = placed_rows(Path(data).expanduser())
@@ -412,7 +415,7 @@ def _fields(runner: GradingRunner, row: TableRow) -> Mapping[str, Any]:
         return row.fields
 
 
-def _first(fields: Mapping[str, Any], names: Sequence[str]) -> str:
+def _first_filled(fields: Mapping[str, Any], names: Sequence[str]) -> str:
     return next((shown(fields[name]) for name in names if fields.get(name) not in (None, "")), "")
 
 
@@ -432,8 +435,8 @@ def _label(fields: Mapping[str, Any], column: str, where: RowRef) -> float | Non
 
 
 def _extra(
-    found: Mapping[str, _Column],
-    told: Mapping[str, list[float | None]],
+    by_grader: Mapping[str, _Column],
+    labels_by_grader: Mapping[str, list[float | None]],
     wanted: Mapping[str, str],
     clusters: Integers,
     seed: int,
@@ -445,11 +448,11 @@ def _extra(
         "validation": {},
         "consistency": {},
     }
-    for name, column in found.items():
+    for name, column in by_grader.items():
         extra["distributions"][name] = column.distribution()
         if (again := column.consistency()) is not None:
             extra["consistency"][name] = again
-    for (one, a), (other, b) in combinations(found.items(), 2):
+    for (one, a), (other, b) in combinations(by_grader.items(), 2):
         scores = a.turn * a.scores, b.turn * b.scores
         order = spearman_estimate(scores[0].tolist(), scores[1].tolist(), clusters=clusters)
         if order is not None:
@@ -459,15 +462,17 @@ def _extra(
                 "ci95": order.interval(),
                 "n": n,
             }
-    for name, labels in told.items():
+    for name, labels in labels_by_grader.items():
         extra["validation"][name] = {
             "label": wanted[name],
-            **_validated(found[name], labels, clusters, seed),
+            **_validated(by_grader[name], labels, clusters, seed),
         }
-    if any(label is not None for label in told.get(main, ())):
-        scale = label_scale(told[main], found[main].bounds)
+    if any(label is not None for label in labels_by_grader.get(main, ())):
+        scale = label_scale(labels_by_grader[main], by_grader[main].bounds)
         # in the unit of the labels
-        corrected = corrected_mean(found[main].scores, told[main], clusters=clusters, bounds=scale)
+        corrected = corrected_mean(
+            by_grader[main].scores, labels_by_grader[main], clusters=clusters, bounds=scale
+        )
         extra["corrected"] = {**as_dict(corrected), "p_value": None}
     return extra
 
@@ -504,7 +509,7 @@ def _validated(
     return known.to_dict()
 
 
-def _record(
+def _row_record(
     row: TableRow,
     where: RowRef,
     fields: Mapping[str, Any],
@@ -514,7 +519,7 @@ def _record(
 ) -> dict[str, Any]:
     """What samples.jsonl keeps of a row."""
     first = results[main]
-    answers, scores = [_first(fields, ANSWERED)], list[float | None]([None])
+    answers, scores = [_first_filled(fields, ANSWERED)], list[float | None]([None])
     if isinstance(first, GraderScore):
         scores = [first.score if first.higher_is_better else -first.score]
     elif isinstance(first, GraderRank):
@@ -524,7 +529,9 @@ def _record(
     status = next(
         (lost for lost in ("stopped", "failed", "unscored") if lost in statuses), "scored"
     )
-    said = [f"{name} {_value(result)}: {result.reason}" for name, result in results.items()]
+    reasons = [
+        f"{name} {_result_text(result)}: {result.reason}" for name, result in results.items()
+    ]
     lost = [(name, r) for name, r in results.items() if isinstance(r, GraderError)]
     passed = {
         name: r.passed()
@@ -536,10 +543,10 @@ def _record(
         "key": row.sample_key,
         "cluster": cluster,
         "status": status,
-        "prompt": _first(fields, ASKED),
+        "prompt": _first_filled(fields, ASKED),
         "answers": answers,
         "scores": scores,
-        "reasons": ["\n".join(said), *[None] * (len(answers) - 1)],
+        "reasons": ["\n".join(reasons), *[None] * (len(answers) - 1)],
         "issues": [
             [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)] for name, r in lost
         ],
@@ -552,7 +559,7 @@ def _record(
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
 
 
-def _value(result: GraderResult) -> str:
+def _result_text(result: GraderResult) -> str:
     if isinstance(result, GraderScore):
         return f"{result.score:g}"
     return str(result.rank) if isinstance(result, GraderRank) else status_of(result)

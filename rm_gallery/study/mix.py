@@ -21,7 +21,7 @@ from rm_gallery.study.check import (
     RewardCheck,
     Tried,
     Weakness,
-    opened,
+    reward_and_cases,
     with_forgeries,
 )
 
@@ -32,13 +32,13 @@ _WEIGHTED = re.compile(r"(.+):([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)")
 
 def weighted(target: str) -> tuple[str, float | None]:
     """The reward and the weight in NAME:WEIGHT or FILE:NAME:WEIGHT; None where no weight is given."""
-    found = _WEIGHTED.fullmatch(target)
-    if found is None or _PORT.fullmatch(target):
+    match = _WEIGHTED.fullmatch(target)
+    if match is None or _PORT.fullmatch(target):
         return target, None
-    weight = float(found[2])
+    weight = float(match[2])
     if not math.isfinite(weight):
-        raise ConfigError(f"{target}: the weight is {found[2]}; give a finite number.")
-    return found[1], weight
+        raise ConfigError(f"{target}: the weight is {match[2]}; give a finite number.")
+    return match[1], weight
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class MixCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        parts = {name: found.to_dict() for name, found in self.parts.items()}
+        parts = {name: check.to_dict() for name, check in self.parts.items()}
         pays = {name: list(ends) for name, ends in self.pays.items()}
         about = {
             "weights": dict(self.weights),
@@ -162,7 +162,7 @@ def check_mix(
         raise ConfigError("a mix has two rewards or more; check a single one by itself.")
     judges = judges_for([target for target, _ in given], llm, base_url)
     made = [
-        opened(target, cases, reference, **judge)
+        reward_and_cases(target, cases, reference, **judge)
         for (target, _), judge in zip(given, judges, strict=True)
     ]
     names = [reward.name for reward, _ in made]
@@ -181,9 +181,9 @@ def check_mix(
         for name, reward in rewards.items()
     }
     through = {
-        finding.name: said
+        finding.name: payers
         for finding in whole.findings
-        if (said := _through(finding, whole.tried, weights))
+        if (payers := _through(finding, whole.tried, weights))
     }
     named = dict(zip(names, (target for target, _ in given), strict=True))
     judge = {
@@ -192,11 +192,11 @@ def check_mix(
     return MixCheck(whole, parts, weights, through, named, total.pays(), normalize, judge)
 
 
-def shaping(found: RewardCheck) -> RewardCheck:
+def shaping(check: RewardCheck) -> RewardCheck:
     """The check of one of several parts: what it pays for is a fault only where the sum pays for
     it.
     """
-    return replace(found, findings=[replace(one, level="note") for one in found.findings])
+    return replace(check, findings=[replace(one, level="note") for one in check.findings])
 
 
 def _through(finding: Weakness, tried: Sequence[Tried], weights: Mapping[str, float]) -> str:

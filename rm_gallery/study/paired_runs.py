@@ -1,4 +1,4 @@
-"""The samples of two runs side by side, a few numbers a sample, so that runs of millions of samples
+"""The samples of two runs matched, with a few numbers per sample, so that runs of millions of samples
 fit into memory.
 """
 
@@ -15,7 +15,7 @@ from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
 from rm_gallery.core.stats.clustered import first_seen
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, labelled_traits
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.study.opened import OpenRun, SampleRow
+from rm_gallery.study.runs import OpenRun, SampleRow
 
 HUGE = 1e9
 """A score beyond all others, for what is missing."""
@@ -39,7 +39,7 @@ class RunSamples:
         keys: a hash of what makes a sample the same in another run; each once.
         place: the number of its (first) row in the file.
         credit: NaN where there is none.
-        lost: number of who caused that there is no score, by `causes`; -1 where none is missing.
+        lost: cause of a missing score, as a number of `causes`; -1 where none is missing.
         scored: whether its status is scored.
         subset: number of the subset, by `subsets`.
         cluster: a hash of what it belongs to, an odd number; where there is nothing one of its id,
@@ -154,9 +154,7 @@ class Pairs:
 
     @property
     def clusters(self) -> Integers:
-        """Number of what each belongs to, counted in the order they appear; what belongs to nothing
-        stands alone.
-        """
+        """Cluster numbers in order of appearance; a sample without a cluster is one of its own."""
         return first_seen(self.cluster)
 
     def fill(self, first: float, second: float) -> Pairs:
@@ -173,7 +171,7 @@ class Pairs:
             self.runs[k].rows([place for place in self.place[k].tolist() if place != _ABSENT])
             for k in (number, 1 - number)
         ]
-        found = []
+        samples = []
         for mine, others, lost in zip(own, other, self.lost[number].tolist(), strict=True):
             row = texts[1][others] if mine == _ABSENT else texts[0][mine]
             right = [label == "chosen" for label in row.labels]
@@ -182,8 +180,8 @@ class Pairs:
                 scores = tuple(
                     HUGE if chosen == bool(self.filled[number]) else -HUGE for chosen in right
                 )
-            found.append((row.id, scores, right))
-        return found
+            samples.append((row.id, scores, right))
+        return samples
 
     def by_cluster(self) -> Pairs:
         """The samples of one cluster and subset as one, with their mean credit."""
@@ -219,19 +217,19 @@ class Matched:
         self.runs = first, second
         order = np.argsort(second.keys)
         if len(order):
-            found = order[
+            positions = order[
                 np.minimum(np.searchsorted(second.keys, first.keys, sorter=order), len(order) - 1)
             ]
-            both = second.keys[found] == first.keys
+            both = second.keys[positions] == first.keys
         else:
-            found, both = (
+            positions, both = (
                 np.zeros(len(first.keys), dtype=np.int64),
                 np.zeros(len(first.keys), dtype=bool),
             )
-        self._places = np.flatnonzero(both).astype(np.int32), found[both].astype(np.int32)
-        alone = np.ones(len(second.keys), dtype=bool)
-        alone[found[both]] = False
-        self.only: tuple[Bools, Bools] = ~both, alone
+        self._places = np.flatnonzero(both).astype(np.int32), positions[both].astype(np.int32)
+        only_second = np.ones(len(second.keys), dtype=bool)
+        only_second[positions[both]] = False
+        self.only: tuple[Bools, Bools] = ~both, only_second
 
     def pairs(self) -> Pairs:
         """What both have, in the order of the first run."""
@@ -242,7 +240,7 @@ class Matched:
         )
         return Pairs(self.runs, place, credit, lost, first.subset[i], first.cluster[i])
 
-    def apart(self) -> int:
+    def credited_once(self) -> int:
         """Samples that both runs scored, of which only one has a credit."""
         (first, second), (i, j) = self.runs, self._places
         differ = np.isnan(first.credit[i]) != np.isnan(second.credit[j])
@@ -254,16 +252,16 @@ class Matched:
         """
         return 0 if self.runs[number].run.finished else int(self.only[1 - number].sum())
 
-    def closed(self, pairs: Pairs) -> Pairs:
-        """Pairs with the samples that one of the runs did not get to."""
+    def with_never_begun(self, pairs: Pairs) -> Pairs:
+        """The pairs, and the samples that an unfinished run never began, as missing in that run."""
         parts = [pairs]
         for number in (1, 0):
             if not self.never_begun(number):
                 continue
-            other, alone = self.runs[1 - number], self.only[1 - number]
-            n = int(alone.sum())
+            other, unmatched = self.runs[1 - number], self.only[1 - number]
+            n = int(unmatched.sum())
             sides = [
-                (other.place[alone], other.credit[alone], other.lost[alone]),
+                (other.place[unmatched], other.credit[unmatched], other.lost[unmatched]),
                 (
                     np.full(n, _ABSENT, dtype=np.int32),
                     np.full(n, math.nan),
@@ -274,7 +272,14 @@ class Matched:
                 np.array(both) for both in zip(*(sides if number else reversed(sides)), strict=True)
             )
             parts.append(
-                Pairs(self.runs, place, credit, lost, other.subset[alone], other.cluster[alone])
+                Pairs(
+                    self.runs,
+                    place,
+                    credit,
+                    lost,
+                    other.subset[unmatched],
+                    other.cluster[unmatched],
+                )
             )
         if len(parts) == 1:
             return pairs
@@ -290,7 +295,7 @@ class Matched:
 
     def missing(self) -> dict[str, dict[str, int]]:
         """What has no score in each run, by who caused it."""
-        found: dict[str, dict[str, int]] = {}
+        by_run: dict[str, dict[str, int]] = {}
         for number, name in enumerate(("first", "second")):
             own = self.runs[number]
             counts = np.bincount(own.lost[self._places[number]] + 1, minlength=len(own.causes) + 1)[
@@ -298,13 +303,13 @@ class Matched:
             ].tolist()
             causes = Counter({cause: counts[code] for cause, code in own.causes.items()})
             causes[NEVER_BEGUN] += self.never_begun(number)
-            found[name] = added([+causes])
-        return found
+            by_run[name] = added([+causes])
+        return by_run
 
 
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
-    """What missing scores go with; reads the first run again, for what its samples are like."""
-    lookout, runs = Lookout(), ("the first run", "the second run")
+    """Traits that go with missing scores; reads the samples of the first run again."""
+    missingness, runs = Lookout(), ("the first run", "the second run")
     never = [run.causes.get(NEVER_BEGUN) for run in pairs.runs]
     places, number = pairs.place[0], 0  # pairs stand in the order of the file
     for place, row in enumerate(pairs.runs[0].run.samples()):
@@ -322,7 +327,7 @@ def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
             row.subset, len(row.prompt), answers, [label == "chosen" for label in row.labels]
         )
         if not any(cause == code for code, cause in zip(never, pairs.lost[:, number], strict=True)):
-            # what was not begun is not missing by what it is like
-            lookout.add(bool(lost), traits, lost, runs)
+            # a sample that was never begun is not missing because of its traits
+            missingness.add(bool(lost), traits, lost, runs)
         number += 1
-    return lookout.found()
+    return missingness.found()

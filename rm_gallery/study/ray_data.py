@@ -145,18 +145,18 @@ def evaluate_dataset(
     if part_rows is not None and part_rows < 1:
         raise ConfigError(f"part_rows is {part_rows!r}; give a positive whole number.")
     ray = connected(chosen.address, "evaluate_dataset")
-    rows, opened = _opened(
+    rows, task_data = _rows_and_data(
         ray, data, benchmark, {"seed": seed, "on_bad_row": on_bad_row, "columns": columns}
     )
-    task = Task(built, opened)
+    task = Task(built, task_data)
     built.check()
-    standing = asks_a_model(built) or bool(built.needs & _LOADED) or num_gpus > 0
+    by_actors = asks_a_model(built) or bool(built.needs & _LOADED) or num_gpus > 0
     kept = None if out is None else PartFolder(os.fspath(out))
     about = None if kept is None else kept.begin(_identity(task, values, prefix))
     chosen = replace(chosen, control=chosen.control or RunControl())
     how = HowJudged(
         built,
-        opened,
+        task_data,
         values,
         replace(chosen, control=None, budget=None, progress=False),
         prefix,
@@ -167,10 +167,10 @@ def evaluate_dataset(
     room = cluster.get("GPU", 0) / num_gpus if num_gpus else cluster.get("CPU", 1)
     actors = chosen.processes or max(1, int(room))
     claims = {
-        "num_cpus": num_cpus if num_cpus is not None else 0 if standing else 1,
+        "num_cpus": num_cpus if num_cpus is not None else 0 if by_actors else 1,
         "num_gpus": num_gpus,
     }
-    most = part_rows or (JUDGED_ROWS if standing else RULE_ROWS)
+    most = part_rows or (JUDGED_ROWS if by_actors else RULE_ROWS)
     cut = rows.repartition(target_num_rows_per_block=most)
     # a block is a part as it is; where a GPU is claimed Ray wants to be told so
     as_it_is: dict[str, Any] = {
@@ -178,19 +178,21 @@ def evaluate_dataset(
         "batch_format": "pyarrow",
         "zero_copy_batch": True,
     }
-    with DatasetRun(chosen, how, -(-chosen.max_workers // actors) if standing else None) as run:
-        if standing:
+    with DatasetRun(chosen, how, -(-chosen.max_workers // actors) if by_actors else None) as run:
+        if by_actors:
             pool = ray.data.ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=AT_ONCE)
             going = cut.map_batches(
                 JudgingActor,
                 compute=pool,
-                fn_constructor_args=(run.told,),
+                fn_constructor_args=(run.worker_setup,),
                 memory=ACTOR_BYTES,
                 **as_it_is,
                 **claims,
             )
         else:
-            going = cut.map_batches(judge_here, fn_kwargs={"told": run.told}, **as_it_is, **claims)
+            going = cut.map_batches(
+                judge_here, fn_kwargs={"setup": run.worker_setup}, **as_it_is, **claims
+            )
         going.context.enable_progress_bars = False
         # what wraps an error loses its cause on the way
         going.context.raise_original_map_exception = True
@@ -204,7 +206,7 @@ def evaluate_dataset(
 # -- what is read ----------------------------------------------------------------------------------
 
 
-def _opened(
+def _rows_and_data(
     ray: Any, data: Any, benchmark: str | Benchmark | None, config: dict[str, Any]
 ) -> tuple[Any, Data]:
     """The rows as a Dataset, and what they are."""
@@ -229,12 +231,12 @@ def _opened(
         )
     paths = [str(Path(path).expanduser().absolute()) for path in given]
     sources = [source for path in paths for source in file_sources(Path(path))]
-    opened = open_data(data, benchmark, **config)
+    task_data = open_data(data, benchmark, **config)
     files = [
         str(source.path) for source in sources if isinstance(source, (ParquetSource, *_READABLE))
     ]
     if all(isinstance(source, ParquetSource) for source in sources):
-        return ray.data.read_parquet(files, partitioning=None), opened
+        return ray.data.read_parquet(files, partitioning=None), task_data
     if not all(isinstance(source, _READABLE) for source in sources):
         raise ConfigError(
             f"{data!r:.80}: Ray Data is given parquet, json lines or csv, one form at a time."
@@ -242,7 +244,7 @@ def _opened(
     items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
     return items.map_batches(
         read_lines, batch_size=1, batch_format="pyarrow", num_cpus=READER_CPUS
-    ), opened
+    ), task_data
 
 
 def _of_dataset(
@@ -252,25 +254,25 @@ def _of_dataset(
     return rows, replace(open_data(batch_rows(first), benchmark, **config), name=name)
 
 
-# -- where they come together ----------------------------------------------------------------------
+# -- counting --------------------------------------------------------------------------------------
 
 
 class DatasetRun:
-    """The run as this process sees it: it keeps the limits, and counts what comes."""
+    """The run in this process, which keeps the limits and counts the judged samples."""
 
     def __init__(self, options: RunOptions, how: HowJudged, each: int | None) -> None:
         assert options.control is not None
         self._control = options.control
         self._started = time.monotonic()
         begin(self._control, options)
-        self._desk: RayDesk | None = None
+        self._coordinator: RayDesk | None = None
         if each is not None:
             batch = RewardBatch, {"reward": how.reward, "samples": [], "hooks": how.hooks}
-            self._desk = RayDesk(self._control, batch, options, each)
-            how = replace(how, way=self._desk.way)
+            self._coordinator = RayDesk(self._control, batch, options, each)
+            how = replace(how, way=self._coordinator.way)
         try:
             with with_keys():
-                self.told = by_value(how)
+                self.worker_setup = by_value(how)
         except Exception as error:
             raise ConfigError(
                 f"What is to judge cannot be sent to the nodes: {type(error).__name__}: "
@@ -288,15 +290,15 @@ class DatasetRun:
     def __exit__(self, *_: object) -> None:
         self._progress.close()
         self._control.end()
-        if self._desk is not None:
-            self._desk.close()
+        if self._coordinator is not None:
+            self._coordinator.close()
 
     def report(self, task: Task, going: Any, seed: int, on_judged: OnJudged | None) -> Report:
         """Count all that comes."""
         loader = task.data.loader
         assert isinstance(loader, DataLoader)
         loader.report = LoadReport()
-        report = report_of(task, self._found(going, loader.report), seed, on_judged)
+        report = report_of(task, self._judged_samples(going, loader.report), seed, on_judged)
         loader.finish(loader.report)
         control = self._control
         return replace(
@@ -308,16 +310,18 @@ class DatasetRun:
             stopped=control.stopped,
         )
 
-    def _found(self, going: Any, met: LoadReport) -> Iterator[tuple[Judged, bool]]:
+    def _judged_samples(self, going: Any, met: LoadReport) -> Iterator[tuple[Judged, bool]]:
         import ray
 
         seen = SeenRows()
         for table in self._tables(going):
             for name, blob, packed in zip(
-                *(table[name] for name in ("part", "found", "table")), strict=True
+                *(table[name] for name in ("part", "judged", "table")), strict=True
             ):
                 self.parts[name.as_py()] += 1
-                found, noted, (rows, samples, skipped, messages) = unpacked(blob.as_buffer())
+                judged_samples, noted, (rows, samples, skipped, messages) = unpacked(
+                    blob.as_buffer()
+                )
                 for given_id, content, number in noted:
                     seen.count(given_id, content, number, met)
                 met.rows, met.samples, met.skipped = (
@@ -332,7 +336,7 @@ class DatasetRun:
                     self.tables.append(ray.put(pa.ipc.open_stream(packed.as_buffer()).read_all()))
                 self._progress.done += rows
                 self._progress.tick()
-                yield from found
+                yield from judged_samples
 
     def _tables(self, going: Any) -> Iterator[Any]:
         try:
@@ -340,7 +344,7 @@ class DatasetRun:
                 batch_size=None, batch_format="pyarrow", prefetch_batches=1
             )
         except Exception as error:
-            own = None if self._desk is None else self._desk.error
+            own = None if self._coordinator is None else self._coordinator.error
             raised: Any = error
             while own is None and raised is not None:
                 own = raised if isinstance(raised, RMGalleryError) else None

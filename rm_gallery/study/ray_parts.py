@@ -1,5 +1,5 @@
-"""What the workers of a data set on Ray do with a block of rows: read, judge, write as a part, and
-tell what there is to count.
+"""Ray workers: each reads a block of rows, judges it, writes it as a part, and sends back what the
+report counts.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _rows_of(table: Any) -> Iterator[tuple[RowRef, dict[str, Any] | DataError]]:
 
 @dataclass(frozen=True)
 class HowJudged:
-    """What a worker has to know."""
+    """What a worker is sent once: reward, data, hooks and options."""
 
     reward: BaseReward
     data: Data
@@ -94,7 +94,7 @@ class HowJudged:
     kept: PartFolder | None
     about: str
     way: tuple[str, int, bytes] | None = None
-    """How an actor comes to whoever keeps the limits."""
+    """Channel of an actor to the process that keeps the limits."""
 
 
 class _Noted(SeenRows):
@@ -131,8 +131,8 @@ class RowBlock:
 class BlockWorker:
     """Judges blocks of rows."""
 
-    def __init__(self, told: bytes) -> None:
-        self.how: HowJudged = unpacked(told)
+    def __init__(self, setup: bytes) -> None:
+        self.how: HowJudged = unpacked(setup)
         self._task = Task(self.how.reward, self.how.data)
 
     def taken(self, table: Any) -> RowBlock:
@@ -162,35 +162,33 @@ class BlockWorker:
 
     def name(self, part: RowBlock) -> str:
         """The same for the same rows judged in the same way."""
-        found = blake2b(self.how.about.encode(), digest_size=16)
+        hasher = blake2b(self.how.about.encode(), digest_size=16)
         for given_id, content, number in part.seen.noted:
-            found.update(
+            hasher.update(
                 b"%d:%d:" % (number, len(given_id))
                 + given_id.encode("utf-8", "surrogatepass")
                 + content
             )
         for message in part.met.messages:
-            found.update(message.encode("utf-8", "surrogatepass"))
-        return f"part-{found.hexdigest()}.parquet"
+            hasher.update(message.encode("utf-8", "surrogatepass"))
+        return f"part-{hasher.hexdigest()}.parquet"
 
     def known(self, part: RowBlock) -> list[DataSample] | None:
-        """What an earlier run, or a node that was lost, left of a part; None where it has to be
-        judged.
-        """
+        """The part as an earlier run or a lost node left it; None where it has to be judged."""
         before = (
             None
             if self.how.kept is None
             else self.how.kept.read(self.name(part), [f"{self.how.prefix}said"])
         )
-        said = (
+        records = (
             [] if before is None else [line for line in before[0].to_pylist() if line is not None]
         )
         questions = [writable_copy(question) for question in part.questions]
-        if before is None or len(said) != len(questions):
+        if before is None or len(records) != len(questions):
             return None
         fits = (
             restore_all(self.how.reward, one, orjson.loads(line))
-            for one, line in zip(questions, said, strict=True)
+            for one, line in zip(questions, records, strict=True)
         )
         if not all(fits) or any(
             judged(self.how.reward, one).status in ("failed", "stopped") for one in questions
@@ -198,12 +196,12 @@ class BlockWorker:
             return None
         return questions
 
-    def told(self, part: RowBlock, results: list[DataSample]) -> dict[str, Any]:
-        """What becomes of a part: written, and what there is to count of it."""
+    def finished(self, part: RowBlock, results: list[DataSample]) -> dict[str, Any]:
+        """Write a judged part, and return what the report counts of it."""
         import pyarrow as pa
 
         reward, given = self.how.reward, iter(results)
-        found: list[tuple[Judged, bool]] = []
+        judged_samples: list[tuple[Judged, bool]] = []
         records: list[dict[str, Any]] = []
         for line in part.lines:
             if isinstance(line, DataError):
@@ -213,10 +211,10 @@ class BlockWorker:
                 continue
             asked = isinstance(line, DataSample)
             one = judged(reward, next(given)) if asked else line
-            # worked out here, and not where all come together
+            # cached here: the one process that counts all parts would become the bottleneck
             _ = one.cluster, one.subset, one.chosen, one.scores
-            found.append((one, asked))
-            records.append(_record(reward, one, asked))
+            judged_samples.append((one, asked))
+            records.append(_outcome_record(reward, one, asked))
         kinds = {**dict.fromkeys(_COLUMNS, pa.string()), "scores": pa.list_(pa.float64())}
         table = part.table.take(part.places)
         for name, kind in kinds.items():
@@ -228,13 +226,13 @@ class BlockWorker:
             self.how.kept.write(name, table)
         met = part.met
         blob = pickle.dumps(
-            (found, part.seen.noted, (met.rows, met.samples, met.skipped, met.messages)),
+            (judged_samples, part.seen.noted, (met.rows, met.samples, met.skipped, met.messages)),
             pickle.HIGHEST_PROTOCOL,
         )
         sent = b"" if self.how.kept is not None else _packed(table)
         return {
             "part": [name],
-            "found": pa.array([blob], pa.large_binary()),
+            "judged": pa.array([blob], pa.large_binary()),
             "table": pa.array([sent], pa.large_binary()),
         }
 
@@ -242,7 +240,7 @@ class BlockWorker:
 _COLUMNS = ("id", "status", "cause", "reason", "message", "scores", "said")
 
 
-def _record(reward: BaseReward, one: Judged, asked: bool) -> dict[str, Any]:
+def _outcome_record(reward: BaseReward, one: Judged, asked: bool) -> dict[str, Any]:
     issue = next(iter(one.issues), None) if one.status != "scored" else None
     return {
         "id": one.sample_id,
@@ -270,8 +268,8 @@ def _packed(table: Any) -> bytes:
 class JudgingActor(BlockWorker):
     """Holds an engine that many parts share, for rewards that ask a model or hold one."""
 
-    def __init__(self, told: bytes) -> None:
-        super().__init__(told)
+    def __init__(self, setup: bytes) -> None:
+        super().__init__(setup)
         assert self.how.way is not None
         self._member = FedMember(*self.how.way)
 
@@ -279,7 +277,7 @@ class JudgingActor(BlockWorker):
         """Judge a block while others are judged."""
         part = self.taken(table)
         known = self.known(part)
-        return self.told(
+        return self.finished(
             part,
             await asyncio.wrap_future(self._member.feed(part.questions))
             if known is None
@@ -288,13 +286,13 @@ class JudgingActor(BlockWorker):
 
 
 @lru_cache(maxsize=1)
-def _worker(told: bytes) -> BlockWorker:
-    return BlockWorker(told)
+def _worker(setup: bytes) -> BlockWorker:
+    return BlockWorker(setup)
 
 
-def judge_here(table: Any, told: bytes) -> dict[str, Any]:
-    """What a task does with a block."""
-    worker = _worker(told)
+def judge_here(table: Any, setup: bytes) -> dict[str, Any]:
+    """Judge a block in a Ray task."""
+    worker = _worker(setup)
     part = worker.taken(table)
     known = worker.known(part)
     if known is None:
@@ -305,7 +303,7 @@ def judge_here(table: Any, told: bytes) -> dict[str, Any]:
             replace(how.options, processes=1, engine=None, address=None),
             how.hooks,
         )
-    return worker.told(part, known)
+    return worker.finished(part, known)
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -317,7 +315,7 @@ class PartFolder:
     def __init__(self, out: str) -> None:
         self.root = out if "://" in out else str(Path(out).expanduser().absolute())
 
-    def _at(self, name: str) -> tuple[Any, str]:
+    def _located(self, name: str) -> tuple[Any, str]:
         from pyarrow import fs
 
         system, path = (
@@ -331,10 +329,10 @@ class PartFolder:
         """Note what is judged how; ConfigError where the folder is another run's. Gives a hash of
         it.
         """
-        system, path = self._at("")
+        system, path = self._located("")
         system.create_dir(path, recursive=True)
         mine = digest(identity)
-        before = self._object(_MANIFEST)
+        before = self._json_object(_MANIFEST)
         if before is not None and digest(before) != mine:
             names = sorted(
                 name for name in {*before, *identity} if before.get(name) != identity.get(name)
@@ -348,20 +346,20 @@ class PartFolder:
         )
         return mine
 
-    def _object(self, name: str) -> dict[str, Any] | None:
-        system, path = self._at(name)
+    def _json_object(self, name: str) -> dict[str, Any] | None:
+        system, path = self._located(name)
         try:
             with system.open_input_stream(path) as file:
-                found = orjson.loads(file.read())
+                content = orjson.loads(file.read())
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise ConfigError(f"{path} holds no JSON: {error}. Give another out=.") from error
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def _put(self, name: str, content: bytes | Any) -> None:
         """Write a file whole or not at all."""
-        system, path = self._at(name)
+        system, path = self._located(name)
         spare = f"{path}.{os.getpid()}.{time.monotonic_ns()}.tmp"
         with system.open_output_stream(spare) as file:
             file.write(content)
@@ -372,7 +370,7 @@ class PartFolder:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        system, path = self._at(name)
+        system, path = self._located(name)
         try:
             return pq.read_table(path, columns=columns, filesystem=system, partitioning=None)
         except (FileNotFoundError, pa.ArrowInvalid):
@@ -393,10 +391,10 @@ class PartFolder:
         """
         from pyarrow import fs
 
-        system, path = self._at("")
-        for found in system.get_file_info(fs.FileSelector(path)):
-            if found.base_name.startswith("part-") and found.base_name not in parts:
-                system.delete_file(found.path)
+        system, path = self._located("")
+        for entry in system.get_file_info(fs.FileSelector(path)):
+            if entry.base_name.startswith("part-") and entry.base_name not in parts:
+                system.delete_file(entry.path)
         for name, n in parts.items():
             for again in range(1, n):
                 system.copy_file(

@@ -15,7 +15,13 @@ from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.clustered import from_draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
-from rm_gallery.study.duels import Finding, Limit, QuestionOutcome, decide, found
+from rm_gallery.study.pairwise_comparisons import (
+    Finding,
+    Limit,
+    QuestionOutcome,
+    decide,
+    mean_finding,
+)
 from rm_gallery.study.probes import AnswerPairs, Probe, changed
 
 if TYPE_CHECKING:
@@ -89,7 +95,7 @@ class Range(Probe):
                 Limit(0.25, 0.50),
                 extra=extra,
             ),
-            found(
+            mean_finding(
                 self.name,
                 "saturation",
                 at_top,
@@ -228,8 +234,10 @@ class LengthCorrelation(Probe):
         lengths = [float(len(text_of(output))) for output in outputs]
         if pairs.comparing:
             margin = pairs.sheet.margin(pairs.plain[number])
-            apart = lengths[0] - lengths[1]
-            return [] if margin is None else [(margin, apart, 1.0), (-margin, -apart, -1.0)]
+            difference = lengths[0] - lengths[1]
+            return (
+                [] if margin is None else [(margin, difference, 1.0), (-margin, -difference, -1.0)]
+            )
         scores = [pairs.score(output, number) for output in outputs]
         if scores[0] is None or scores[1] is None:
             return []
@@ -315,8 +323,8 @@ class Repeatability(Probe):
             [pairs.score(o[number], number), self.second.score(o[number], number)]
             for o in (pairs.good, pairs.worse)
         ]
-        found = [[score for score in both if score is not None] for both in scores]
-        return found if all(len(both) == 2 for both in found) else []
+        known = [[score for score in both if score is not None] for both in scores]
+        return known if all(len(both) == 2 for both in known) else []
 
 
 def _noise_share(scores: Numbers) -> Numbers:
@@ -342,10 +350,10 @@ class Replies(Probe):
 
     def read(self) -> list[Finding]:
         """Questions without a verdict: those whose reply could not be read, and those that broke."""
-        said = [
+        outcomes = [
             (key, one)
             for key in self.keys
-            if (one := self.pairs.sheet.said.get(key)) and one.status != "stopped"
+            if (one := self.pairs.sheet.outcomes.get(key)) and one.status != "stopped"
         ]
         judged = asks_a_model(self.pairs.reward)
         unread = (
@@ -355,27 +363,27 @@ class Replies(Probe):
         )
         limit = Limit(0.03, 0.10)
         return [
-            self._without("unread", unread, said, "unscored", limit if judged else None),
-            self._without("failed", "questions that ended in an error", said, "failed", limit),
+            self._without("unread", unread, outcomes, "unscored", limit if judged else None),
+            self._without("failed", "questions that ended in an error", outcomes, "failed", limit),
         ]
 
     def _without(
         self,
         name: str,
         what: str,
-        said: list[tuple[str, QuestionOutcome]],
+        outcomes: list[tuple[str, QuestionOutcome]],
         status: str,
         limit: Limit | None,
     ) -> Finding:
-        reasons = Counter(one.reason for _, one in said if one.status == status)
+        reasons = Counter(one.reason for _, one in outcomes if one.status == status)
         why = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
-        credits = [float(one.status == status) for _, one in said]
-        return found(
+        credits = [float(one.status == status) for _, one in outcomes]
+        return mean_finding(
             self.name,
             name,
             what,
             credits,
-            [key for key, _ in said],
+            [key for key, _ in outcomes],
             limit,
             extra={"reasons": dict(reasons)},
             why=why,

@@ -1,5 +1,5 @@
-"""Judges held against the same labels: how often each agrees with people, and whether one does so
-more often than another.
+"""Judges compared on the same labels: how often each agrees with people, and which differences are
+shown.
 """
 
 from __future__ import annotations
@@ -130,65 +130,66 @@ class JudgeSelection:
                 if first == used and other not in constant
             ]
             rivals = [other for other in pairs if not self._beats(used, other)]
-            told = (
+            rivals_note = (
                 f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows"
                 if rivals
                 else ""
             )
             return (
                 f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
-                f"with the labels{told}."
+                f"with the labels{rivals_note}."
             )
-        found, p = self._between(used, best)
-        low, high = found.interval or (math.nan, math.nan)
-        said = (
-            f"{self._points(found.difference)} [{self._points(low)}, {self._points(high)}], "
+        difference, p = self._difference_between(used, best)
+        low, high = difference.interval or (math.nan, math.nan)
+        evidence = (
+            f"{self._points(difference.difference)} [{self._points(low)}, {self._points(high)}], "
             f"{self.n_shared} rows"
         )
         ends = self._limits(used, best)
         if ends[0] < ends[1]:
-            said += (
+            evidence += (
                 f" that all judged, {self._points(ends[0])} to {self._points(ends[1])} whatever "
                 f"the missing scores were"
             )
         if self._beats(best, used):
-            return (
-                f"Take {best}: it agrees more with the labels than {used}, by {said}, p = {p:.2g}."
-            )
+            return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, p = {p:.2g}."
         more = (
-            f"; about {found.needed:,} rows would show a difference of this size"
-            if found.needed
+            f"; about {difference.needed:,} rows would show a difference of this size"
+            if difference.needed
             else ""
         )
         if used in constant:
             return (
                 f"{used} cannot be recommended, and {best} is not shown to agree more with the "
-                f"labels: {said}{more}."
+                f"labels: {evidence}{more}."
             )
-        return f"{best} and {used} cannot be told apart: {said}{more}."
+        return f"{best} and {used} cannot be told apart: {evidence}{more}."
 
     def _points(self, value: float | None) -> str:
         if value is None:
             return "-"
         return f"{100 * value:+.1f} points" if self.measure == "accuracy" else f"{value:+.3f}"
 
-    def _between(self, first: str, second: str) -> tuple[PairedDifference, float | None]:
+    def _difference_between(self, first: str, second: str) -> tuple[PairedDifference, float | None]:
         """Second minus first."""
         if (first, second) in self.differences:
             return self.differences[first, second]
-        found, p = self.differences[second, first]
+        difference, p = self.differences[second, first]
         turned = (
-            None if found.interval is None else Interval(-found.interval.high, -found.interval.low)
+            None
+            if difference.interval is None
+            else Interval(-difference.interval.high, -difference.interval.low)
         )
-        return found._replace(
-            difference=None if found.difference is None else -found.difference, interval=turned
+        return difference._replace(
+            difference=None if difference.difference is None else -difference.difference,
+            interval=turned,
         ), p
 
     def _beats(self, one: str, other: str) -> bool:
-        """Whether one is shown to agree more, what it missed taken at worst, the other at best, and
-        several looks allowed for.
+        """Whether one is shown to agree more, with its missing scores at worst, the other's at best,
+        and p-values corrected.
         """
-        _, p = self._between(other, one)
+        _, p = self._difference_between(other, one)
         return p is not None and p < 0.05 and self._limits(other, one)[0] > 0.0
 
     def _limits(self, first: str, second: str) -> tuple[float, float]:
@@ -220,17 +221,17 @@ class JudgeSelection:
                 f"{', '.join(known)}."
             )
         judge = known[name or self.judges[0].name]
-        found = []
+        problems = []
         for measure, limit in least.items():
             if measure not in judge.figures:
-                found.append(
+                problems.append(
                     f"there is no {measure} of {judge.name} with these labels, which should reach "
                     f"{limit:g}"
                 )
                 continue
             if measure not in judge.worst:
                 lost = judge.n - judge.n_scored
-                found.append(
+                problems.append(
                     f"{judge.name} has no score for {lost} of {judge.n} rows, so that its "
                     f"{measure} is not known at worst"
                 )
@@ -241,10 +242,10 @@ class JudgeSelection:
             if value < limit:
                 at = " at worst" if judge.worst[measure] < judge.figures[measure] else ""
                 end = "the lower end of the 95 % interval of " if surely else ""
-                found.append(
+                problems.append(
                     f"{end}the {measure} of {judge.name} is {value:.3g}{at}, below {limit:g}"
                 )
-        return found
+        return problems
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
@@ -252,15 +253,15 @@ class JudgeSelection:
             {
                 "first": a,
                 "second": b,
-                "difference": found.difference,
+                "difference": difference.difference,
                 "limits": self._limits(a, b),
-                "ci95": found.interval,
+                "ci95": difference.interval,
                 "p_adjusted": p,
-                "needed": found.needed,
+                "needed": difference.needed,
             }
-            for (a, b), (found, p) in self.differences.items()
+            for (a, b), (difference, p) in self.differences.items()
         ]
-        said = {
+        summary = {
             "measure": self.measure,
             "n_shared": self.n_shared,
             "shared": dict(self.shared),
@@ -270,7 +271,7 @@ class JudgeSelection:
         return dict(
             plain(
                 {
-                    **said,
+                    **summary,
                     "verdict": self.verdict,
                     "judges": judges,
                     "differences": pairs,
@@ -347,10 +348,10 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
                 f"{name} ranks answers; judges are compared by scores of single answers, so leave "
                 f"it out."
             )
-    heard: list[GradedRow] = []
-    report = grade(runner, data, labels=labels, on_graded=heard.append, **arguments)
+    graded: list[GradedRow] = []
+    report = grade(runner, data, labels=labels, on_graded=graded.append, **arguments)
     first = names[0]
-    labelled = [row for row in heard if row.labels[first] is not None]
+    labelled = [row for row in graded if row.labels[first] is not None]
     if not labelled:
         raise ConfigError(
             f"column {labels!r:.60} holds no label, so that nothing can be compared with it."
@@ -364,10 +365,10 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
         for name, config in runner.grader_configs.items()
     }
     judges = tuple(column.figure(wanted, clusters, seed) for column in columns.values())
-    kept: Bools = ~np.any([np.isnan(column.said) for column in columns.values()], axis=0)
+    kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
     own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
     outcomes = {
-        name: (column.right(wanted) if verdicts else column.said)[kept]
+        name: (column.right(wanted) if verdicts else column.scores)[kept]
         for name, column in columns.items()
     }
     measured = {
@@ -385,11 +386,11 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
         name: (column.filled(wanted), column.filled(wanted, best=True))
         for name, column in columns.items()
     }
-    found, limits, tested = {}, {}, {}
+    differences, limits, tested = {}, {}, {}
     for a, b in combinations(names, 2):
-        found[a, b] = difference(outcomes[b], outcomes[a], wanted[kept], own)
+        differences[a, b] = difference(outcomes[b], outcomes[a], wanted[kept], own)
         if kept.all():
-            at_worst = at_best = found[a, b]
+            at_worst = at_best = differences[a, b]
         else:  # a judge may be silent where it would be wrong
             (a_low, a_high), (b_low, b_high) = ends[a], ends[b]
             at_worst, at_best = (
@@ -412,14 +413,14 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
             else 1.0
         )
     if kept.all():
-        tested = {pair: one.p_value for pair, one in found.items() if one.p_value is not None}
+        tested = {pair: one.p_value for pair, one in differences.items() if one.p_value is not None}
     adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
     return JudgeSelection(
         "accuracy" if verdicts else "spearman",
         judges,
         int(kept.sum()),
         {name: value for name, value in measured.items() if value is not None},
-        {pair: (one, adjusted.get(pair)) for pair, one in found.items()},
+        {pair: (one, adjusted.get(pair)) for pair, one in differences.items()},
         limits,
         report,
     )
@@ -433,12 +434,10 @@ def _measured(verdicts: bool, values: Floats, wanted: Floats) -> float | None:
 
 @dataclass
 class _Judge:
-    """What a judge said of the labelled rows: numbers that rise with quality, not a number where it
-    said nothing.
-    """
+    """A judge's scores of the labelled rows, higher is better; NaN where one is missing."""
 
     name: str
-    said: Floats
+    scores: Floats
     threshold: float | None
     """Where a verdict passes, in the same direction."""
     shown: float | None
@@ -478,10 +477,10 @@ class _Judge:
 
     def right(self, wanted: Floats) -> Floats:
         """1 where its verdict is the label's, 0 where it is not, not a number where it has none."""
-        right: Floats = ((self.said >= (self.threshold or 0.0)) == (wanted > 0.5)).astype(
+        right: Floats = ((self.scores >= (self.threshold or 0.0)) == (wanted > 0.5)).astype(
             np.float64
         )
-        right[np.isnan(self.said)] = math.nan
+        right[np.isnan(self.scores)] = math.nan
         return right
 
     def filled(self, wanted: Floats, *, best: bool = False) -> Floats:
@@ -489,19 +488,19 @@ class _Judge:
         scores against or along the labels.
         """
         if self.threshold is None:
-            return spearman_filled(self.said, wanted, best=best)
+            return spearman_filled(self.scores, wanted, best=best)
         right = self.right(wanted)
         right[np.isnan(right)] = float(best)
         return right
 
     def figure(self, wanted: Floats, clusters: Sequence[str], seed: int) -> JudgeFigure:
         """How it agrees with the labels, on what it judged and with what it did not at worst."""
-        known: Bools = ~np.isnan(self.said)
+        known: Bools = ~np.isnan(self.scores)
         own = [cluster for cluster, keep in zip(clusters, known, strict=True) if keep]
         estimates: dict[str, ClusteredMean | None] = {}
         worst: dict[str, float] = {}
         if self.threshold is not None:
-            right, passed, should = self.right(wanted), self.said >= self.threshold, wanted > 0.5
+            right, passed, should = self.right(wanted), self.scores >= self.threshold, wanted > 0.5
             estimates["accuracy"] = clustered_mean(right[known], own)
             estimates["kappa"] = cohen_kappa_estimate(
                 passed[known].tolist(), should[known].tolist(), clusters=own, seed=seed
@@ -520,16 +519,16 @@ class _Judge:
                 else {}
             )
         estimates["spearman"] = spearman_estimate(
-            self.said[known].tolist(), wanted[known].tolist(), clusters=own
+            self.scores[known].tolist(), wanted[known].tolist(), clusters=own
         )
-        lowest = spearman(spearman_filled(self.said, wanted), wanted)
+        lowest = spearman(spearman_filled(self.scores, wanted), wanted)
         worst |= {} if lowest is None else {"spearman": lowest}
         figures = {
             measure: float(one.estimate) for measure, one in estimates.items() if one is not None
         }
         return JudgeFigure(
             self.name,
-            len(self.said),
+            len(self.scores),
             int(known.sum()),
             dict(self.missing),
             figures,
@@ -542,7 +541,11 @@ class _Judge:
             self.tokens,
             int(known.sum()) > 1
             and len(
-                set((self.said if self.threshold is None else self.said >= self.threshold)[known])
+                set(
+                    (self.scores if self.threshold is None else self.scores >= self.threshold)[
+                        known
+                    ]
+                )
             )
             == 1,
         )
@@ -566,8 +569,8 @@ def _order_difference(
     draws, rng = [], np.random.default_rng(seed)
     for _ in range(_DRAWS if len(wanted) <= 2_000 else _DRAWS // 4):
         drawn = np.concatenate([groups[k] for k in rng.integers(0, len(groups), len(groups))])
-        found = [_ranked(side[drawn], wanted[drawn]) for side in (first, second)]
-        draws.append(found[0] - found[1])
+        correlations = [_ranked(side[drawn], wanted[drawn]) for side in (first, second)]
+        draws.append(correlations[0] - correlations[1])
     kept = np.array([draw for draw in draws if not math.isnan(draw)])
     if not len(kept):
         return nothing

@@ -1,6 +1,4 @@
-"""Anybody's table, read before anything is spent: its rows, its cells as texts and numbers, its
-labels and subgroups.
-"""
+"""A user's table, read before anything is paid: rows, cells as texts and numbers, labels, subgroups."""
 
 from __future__ import annotations
 
@@ -37,8 +35,8 @@ _IN_MEMORY = 1 << 20
 
 
 class Rows(Sequence[dict[str, Any]]):
-    """The rows of a table with where each stands; all but a first few MB wait in a temporary file,
-    in blocks.
+    """The rows of a table with their places; beyond the first MB they are in a temporary file, in
+    blocks.
     """
 
     def __init__(self, placed: Iterable[tuple[RowRef, dict[str, Any]]] = ()) -> None:
@@ -55,7 +53,7 @@ class Rows(Sequence[dict[str, Any]]):
             self.add(place, row)
 
     def add(self, place: RowRef, row: dict[str, Any]) -> None:
-        """Put a row behind the others."""
+        """Append a row."""
         self._sources.add(place.source)
         self._last.append((place, row))
         self._size += sum(len(cell) for cell in row.values() if isinstance(cell, str))
@@ -67,7 +65,7 @@ class Rows(Sequence[dict[str, Any]]):
             self._firsts.append(len(self))
             self._last, self._size = [], 0
 
-    def _found(self, row: int) -> tuple[RowRef, dict[str, Any]]:
+    def _placed_row(self, row: int) -> tuple[RowRef, dict[str, Any]]:
         number = bisect_right(self._firsts, row) - 1
         return self._block(number)[row - self._firsts[number]]
 
@@ -81,13 +79,13 @@ class Rows(Sequence[dict[str, Any]]):
             return self._read[1]
 
     def placed(self) -> Iterator[tuple[RowRef, dict[str, Any]]]:
-        """Every row behind where it stands."""
+        """Every row with its place, in order."""
         for number in range(len(self._starts) + 1):
             yield from self._block(number)
 
     def place(self, number: int) -> RowRef:
         """Where a row stands; as a text what messages call it, such as "answers.csv, line 3"."""
-        return self._found(number)[0]
+        return self._placed_row(number)[0]
 
     def name(self, place: RowRef) -> str:
         """What a row is called within the table: "line 3", behind its file where the table is
@@ -112,7 +110,7 @@ class Rows(Sequence[dict[str, Any]]):
     def __getitem__(self, place: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(len(self)))]
-        return self._found(range(len(self))[place])[1]
+        return self._placed_row(range(len(self))[place])[1]
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ class Sheet:
         return (blank_is_none(row.get(name)) for row in self.rows)
 
     def all_blank(self, name: str, role: str) -> ConfigError:
-        """What is said of a column without a cell that is filled."""
+        """The error for a column without a filled cell."""
         return ConfigError(
             f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another "
             f"one."
@@ -180,17 +178,17 @@ class Sheet:
 
         Raises ConfigError for a cell that cannot be read, saying what was `expected`.
         """
-        found: list[float | None] = []
+        numbers: list[float | None] = []
         known: dict[float, float] = {}  # of labels there are few different ones
         for place, cell in zip(self.places, self.column(name, role), strict=True):
             value = None if cell is None else (read or number_of)(cell)
             if cell is not None and value is None:
                 where = f"column '{name}'" if role in _LABELS else f"column '{name}' ({role})"
                 raise ConfigError(f"{place}, {where}: expected {expected}, found {shown(cell)}")
-            found.append(
+            numbers.append(
                 value if value is None or len(known) > _FEW else known.setdefault(value, value)
             )
-        return found
+        return numbers
 
     def digest(self) -> str:
         """Hash of all cells, which tells a table from another one of the same name."""
@@ -351,8 +349,7 @@ def row_ids(sheet: Sheet, column: str) -> list[str]:
 def joined(
     sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str
 ) -> tuple[Sheet, str]:
-    """The table with a column of another one beside its own, by equal ids, and the name it has
-    there.
+    """The table with a column of another table added, joined by id, and the name of that column.
 
     A row the other table lacks has a blank cell in it.
 
@@ -364,13 +361,15 @@ def joined(
     hint = "answers are compared by equal ids only, so give files of the same questions."
     matched = _matched(sheet, other, id_column, hint)
     name = column if column not in sheet.columns else f"{column} ({Path(other.name).name})"
-    beside: dict[int, tuple[RowRef | None, str, Any, Cell]] = {}
-    for (where, found), cell, (key, place) in zip(other.rows.placed(), cells, matched, strict=True):
-        beside[place] = where, key, cell, text_of_cell(found.get(prompt))
+    additions: dict[int, tuple[RowRef | None, str, Any, Cell]] = {}
+    for (where, other_row), cell, (key, place) in zip(
+        other.rows.placed(), cells, matched, strict=True
+    ):
+        additions[place] = where, key, cell, text_of_cell(other_row.get(prompt))
 
     def widened() -> Iterator[tuple[RowRef, dict[str, Any]]]:
         for place, (own, row) in enumerate(sheet.rows.placed()):
-            where, key, cell, asked = beside.pop(place, (None, "", None, None))
+            where, key, cell, asked = additions.pop(place, (None, "", None, None))
             if where and prompt in other.columns and asked != text_of_cell(row.get(prompt)):
                 raise ConfigError(
                     f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give "
@@ -388,8 +387,7 @@ def _matched(sheet: Sheet, other: Sheet, id_column: str | None, hint: str) -> li
     """Per row of the other table its id and the place of that id in `sheet`; ConfigError with
     `hint` where there is none.
 
-    Without a column of ids, rows go by where they stand, as runs and the labels made on their pages
-    name them.
+    Without a column of ids, rows go by their place, which is their name in runs and on their pages.
     """
     own = (
         [where.within for where in sheet.places] if id_column is None else row_ids(sheet, id_column)
@@ -407,11 +405,11 @@ def _matched(sheet: Sheet, other: Sheet, id_column: str | None, hint: str) -> li
 
 def groups_of(sheet: Sheet, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Per column that makes subgroups, the group of every row; None where the cell is blank."""
-    found = {}
+    groups = {}
     for name in columns:
         texts = (text_of_cell(cell) for cell in sheet.column(name, "--by"))
-        found[name] = [None if text is None else sys.intern(text) for text in texts]
-    return found
+        groups[name] = [None if text is None else sys.intern(text) for text in texts]
+    return groups
 
 
 def labels_of(
@@ -454,10 +452,10 @@ def labels_of(
     matched = _matched(
         sheet, other, id_column, "labels are joined by equal ids only, so mend or remove these."
     )
-    found: list[float | None] = [None] * len(sheet)
+    by_row: list[float | None] = [None] * len(sheet)
     for value, (_, place) in zip(given, matched, strict=True):
-        found[place] = value
-    return found
+        by_row[place] = value
+    return by_row
 
 
 def label_chances(
@@ -475,8 +473,8 @@ def label_chances(
         raise ConfigError(
             "--label-probability says how labelled rows were drawn; name the labels with --labels."
         )
-    found = sheet.values(column, "--label-probability")
-    for place, label, chance in zip(sheet.places, labels, found, strict=True):
+    chances = sheet.values(column, "--label-probability")
+    for place, label, chance in zip(sheet.places, labels, chances, strict=True):
         if (label is not None and chance is None) or (
             chance is not None and not 0.0 < chance <= 1.0
         ):
@@ -485,4 +483,4 @@ def label_chances(
                 f"and at most 1 for every labelled row, found "
                 f"{'a blank cell' if chance is None else f'{chance:g}'}"
             )
-    return found
+    return chances

@@ -27,7 +27,7 @@ from rm_gallery.core.stats.validation import (
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import number
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
-from rm_gallery.study.opened import OpenRun, SampleRow
+from rm_gallery.study.runs import OpenRun, SampleRow
 
 LABELS = ("chosen", "rejected", "unlabelled")
 GAME_KINDS = ("second", "tie", "first", "none")
@@ -66,16 +66,16 @@ def hashes() -> array[int]:
 
 
 def shared(values: Array, clusters: Array) -> Share:
-    """The share of things that were so or not (0..1), each with a hash of the cluster it belongs
-    to.
-    """
-    found = clustered_mean(values, first_seen(clusters))
-    return Share(math.fsum(values), len(values), found.interval() if found is not None else None)
+    """The mean of outcomes from 0 to 1, each with a hash of its cluster."""
+    estimate = clustered_mean(values, first_seen(clusters))
+    return Share(
+        math.fsum(values), len(values), estimate.interval() if estimate is not None else None
+    )
 
 
 @dataclass
 class Counted:
-    """Things that were so or not (0..1), each with a hash of the cluster it belongs to."""
+    """Outcomes from 0 to 1, each with a hash of its cluster."""
 
     values: array[float] = field(default_factory=doubles)
     clusters: array[int] = field(default_factory=hashes)
@@ -134,7 +134,7 @@ class Answers:
 
 @dataclass
 class SeenThings:
-    """What was seen, as numbers of `kinds`, each with a hash of the cluster it belongs to."""
+    """Occurrences, as numbers of `kinds`, each with a hash of its cluster."""
 
     kinds: Sequence[Any]
     what: array[int] = field(default_factory=lambda: array("i"))
@@ -275,10 +275,10 @@ class Summary:
 
     def scores(self, label: str) -> Floats:
         """Scores of the answers with this label."""
-        found: Floats = np.asarray(self.answers.scores)[
+        scores: Floats = np.asarray(self.answers.scores)[
             np.asarray(self.answers.labels) == LABELS.index(label)
         ]
-        return found
+        return scores
 
     def add(self, row: SampleRow) -> None:
         """Count one sample."""
@@ -295,34 +295,34 @@ class Summary:
         labels = [label if label in LABELS else "unlabelled" for label in row.labels] or [
             "unlabelled"
         ] * len(row.answers)
-        found = [
+        answers = [
             ScoredAnswer(len(text), score, label)
             for text, score, label in zip(row.answers, row.scores, labels, strict=False)
             if score is not None and math.isfinite(score)
         ]
-        for answer in found:
+        for answer in answers:
             self.answers.add(answer)
-        self._add_gap(row, found)
-        self._add_lengths(found, row.cluster)
+        self._add_gap(row, answers)
+        self._add_lengths(answers, row.cluster)
         for steps in row.steps:
             for _, score, label in steps:
                 if score is not None and math.isfinite(score):
                     self.step_scores[_step_label(label)].append(score)
         self.positions.add(row)
 
-    def _add_gap(self, row: SampleRow, found: Sequence[ScoredAnswer]) -> None:
+    def _add_gap(self, row: SampleRow, answers: Sequence[ScoredAnswer]) -> None:
         gap = gap_of(row)
-        if gap is not None and len(found) == len(row.scores):
+        if gap is not None and len(answers) == len(row.scores):
             self.gaps.append(gap)
             self.clusters.append(hash(row.cluster))
-            if len(found) > 2:
-                worth = [float(answer.label == "chosen") for answer in found]
-                self.lists.append(([answer.score for answer in found], worth, row.cluster))
+            if len(answers) > 2:
+                worth = [float(answer.label == "chosen") for answer in answers]
+                self.lists.append(([answer.score for answer in answers], worth, row.cluster))
             self.guesses.append(row.labels.count("chosen") / len(row.labels))
 
-    def _add_lengths(self, found: Sequence[ScoredAnswer], cluster: str) -> None:
+    def _add_lengths(self, answers: Sequence[ScoredAnswer], cluster: str) -> None:
         sides = (
-            [answer for answer in found if answer.label == label]
+            [answer for answer in answers if answer.label == label]
             for label in ("chosen", "rejected")
         )
         for good, bad in product(*sides):
@@ -384,8 +384,8 @@ class Summary:
         )
 
     def held_out(self) -> HeldOut | None:
-        """A curve from gap to being right, fitted on half of the prompts and looked at on the
-        other; None for few.
+        """A curve from gap to being right, fitted on half of the prompts and tested on the other;
+        None for few prompts.
         """
         xs, ys, clusters = self._decided()
         if len(xs) < FEWEST_TO_FIT or xs.max() > HUGE or xs.max() < 1 / HUGE:
@@ -407,13 +407,13 @@ class Summary:
 
 def summarize(run: OpenRun) -> Summary:
     """Read all samples of a run, and its trace where there is one."""
-    found = Summary()
+    summary = Summary()
     for row in run.samples():
-        found.add(row)
+        summary.add(row)
     for entry in run.trace():
-        found.calls.add(entry)
-    found.issues = dict(sorted(found.issues.items(), key=lambda item: -item[1][0]))
-    return found
+        summary.calls.add(entry)
+    summary.issues = dict(sorted(summary.issues.items(), key=lambda item: -item[1][0]))
+    return summary
 
 
 def gap_of(row: SampleRow) -> float | None:
@@ -435,10 +435,10 @@ def binned(xs: Floats, ys: Floats, clusters: Integers | None = None) -> list[Bin
     """
     order = np.lexsort((ys, xs))
     xs, ys = xs[order], ys[order]
-    found: list[Bin] = []
+    bins: list[Bin] = []
     start = 0
     while start < len(xs):
-        size = math.ceil((len(xs) - start) / max(1, BINS - len(found)))
+        size = math.ceil((len(xs) - start) / max(1, BINS - len(bins)))
         end = int(np.searchsorted(xs, xs[start + size - 1], side="right"))
         part = ys[start:end]
         x = math.fsum(xs[start:end] / (end - start))
@@ -447,9 +447,9 @@ def binned(xs: Floats, ys: Floats, clusters: Integers | None = None) -> list[Bin
             if clusters is None
             else shared(part, clusters[order[start:end]])
         )
-        found.append(Bin(float(xs[start]), float(xs[end - 1]), x, share))
+        bins.append(Bin(float(xs[start]), float(xs[end - 1]), x, share))
         start = end
-    return found
+    return bins
 
 
 def mean(values: Iterable[float]) -> float | None:

@@ -114,7 +114,7 @@ class TableTask:
     part: str | None = None
 
     @classmethod
-    def found(
+    def from_sheet(
         cls: type[T],
         sheet: Sheet,
         prompt: str,
@@ -126,9 +126,7 @@ class TableTask:
         expected: str,
         **own: Any,
     ) -> T:
-        """Find the columns of a table; `label` reads a cell of labels, of which `expected` says
-        what it may hold.
-        """
+        """The task of a sheet: `label` reads a cell of labels, `expected` says what it may hold."""
         questions = questions_of(
             sheet,
             prompt,
@@ -228,7 +226,7 @@ class TableTask:
         return options, self.questions.samples
 
     def finished(self, report: Report, reward: BaseReward) -> Report:
-        """The report with what is known only in the end."""
+        """The report with figures that are known only after the run."""
         return report
 
 
@@ -282,36 +280,34 @@ class TableRule(Benchmark, Generic[T]):
         return tuple(self.task.questions.sheet.notes)
 
 
-Fate = tuple[Status, Cause]
-"""What became of a row, and who caused it where it has no value."""
-BLANK: Fate = ("unscored", "data")
+RowStatus = tuple[Status, Cause]
+"""Status of a row, and the cause where it has no value."""
+BLANK: RowStatus = ("unscored", "data")
 BLANK_REASON = "unscored: blank"
-_NOT_BEGUN: Fate = ("stopped", "caller")
+_NOT_BEGUN: RowStatus = ("stopped", "caller")
 
 
-def fate_of(judged: Judged) -> Fate:
-    """What became of a judged row; where it is scored and one of its values is not there, the table
-    had nothing to judge.
+def row_status_of(judged: Judged) -> RowStatus:
+    """Status and cause of a judged row; a scored row without a value has nothing to judge in the
+    table (`data`).
     """
     return judged.status, judged.cause or "data"
 
 
-class Fates:
-    """What became of every row of a table; of those of which nothing was said, that they were not
-    begun.
-    """
+class RowStatuses:
+    """The status of every row of a table; rows are not begun until a status is set."""
 
     def __init__(self, blank: Mapping[int, Any], n: int) -> None:
-        self._known: dict[Fate, int] = {_NOT_BEGUN: 0, BLANK: 1}
+        self._known: dict[RowStatus, int] = {_NOT_BEGUN: 0, BLANK: 1}
         self._codes: np.ndarray[Any, np.dtype[np.uint8]] = np.zeros(n, dtype=np.uint8)
         self._codes[list(blank)] = 1
 
-    def __setitem__(self, row: int, fate: Fate) -> None:
-        self._codes[row] = self._known.setdefault(fate, len(self._known))
+    def __setitem__(self, row: int, row_status: RowStatus) -> None:
+        self._codes[row] = self._known.setdefault(row_status, len(self._known))
 
-    def without(self, rows: Bools) -> Fates:
-        """The same, were these rows not begun."""
-        other = Fates({}, len(self._codes))
+    def without(self, rows: Bools) -> RowStatuses:
+        """A copy in which these rows are not begun."""
+        other = RowStatuses({}, len(self._codes))
         other._known, other._codes = self._known, np.where(rows, 0, self._codes).astype(np.uint8)
         return other
 
@@ -321,11 +317,15 @@ class Fates:
             self._codes, [code for (status, _), code in self._known.items() if status == "scored"]
         )
 
-    def count(self, places: Integers) -> Counter[Fate]:
-        """How many of these rows met which fate."""
-        found = np.bincount(self._codes[places], minlength=len(self._known))
+    def count(self, places: Integers) -> Counter[RowStatus]:
+        """How many of these rows have which status."""
+        counts = np.bincount(self._codes[places], minlength=len(self._known))
         return Counter(
-            {fate: int(found[code]) for fate, code in self._known.items() if found[code]}
+            {
+                row_status: int(counts[code])
+                for row_status, code in self._known.items()
+                if counts[code]
+            }
         )
 
 
@@ -333,7 +333,7 @@ def counted_part(
     rule: str,
     values: Floats,
     places: Integers,
-    fates: Fates,
+    row_statuses: RowStatuses,
     scale: tuple[float, float] = (0.0, 1.0),
     **more: Any,
 ) -> Figure:
@@ -347,7 +347,7 @@ def counted_part(
     known = values[places]
     missing = np.isnan(known)
     known, statuses, causes = known[~missing], Counter[str](), Counter[str]()
-    for (status, cause), n in fates.count(places[missing]).items():
+    for (status, cause), n in row_statuses.count(places[missing]).items():
         statuses["unscored" if status == "scored" else status] += n
         causes[cause] += n
     whole = closed(len(places), len(known), math.fsum(known), causes, scale)
@@ -393,20 +393,23 @@ class ScoreReport(Report):
                 if spread[name] is not None
             ]
             lines.append("scores: " + ", ".join(shown))
-        if found := extra.get("agreement"):
-            known = [name for name in ("spearman", "kendall") if found.get(name) is not None]
+        if agreement := extra.get("agreement"):
+            known = [name for name in ("spearman", "kendall") if agreement.get(name) is not None]
             shown = [
-                f"{name} {found[name]:.2f} ({range_text(found[f'{name}_ci95'])})" for name in known
+                f"{name} {agreement[name]:.2f} ({range_text(agreement[f'{name}_ci95'])})"
+                for name in known
             ]
-            lines.append(f"agreement with people: {', '.join([*shown, 'n=' + str(found['n'])])}")
-        if found := extra.get("corrected"):
             lines.append(
-                f"corrected by labels: {number_text(found['estimate'])} "
-                f"({range_text(found['ci95'])}), {found['n_labelled']} labels, worth "
-                f"{found['effective_labels']:.0f}; labels alone "
-                f"{number_text(found['labels_alone'])} ({found['method']})"
+                f"agreement with people: {', '.join([*shown, 'n=' + str(agreement['n'])])}"
             )
-            lines += found["notes"]
+        if corrected := extra.get("corrected"):
+            lines.append(
+                f"corrected by labels: {number_text(corrected['estimate'])} "
+                f"({range_text(corrected['ci95'])}), {corrected['n_labelled']} labels, worth "
+                f"{corrected['effective_labels']:.0f}; labels alone "
+                f"{number_text(corrected['labels_alone'])} ({corrected['method']})"
+            )
+            lines += corrected["notes"]
         return [*lines, *super().about()]
 
 
@@ -431,7 +434,7 @@ class _ScoreCounter:
         self._of = task
         n = len(task.questions.sheet)
         self._scores = np.full((n, len(task.questions.answers)), math.nan)
-        self._fates = Fates(task.questions.blank, n)
+        self._row_statuses = RowStatuses(task.questions.blank, n)
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the mean score of its answers where that lies within 0..1."""
@@ -441,24 +444,24 @@ class _ScoreCounter:
             if score is not None:
                 self._scores[row, column] = self._of.turn * score
                 known.append(self._of.turn * score)
-        self._fates[row] = fate_of(judged)
+        self._row_statuses[row] = row_status_of(judged)
         value = math.fsum(known) / len(known) if judged.status == "scored" and known else None
         return value if value is not None and 0.0 <= value <= 1.0 else None
 
-    def _values(self) -> Floats:
+    def _row_values(self) -> Floats:
         """The mean score of each row's answers, which is scored whole or not at all: what is
         missing cannot leave the mean.
         """
         known = ~np.isnan(self._scores)
         n = known.sum(axis=1)
-        whole = self._fates.scored() & (n > 0)
+        whole = self._row_statuses.scored() & (n > 0)
         sums = np.where(known, self._scores, 0.0).sum(axis=1)
         return np.where(whole, sums / np.maximum(n, 1), math.nan)
 
     def report(self) -> ScoreReport:
         """Report what was counted so far."""
         of = self._of
-        values = self._values()
+        values = self._row_values()
         clusters = of.questions.clusters.codes
         rows = figures.ComparedRows(clusters, of.labels, of.probabilities, of.groups)
         every = np.arange(len(values))
@@ -498,7 +501,7 @@ class _ScoreCounter:
         )
         mean = figures.mean_of(*own, bounds=self._of.bounds)
         return counted_part(
-            "mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95
+            "mean_score", values, places, self._row_statuses, self._of.bounds, ci95=mean.ci95
         )
 
 
@@ -552,7 +555,7 @@ class Scoring(TableTask):
             "--answer" if len(answers) == 1 else f"--answer {k}": name
             for k, name in enumerate(answers, 1)
         }
-        return cls.found(
+        return cls.from_sheet(
             columns.open(data),
             prompt,
             roles,

@@ -21,7 +21,7 @@ from rm_gallery.core.stats import Integers, np
 from rm_gallery.core.stats.clustered import first_seen
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line
-from rm_gallery.study.opened import SAMPLES
+from rm_gallery.study.runs import SAMPLES
 from rm_gallery.study.sheet import (
     Cell,
     Sheet,
@@ -77,15 +77,15 @@ def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters,
     if cluster is not None:
         cells = sheet.column(cluster, "--cluster")
         placed = zip(sheet.places, cells, strict=True)
-        found = Clusters.of_names(
+        clusters = Clusters.of_names(
             sheet.rows.name(where) if cell is None else str(cell) for where, cell in placed
         )
-        return found, f"column '{cluster}': {found.n} clusters in {len(sheet)} rows"
-    found = Clusters.of_hashes(hashes)
-    same = found.n < len(sheet)
+        return clusters, f"column '{cluster}': {clusters.n} clusters in {len(sheet)} rows"
+    clusters = Clusters.of_hashes(hashes)
+    same = clusters.n < len(sheet)
     return (
-        found,
-        f"rows with the same prompt count as one cluster: {found.n} in {len(sheet)} rows"
+        clusters,
+        f"rows with the same prompt count as one cluster: {clusters.n} in {len(sheet)} rows"
         if same
         else "",
     )
@@ -116,9 +116,9 @@ class TableSamples:
     Attributes:
         samples: one per row that can be judged; `metadata["row"]` is its place among the rows read,
             from 0, and `metadata["number"]` its number in the file, as messages and ids have it.
-        blank: the column for want of which the other rows cannot, by place.
+        blank: the blank column of each row that cannot be judged, by place.
         clusters: what each row belongs to.
-        clustered_by: in words; empty where every row stands alone.
+        clustered_by: in words; empty where every row is its own cluster.
         answers: names of the columns that hold answers.
         counts: how many rows have how many answers to judge.
         notes: what was noticed.
@@ -203,7 +203,7 @@ class TableSamples:
     def keep_blank(self, run_dir: str) -> None:
         """Keep the rows that could not be judged in samples.jsonl, beside those that were.
 
-        A run leaves only its own samples there, so that these are written anew behind every one.
+        A run removes lines that are not its own samples, so these are appended after every run.
         """
         with (Path(run_dir) / SAMPLES).open("ab") as file:
             for place in self.blank:
@@ -264,14 +264,14 @@ def questions_of(
         False,
     )
     for place, row in enumerate(sheet.rows):
-        asked, *said = (texts[name].look(row) for name in (prompt, *names))
+        asked, *cells = (texts[name].look(row) for name in (prompt, *names))
         hashes.append(_prompt_hash(text_of_cell(asked), place))
-        filled = sum(cell is not None for cell in said)
+        filled = sum(cell is not None for cell in cells)
         if asked is None or filled < needed:
             blank[place] = (
                 prompt
                 if asked is None
-                else names[next(k for k, cell in enumerate(said) if cell is None)]
+                else names[next(k for k, cell in enumerate(cells) if cell is None)]
             )
         else:
             counts[filled] += 1
@@ -356,7 +356,7 @@ class RowSamples(Sequence[DataSample]):
         left_out = frozenset(self._blank)
         placed = enumerate(self._sheet.rows.placed())
         return (
-            self._sample(place, where, row)
+            self._sample_at(place, where, row)
             for place, (where, row) in placed
             if place not in left_out
         )
@@ -371,9 +371,9 @@ class RowSamples(Sequence[DataSample]):
         place = range(len(self))[number]
         while place != (further := range(len(self))[number] + bisect_right(self._blank, place)):
             place = further
-        return self._sample(place, self._sheet.rows.place(place), self._sheet.rows[place])
+        return self._sample_at(place, self._sheet.rows.place(place), self._sheet.rows[place])
 
-    def _sample(self, place: int, where: RowRef, row: Mapping[str, Any]) -> DataSample:
+    def _sample_at(self, place: int, where: RowRef, row: Mapping[str, Any]) -> DataSample:
         cells = [text_of_cell(blank_is_none(row.get(name))) for name in self._answers]
         filled = [k for k, cell in enumerate(cells) if cell is not None]
         about: dict[str, Any] = {"row": place, "number": where.number, "columns": filled}

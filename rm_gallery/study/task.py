@@ -120,13 +120,11 @@ class Data:
 
     @property
     def met(self) -> LoadReport:
-        """What was met while they were read."""
+        """What the loader counted while reading them."""
         return LoadReport() if self.loader is None else self.loader.report
 
     def identity(self) -> dict[str, Any]:
-        """What tells them from others: content hashes of the files, for the same data elsewhere are
-        the same data.
-        """
+        """What identifies the data: content hashes of the files, wherever these are."""
         sources = self.loader.sources() if self.loader is not None else []
         paths = [
             path for source in sources if isinstance(path := getattr(source, "path", None), Path)
@@ -277,7 +275,7 @@ def open_data(
         return Data(
             _of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples
         )
-    known = None if benchmark is None else _named(benchmark)
+    known = None if benchmark is None else _benchmark_and_format(benchmark)
     hub = _on_hub(data, known[0] if known else None)
     if hub is not None:
         return _hub_data(
@@ -287,8 +285,8 @@ def open_data(
     shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
     config |= {"path": str(paths[0])} if paths else {"data": data}
     if known is None:
-        found = detect_benchmark(*_first_row(_Local("data", "*", config, paths), shown))
-        known = found, found.name
+        detected = detect_benchmark(*_first_row(_Local("data", "*", config, paths), shown))
+        known = detected, detected.name
     loader = _Local(known[1], known[1], config, paths)
     _refuse_others(loader, known[0])
     return Data(known[0], shown, chosen, loader)
@@ -343,15 +341,15 @@ def file_sha256(file: Path) -> str:
     return digest.hexdigest()
 
 
-def _named(benchmark: str | Benchmark) -> tuple[Benchmark, str]:
+def _benchmark_and_format(benchmark: str | Benchmark) -> tuple[Benchmark, str]:
     """The benchmark, and the format its rows are read in: its own, or that of a registered
     converter without a rule.
     """
     if isinstance(benchmark, str) and find_benchmark(benchmark) is None:
         if benchmark in DataConverterRegistry.list_sources():
             return Preferences(), benchmark
-    found = get_benchmark(benchmark)
-    return found, found.name
+    named = get_benchmark(benchmark)
+    return named, named.name
 
 
 def _of_samples(samples: Sequence[DataSample], benchmark: str | Benchmark | None) -> Benchmark:
@@ -359,15 +357,13 @@ def _of_samples(samples: Sequence[DataSample], benchmark: str | Benchmark | None
     labels in general.
     """
     if benchmark is not None:
-        return _named(benchmark)[0]
+        return _benchmark_and_format(benchmark)[0]
     sources = {sample.source for sample in samples}
-    own = [
-        found() for source in sources if source and (found := find_benchmark(source)) is not None
-    ]
+    own = [rule() for source in sources if source and (rule := find_benchmark(source)) is not None]
     if len(own) == len(sources) == 1:
         return own[0]
     if len(own) > 1:
-        names = " and ".join(sorted(found.name for found in own))
+        names = " and ".join(sorted(rule.name for rule in own))
         raise DataError(
             f"the samples come from {names}; score them apart, or say which rule holds with "
             f"benchmark=."
@@ -400,14 +396,14 @@ def _on_hub(data: Any, wanted: Benchmark | None) -> tuple[Benchmark, str] | None
     if not isinstance(data, str) or Path(data).exists():
         return None
     name, bracket, split = data.partition("[")
-    found = (
+    kind = (
         find_benchmark(name)
         if wanted is None or wanted.hub.lower() != name.lower()
         else type(wanted)
     )
-    if found is None or not found.hub or found.hub.lower() != name.lower():
+    if kind is None or not kind.hub or kind.hub.lower() != name.lower():
         return None
-    return found(), split.removesuffix("]") if bracket else found.split
+    return kind(), split.removesuffix("]") if bracket else kind.split
 
 
 def _hub_data(
@@ -449,10 +445,10 @@ def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
             continue
         others = own_layouts(row, where.untyped)
         if others and not any(
-            issubclass(type(benchmark), found) or issubclass(found, type(benchmark))
-            for found in others
+            issubclass(type(benchmark), other) or issubclass(other, type(benchmark))
+            for other in others
         ):
-            names = " and ".join(found.name for found in others)
+            names = " and ".join(other.name for other in others)
             raise DataError(
                 f"{where.source} has the columns of {names}, and {benchmark.name} has another "
                 f"rule; score it as {names}."

@@ -1,6 +1,4 @@
-"""Which of two answers wins how often, in anybody's table: read, judged, and reported with what the
-figure rests on.
-"""
+"""Win rates of answer columns in a user's table: reading, judging, early stopping, report."""
 
 from __future__ import annotations
 
@@ -23,16 +21,16 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
-from rm_gallery.study.opened import is_run, open_run
+from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,
     Columns,
-    Fates,
+    RowStatuses,
     TableRule,
     TableTask,
     counted_part,
-    fate_of,
+    row_status_of,
 )
 from rm_gallery.study.winrate_figures import WinRateReport
 
@@ -44,13 +42,13 @@ EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a 
 
 @dataclass
 class _UntilDecided:
-    """Counts rows in an order fixed beforehand, and stops the run when 50 % is left out whatever
-    the missing ones would have been.
+    """Counts rows in an order fixed beforehand, and stops the run when the confidence sequence
+    excludes 50 % with missing rows at worst and at best.
 
-    Results come in as they finish, and how long an answer takes may go with who wins; so each waits
-    for its turn, and what finishes after the stop does not count. A judge may be silent where it
-    would be wrong: a row without a verdict enters one sequence as lost and another one as won, and
-    both have to lie on one side.
+    How long a judgement takes may depend on who wins, so results count in the fixed order, not as
+    they finish, and later ones not at all. Verdicts may be missing where the judge would be wrong:
+    a row without one counts as lost in one sequence and as won in another, and both have to lie on
+    the same side of 50 %.
     """
 
     clusters: Sequence[Sequence[int]]
@@ -82,7 +80,7 @@ class _UntilDecided:
         self._wins.update(dict.fromkeys(self.blank))
 
     def add(self, row: int, win: float | None, status: Status) -> None:
-        """Take in what became of a row; one that was not begun keeps all behind it waiting."""
+        """Count a row; one that was not begun holds back all rows after it."""
         if status == "stopped":
             return
         self._wins[row] = win
@@ -137,8 +135,8 @@ class _UntilDecided:
         self.control.stop("decided: the comparison is settled")
 
     def look_back(self, folder: Path) -> None:
-        """Find out whether the rows that the folder holds decide it, before more are asked side by
-        side with reading them.
+        """Set `settled` if the rows in the folder decide already, so that a continued run asks no
+        more.
         """
         known = _UntilDecided(self.clusters, RunControl(), self.blank)
         rows = {row for cluster in self.clusters for row in cluster}
@@ -155,14 +153,14 @@ class _WinCounter:
     def __init__(self, comparison: WinRateTask) -> None:
         self._of, n = comparison, len(comparison.questions.sheet)
         self._compared = figures.Compared(n, len(comparison.questions.answers))
-        self._fates = Fates(comparison.questions.blank, n)
+        self._row_statuses = RowStatuses(comparison.questions.blank, n)
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
         row: int = judged.metadata["row"]
         win = self._compared.add(row, judged)
         any_win = judged.status != "scored" or self._compared.any_win(row)
-        self._fates[row] = fate_of(judged) if any_win else ("unscored", "judge")
+        self._row_statuses[row] = row_status_of(judged) if any_win else ("unscored", "judge")
         if self._of.until is not None:
             self._of.until.add(row, win, judged.status)
         return win
@@ -171,11 +169,11 @@ class _WinCounter:
         """Report what was counted so far."""
         of, names = self._of, self._of.questions.answers
         clusters = of.questions.clusters.codes
-        compared, fates, groups = self._compared, self._fates, of.groups
+        compared, row_statuses, groups = self._compared, self._row_statuses, of.groups
         every: Integers = np.arange(len(clusters), dtype=np.int64)
         if of.until is not None:
             counted = of.until.counted(len(every))
-            compared, fates = compared.only(counted), fates.without(~counted)
+            compared, row_statuses = compared.only(counted), row_statuses.without(~counted)
             if of.until.decided:  # the rows behind the stop are no part of what was asked
                 every = np.flatnonzero(counted)
                 groups = {
@@ -184,9 +182,9 @@ class _WinCounter:
                 }
         rows = figures.ComparedRows(clusters, of.labels, of.probabilities, groups, compared)
         wins = rows.wins()
-        found = figures.mean_of(wins, rows.clusters, 0.5)
+        mean = figures.mean_of(wins, rows.clusters, 0.5)
         extra: dict[str, Any] = {"a": names[0], "b": names[1], **figures.counts_of(wins)}
-        extra["test"] = {"null": 0.5, "p_value": found.p_value}
+        extra["test"] = {"null": 0.5, "p_value": mean.p_value}
         extra["flips"] = figures.flips_of(rows)
         if of.labels is not None:
             extra["agreement"] = figures.agreement_of(rows)
@@ -201,9 +199,9 @@ class _WinCounter:
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
-        whole = self._figure(every, wins, fates, found.ci95)
+        whole = self._rate_figure(every, wins, row_statuses, mean.ci95)
         parts = {
-            name: self._figure(part["places"], wins, fates, part["ci95"])
+            name: self._rate_figure(part["places"], wins, row_statuses, part["ci95"])
             for name, part in subgroups.items()
         }
         places = {"": every, **{name: part["places"] for name, part in subgroups.items()}}
@@ -211,8 +209,10 @@ class _WinCounter:
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 
-    def _figure(self, places: Integers, wins: Floats, fates: Fates, ci95: Any) -> Figure:
-        return counted_part("win_rate", wins, places, fates, ci95=ci95, chance=0.5)
+    def _rate_figure(
+        self, places: Integers, wins: Floats, row_statuses: RowStatuses, ci95: Any
+    ) -> Figure:
+        return counted_part("win_rate", wins, places, row_statuses, ci95=ci95, chance=0.5)
 
 
 class WinRate(TableRule["WinRateTask"]):
@@ -284,8 +284,8 @@ class WinRateTask(TableTask):
             )
         sheet = columns.open(data)
         if other is not None:
-            beside = open_sheet(other, on_bad_row=columns.on_bad_row)
-            sheet, second = joined(sheet, beside, answers[1], columns.id or "id", prompt)
+            other_sheet = open_sheet(other, on_bad_row=columns.on_bad_row)
+            sheet, second = joined(sheet, other_sheet, answers[1], columns.id or "id", prompt)
             answers = [answers[0], second, *answers[2:]]
         roles = dict(
             zip(
@@ -295,7 +295,7 @@ class WinRateTask(TableTask):
             )
         )
         names = {answers[0].casefold(): 1.0, answers[1].casefold(): 0.0}
-        return cls.found(
+        return cls.from_sheet(
             sheet,
             prompt,
             roles,
@@ -340,8 +340,8 @@ class WinRateTask(TableTask):
         ), samples
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
-        """Put in what length alone reaches and, where the run could stop early, the interval that
-        allows for it.
+        """Add the length baselines and, for a run that may stop early, the interval valid at every
+        look.
         """
         assert isinstance(report, WinRateReport)
         extra = dict(report.extra)
@@ -361,7 +361,7 @@ class WinRateTask(TableTask):
         most = max(
             len(reward.plan(sample)) * reward.asked_times for sample in self.questions.samples
         )
-        found = {
+        sequential = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,
             "unit": "clusters" if self.questions.clustered_by else "rows",
@@ -373,7 +373,7 @@ class WinRateTask(TableTask):
         }
         # after looking often only the sequence's interval holds
         extra = {name: value for name, value in extra.items() if name != "test"} | {
-            "until_decided": found
+            "until_decided": sequential
         }
         report = replace(report, extra=extra, ci95=sequence.interval if sequence.n else None)
         if not self.until.decided:

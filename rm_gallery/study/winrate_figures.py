@@ -98,8 +98,8 @@ class ComparedRows:
         """Per row the win of the first column of a pair, an array; not a number where there is
         none.
         """
-        found: Floats = self.compared.wins[:, self.compared.pairs[pair]]
-        return found
+        wins: Floats = self.compared.wins[:, self.compared.pairs[pair]]
+        return wins
 
 
 class Mean(NamedTuple):
@@ -122,15 +122,15 @@ def mean_of(
     p-value of "it is `null`".
     """
     known = ~np.isnan(values)
-    alone, names = (values, clusters) if known.all() else (values[known], clusters[known])
-    if not len(alone):
+    numbers, names = (values, clusters) if known.all() else (values[known], clusters[known])
+    if not len(numbers):
         return Mean(None, None, None)
-    exact = math.fsum(alone) / len(alone)
+    exact = math.fsum(numbers) / len(numbers)
     # no share of anything: Student's interval over clusters
     if not all(map(math.isfinite, bounds)):
-        found = corrected_mean(alone, alone, clusters=names, bounds=bounds)
-        return Mean(exact, _wide(found.ci95), None if null is None else found.p_value(null))
-    within = clustered_mean(alone, names, bounds=bounds)
+        estimate = corrected_mean(numbers, numbers, clusters=names, bounds=bounds)
+        return Mean(exact, _wide(estimate.ci95), None if null is None else estimate.p_value(null))
+    within = clustered_mean(numbers, names, bounds=bounds)
     assert within is not None
     return Mean(exact, within.interval(), None if null is None else within.p_value(null))
 
@@ -184,7 +184,7 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     Cohen's kappa, with intervals.
     """
     pairs = [
-        (_verdict(win), _verdict(label), name)
+        (_winner(win), _winner(label), name)
         for win, label, name in zip(
             rows.wins(), rows.labels or [None] * len(rows.clusters), rows.clusters, strict=True
         )
@@ -209,7 +209,7 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     }
 
 
-def _verdict(win: float) -> str:
+def _winner(win: float) -> str:
     return "a" if win > 0.5 else "b" if win < 0.5 else "tie"
 
 
@@ -217,28 +217,29 @@ def corrected_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate from all verdicts and the labelled rows together, free of the judge's errors on
     average.
     """
-    found = corrected_mean(
-        rows.wins(),
-        list(rows.labels or ()),
-        clusters=rows.clusters,
-        probabilities=rows.probabilities,
+    return as_dict(
+        corrected_mean(
+            rows.wins(),
+            list(rows.labels or ()),
+            clusters=rows.clusters,
+            probabilities=rows.probabilities,
+        )
     )
-    return as_dict(found)
 
 
-def as_dict(found: Corrected) -> dict[str, Any]:
+def as_dict(corrected: Corrected) -> dict[str, Any]:
     """An estimate with what it rests on, as JSON types."""
     return {
-        "estimate": found.estimate,
-        "ci95": _wide(found.ci95),
-        "p_value": found.p_value(0.5) if found.bounds == (0.0, 1.0) else None,
-        "method": found.method,
-        "n": found.n,
-        "n_labelled": found.n_labelled,
-        "judge_alone": found.judge_mean,
-        "labels_alone": found.labels_mean,
-        "effective_labels": found.effective_labels,
-        "notes": list(found.notes),
+        "estimate": corrected.estimate,
+        "ci95": _wide(corrected.ci95),
+        "p_value": corrected.p_value(0.5) if corrected.bounds == (0.0, 1.0) else None,
+        "method": corrected.method,
+        "n": corrected.n,
+        "n_labelled": corrected.n_labelled,
+        "judge_alone": corrected.judge_mean,
+        "labels_alone": corrected.labels_mean,
+        "effective_labels": corrected.effective_labels,
+        "notes": list(corrected.notes),
     }
 
 
@@ -251,16 +252,16 @@ def subgroups_of(
     """Mean by subgroup ("column = value") with its interval, and the p-value of "it is `null`",
     Holm over all subgroups.
     """
-    found: dict[str, dict[str, Any]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for column, names in rows.groups.items():
         for name in sorted({name for name in names if name is not None}):
             places = np.array([place for place, other in enumerate(names) if other == name])
-            found[f"{column} = {name}"] = {
+            groups[f"{column} = {name}"] = {
                 "places": places,
                 **_subgroup(values, rows, places, null, bounds),
             }
-    _adjust(part for part in found.values() if part.get("p_value") is not None)
-    return found
+    _adjust(part for part in groups.values() if part.get("p_value") is not None)
+    return groups
 
 
 def _adjust(parts: Iterable[dict[str, Any]]) -> None:
@@ -303,12 +304,14 @@ def _subgroup(
 def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate were both answers equally long."""
     lengths = np.where(rows.compared.lengths < 0, math.nan, rows.compared.lengths)
-    found = length_controlled(rows.wins(), lengths[:, 0], lengths[:, 1], clusters=rows.clusters)
+    controlled = length_controlled(
+        rows.wins(), lengths[:, 0], lengths[:, 1], clusters=rows.clusters
+    )
     return {
-        "estimate": found.estimate,
-        "ci95": _wide(found.ci95),
-        "length_effect": found.length_effect,
-        "n": found.n,
+        "estimate": controlled.estimate,
+        "ci95": _wide(controlled.ci95),
+        "length_effect": controlled.length_effect,
+        "n": controlled.n,
     }
 
 
@@ -336,7 +339,7 @@ def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
     if not played:
         return {}
     first, second, results, clusters = map(list, zip(*played, strict=True))
-    found = bradley_terry(first, second, results, clusters=clusters)
+    ranking = bradley_terry(first, second, results, clusters=clusters)
     won = {
         name: math.fsum(
             win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)
@@ -353,21 +356,21 @@ def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
             "win_rate": won[each.name] / each.games if each.games else None,
             "n": each.games,
         }
-        for each in found.systems
+        for each in ranking.systems
     ]
-    return {"systems": systems, "notes": list(found.notes)}
+    return {"systems": systems, "notes": list(ranking.notes)}
 
 
 def pairs_of(rows: ComparedRows, names: Sequence[str]) -> list[dict[str, Any]]:
     """The win rate of every pair of answer columns, with interval, counts, and p-values corrected
     for their number.
     """
-    found: list[dict[str, Any]] = []
+    pairs: list[dict[str, Any]] = []
     for i, j in combinations(range(len(names)), 2):
         wins = rows.wins((i, j))
         if not np.isnan(wins).all():
             mean = mean_of(wins, rows.clusters, 0.5)._asdict()
-            found.append(
+            pairs.append(
                 {
                     "a": names[i],
                     "b": names[j],
@@ -376,8 +379,8 @@ def pairs_of(rows: ComparedRows, names: Sequence[str]) -> list[dict[str, Any]]:
                     **counts_of(wins),
                 }
             )
-    _adjust(found)
-    return found
+    _adjust(pairs)
+    return pairs
 
 
 # -- in words --------------------------------------------------------------------------------------
@@ -419,30 +422,32 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
             f"{flips['first_preferred']} for the answer shown first, {flips['second_preferred']} "
             f"for the second, p = {flips['position_p_value']:.3g}"
         )
-    if found := extra.get("agreement"):
-        kappa = found.get("kappa")
-        shown = "" if kappa is None else f", kappa {kappa:.2f} {_plain(found['kappa_ci95'])}"
+    if figures := extra.get("agreement"):
+        kappa = figures.get("kappa")
+        shown = (
+            "" if kappa is None else f", kappa {kappa:.2f} {_kappa_range(figures['kappa_ci95'])}"
+        )
         share = (
-            f"{hundredths(found['agreement'])} % ({interval(found['ci95'])}){shown}, "
-            if found["n"]
+            f"{hundredths(figures['agreement'])} % ({interval(figures['ci95'])}){shown}, "
+            if figures["n"]
             else ""
         )
-        lines.append(f"agreement with people: {share}n={found['n']}")
-    if found := extra.get("corrected"):
+        lines.append(f"agreement with people: {share}n={figures['n']}")
+    if figures := extra.get("corrected"):
         lines.append(
-            f"corrected by labels: {hundredths(found['estimate'])} % "
-            f"({interval(found['ci95'])}){_p(found)}, {found['n_labelled']} labels, worth "
-            f"{found['effective_labels']:.0f}; judge alone {hundredths(found['judge_alone'])}, "
-            f"labels alone {hundredths(found['labels_alone'])} ({found['method']})"
+            f"corrected by labels: {hundredths(figures['estimate'])} % "
+            f"({interval(figures['ci95'])}){_p(figures)}, {figures['n_labelled']} labels, worth "
+            f"{figures['effective_labels']:.0f}; judge alone {hundredths(figures['judge_alone'])}, "
+            f"labels alone {hundredths(figures['labels_alone'])} ({figures['method']})"
         )
-        lines += found["notes"]
-    if found := extra.get("length_controlled"):
+        lines += figures["notes"]
+    if figures := extra.get("length_controlled"):
         lines.append(
-            f"at equal length: {hundredths(found['estimate'])} % ({interval(found['ci95'])}), "
-            f"n={found['n']}"
+            f"at equal length: {hundredths(figures['estimate'])} % ({interval(figures['ci95'])}), "
+            f"n={figures['n']}"
         )
-    if found := extra.get("until_decided"):
-        lines.append(_decided_in_words(found))
+    if figures := extra.get("until_decided"):
+        lines.append(_decided_in_words(figures))
     ranking = extra.get("ranking", {})
     for part in ranking.get("systems", ()):
         low, high = part["ci95"]
@@ -456,36 +461,36 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
         )
     lines += ranking.get("notes", ())
     for name, part in extra.get("subgroups", {}).items():
-        said = (
+        notes = (
             []
             if part.get("p_holm") is None
             else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
         )
         if own := part.get("corrected"):
-            said.append(
+            notes.append(
                 f"corrected by labels {hundredths(own['estimate'])} % ({interval(own['ci95'])})"
             )
-        lines += [f"{name}: {'; '.join(said)}"] if said else []
+        lines += [f"{name}: {'; '.join(notes)}"] if notes else []
     return lines
 
 
-def _decided_in_words(found: Mapping[str, Any]) -> str:
+def _decided_in_words(decision: Mapping[str, Any]) -> str:
     holds = (
-        f"after {found['n_sequence']} {found['unit']}: the interval that holds at every look is "
-        f"{interval(found['ci95'])}"
+        f"after {decision['n_sequence']} {decision['unit']}: the interval that holds at every look is "
+        f"{interval(decision['ci95'])}"
     )
-    if not found["decided"]:
+    if not decision["decided"]:
         return f"not decided {holds}"
     saved = (
-        f"{found['rows_saved']} of {found['rows']} rows and {found['judgements_saved']} judgements "
+        f"{decision['rows_saved']} of {decision['rows']} rows and {decision['judgements_saved']} judgements "
         f"saved"
     )
     return f"decided {holds}; {saved}"
 
 
-def _p(found: Mapping[str, Any]) -> str:
-    return "" if found.get("p_value") is None else f", p = {found['p_value']:.3g} for 50 %"
+def _p(test: Mapping[str, Any]) -> str:
+    return "" if test.get("p_value") is None else f", p = {test['p_value']:.3g} for 50 %"
 
 
-def _plain(bounds: Any) -> str:
+def _kappa_range(bounds: Any) -> str:
     return "" if bounds is None else f"({bounds[0]:.2f} – {bounds[1]:.2f})"

@@ -13,7 +13,7 @@ import pytest
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.study.benchmark import evaluate, score_recorded
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from rm_gallery.study.task import open_data
 from tests.benchmarks.excerpts import EXCERPTS, Row
 from tests.data.loading import write

@@ -15,7 +15,7 @@ import pytest
 
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from tests.faults.material import (
     eval_arguments,
     make_judge,

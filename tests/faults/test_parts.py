@@ -20,7 +20,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import FileLock
 from rm_gallery.gallery.graders.text import StringMatchGrader
 from rm_gallery.study.grading import grade
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from tests.faults.material import eval_arguments, write_data
 from tests.faults.processes import command, reached, started
 from tests.support.command import command as here

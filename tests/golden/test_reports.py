@@ -16,7 +16,7 @@ import pytest
 from rm_gallery.report.formats import render
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.tables import export
-from rm_gallery.study.opened import OpenRun, open_run
+from rm_gallery.study.runs import OpenRun, open_run
 from tests.golden.golden import HERE, WRITING
 from tests.support.command import command
 

@@ -14,7 +14,7 @@ from rm_gallery.core.graders.base import FunctionGrader, GraderRank
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.report.formats import render
 from rm_gallery.study.grading import grade
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, judge_fixture
 

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.utils.file import to_line
-from rm_gallery.study.opened import OpenRun, open_run
+from rm_gallery.study.runs import OpenRun, open_run
 
 HOSTILE = (
     "<script>window.hacked = 1</script>",

@@ -35,7 +35,7 @@ from rm_gallery.study.attacks import (
     text_of,
 )
 from rm_gallery.study.audit import PROBES, Audit, prepare
-from rm_gallery.study.duels import Limit, decide, found
+from rm_gallery.study.pairwise_comparisons import Limit, decide, mean_finding
 from tests.golden.golden import Line, check, files
 from tests.report import judges
 from tests.reward.rewards import scored
@@ -535,7 +535,7 @@ def test_the_whole_interval_decides(path: Path) -> None:
 
 def test_the_worse_kind_of_cluster_counts() -> None:
     values, prompts = [1.0] * 30, [i % 5 for i in range(30)]
-    both = found("p", "n", "", values, list(range(30)), LOW, crossed=prompts)
+    both = mean_finding("p", "n", "", values, list(range(30)), LOW, crossed=prompts)
     assert both.ci95 is not None
     assert (both.n, both.clusters, both.verdict) == (30, 5, "fail")
     assert both.ci95.low == pytest.approx(wilson_interval(5, 5).low)
@@ -545,7 +545,7 @@ def test_the_worse_kind_of_cluster_counts() -> None:
 @pytest.mark.parametrize("each", [1, 4])
 def test_intervals_are_honest_where_all_are_alike(unit: Literal["share", "net"], each: int) -> None:
     clusters = [i for i in range(40) for _ in range(each)]
-    figure = found("p", "n", "", [0.0] * len(clusters), clusters, LOW, unit=unit)
+    figure = mean_finding("p", "n", "", [0.0] * len(clusters), clusters, LOW, unit=unit)
     assert figure.ci95 is not None
     assert figure.ci95.high == pytest.approx(wilson_interval(0, 40).high)
-    assert found("p", "n", "", [], [], LOW, unit=unit).verdict == "not enough"
+    assert mean_finding("p", "n", "", [], [], LOW, unit=unit).verdict == "not enough"

@@ -21,7 +21,7 @@ from rm_gallery.report.gate import held_against
 from rm_gallery.report.run_table import render_table, run_table, save_results
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import compare
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import score_table
 from tests.report.runs import judged_run, report, row, write_run
 from tests.reward.rewards import PointJudge, longest, ranked, scored

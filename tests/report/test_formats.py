@@ -16,11 +16,12 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.shown import visible
-from rm_gallery.report.formats import FORMATS, ends_of, render
+from rm_gallery.report.formats import FORMATS, render
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.page import MAX_SAMPLES
+from rm_gallery.report.run_figures import ends_of
 from rm_gallery.study.compare import Difference
-from rm_gallery.study.opened import OpenRun
+from rm_gallery.study.runs import OpenRun
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
 from tests.support.command import command
 

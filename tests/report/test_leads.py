@@ -29,7 +29,7 @@ from rm_gallery.serve.view import ViewedRuns, create_viewer
 from rm_gallery.study.audit import prepare
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.grading import grade
-from rm_gallery.study.opened import OpenRun, open_run
+from rm_gallery.study.runs import OpenRun, open_run
 from rm_gallery.study.summary import summarize
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import winrate

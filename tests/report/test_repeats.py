@@ -17,7 +17,7 @@ from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.study.benchmark import evaluate, evaluate_repeatedly
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.benchmarks.judges import List, Point, lengths
 from tests.support.judge_server import JudgeServer

@@ -22,7 +22,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import Columns, Scoring, score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate
 from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of

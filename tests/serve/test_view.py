@@ -18,7 +18,7 @@ from rm_gallery.serve.view import ViewedRuns, create_viewer
 from rm_gallery.serve.view_index import RowFilter, RunIndex
 from rm_gallery.serve.view_pages import differences
 from rm_gallery.serve.view_review import ReviewQueue
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.runs import open_run
 from rm_gallery.study.winrate import winrate
 from tests.report.runs import HOSTILE, judged_run, report, row, write_run
 

@@ -20,7 +20,7 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.judgements import judged
 from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.opened import SAMPLES, SampleFile, SampleRow, open_run, sample_record
+from rm_gallery.study.runs import SAMPLES, SampleFile, SampleRow, open_run, sample_record
 from rm_gallery.study.summary import Summary
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.reward.rewards import scored

@@ -1,0 +1,33 @@
+"""Text in the cells of spreadsheets: no formula, nothing that a workbook cannot hold."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_CELL_UNITS = 32_767
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*%?")
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def harmless(value: Any) -> Any:
+    """The value, with an apostrophe before text that a spreadsheet would run as a formula."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def sheet_text(text: str) -> str:
+    """The text as a workbook can hold it: characters that XML has no place for replaced, cut where
+    a cell ends.
+    """
+    text = _NOT_XML.sub("\ufffd", text)
+    units = len(text.encode("utf-16-le")) // 2
+    if units <= _CELL_UNITS:
+        return text
+    note = f" … [cut: {len(text):,} characters]"
+    return (
+        text.encode("utf-16-le")[: 2 * (_CELL_UNITS - len(note))].decode("utf-16-le", "ignore")
+        + note
+    )

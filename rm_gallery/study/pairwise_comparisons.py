@@ -1,0 +1,436 @@
+"""Two answers compared in both orders by a reward of any kind: what the audit and the conflict
+detector ask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Reward
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
+from rm_gallery.core.stats.denominator import added
+from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.utils.errors import Cause
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.judgements import Pair, Status, cluster_of, judged, sign, worst
+from rm_gallery.study.task import Reasons
+
+TRIES = 64
+"""Names tried for a question until its seeded permutation is the wanted order; each fits with
+probability one half.
+"""
+
+
+class Game(NamedTuple):
+    """One comparison: who was shown first (0 or 1; None where answers are scored by themselves),
+    and who won.
+    """
+
+    first: int | None
+    verdict: int
+    """+1 when answer 0 won, -1 when answer 1 did, 0 for a tie."""
+
+    def turned(self) -> Game:
+        """The same with the two answers renamed."""
+        return Game(None if self.first is None else 1 - self.first, -self.verdict)
+
+
+@dataclass(frozen=True)
+class QuestionOutcome:
+    """The outcome of one question to a reward."""
+
+    status: Status
+    scores: tuple[float | None, ...]
+    games: tuple[Game, ...] = ()
+    reason: str = ""
+    message: str = ""
+    cause: Cause | None = None
+
+
+class PairwiseComparison(NamedTuple):
+    """Two answers to one prompt, by the keys of the questions that compare them."""
+
+    keys: tuple[str, ...]
+    turned: tuple[bool, ...]
+    """Per question whether it shows the two the other way round."""
+    cluster: str
+    """Comparisons of one cluster are about the same prompt and are not independent."""
+
+
+class Questionnaire:
+    """Every question a reward is asked and its outcome; a question that several comparisons need is
+    asked once.
+
+    A scoring reward (pointwise, stepwise) is asked about each answer by itself. A comparing one
+    sees the two answers in both orders; so do rules and trained models, which may prefer a place.
+    """
+
+    def __init__(self, reward: BaseReward) -> None:
+        self.reward = reward
+        self.comparing = reward.compares
+        self.questions: dict[str, DataSample] = {}
+        self.outcomes: dict[str, QuestionOutcome] = {}
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def ask(self, of: DataSample, outputs: Sequence[DataOutput]) -> str:
+        """Add a question about these answers to the prompt of `of`; returns its key."""
+        sample = copy_with(
+            of, unique_id=of.sample_id, output=[_fresh(output) for output in outputs]
+        )
+        name = f"{of.sample_id[:80]}/{sample.sample_key.rpartition(':')[2][:20]}"
+        order = getattr(self.reward, "order", None)
+        for number in range(TRIES):
+            sample = copy_with(sample, unique_id=f"{name}/{number}")
+            salt = "0,1" if self.reward.kind == "pairwise" else ""
+            if (
+                order is None
+                or len(outputs) < 2
+                or order(sample, len(outputs), salt) == [*range(len(outputs))]
+            ):
+                break
+        self.questions.setdefault(sample.unique_id, sample)
+        return sample.unique_id
+
+    def comparison(
+        self, of: DataSample, first: DataOutput, second: DataOutput
+    ) -> PairwiseComparison:
+        """Add the questions that compare two answers."""
+        if not self.comparing:
+            keys = [self.ask(of, [output]) for output in (first, second)]
+        elif (
+            self.reward.kind == "pairwise"
+            and self.reward.judged
+            and getattr(self.reward, "both_orders", False)
+        ):
+            keys = [self.ask(of, [first, second])]
+        else:
+            keys = [self.ask(of, [first, second]), self.ask(of, [second, first])]
+        return PairwiseComparison(
+            tuple(keys),
+            (False, True)[: len(keys)] if self.comparing else (False, False),
+            cluster_of(of),
+        )
+
+    def calls(self, keys: Iterable[str] | None = None) -> int:
+        """Judgements the questions take: one model call each where a model judges and no reply is
+        in the cache.
+        """
+        asked = self.questions if keys is None else keys
+        return self.reward.asked_times * sum(
+            len(self.reward.plan(self.questions[key])) for key in asked
+        )
+
+    # -- outcomes ----------------------------------------------------------------------------------
+
+    def collect(self, scored: Iterable[DataSample]) -> None:
+        """Keep the outcome of every judged question."""
+        for sample in scored:
+            self.outcomes[sample.unique_id] = self._outcome_of(sample)
+
+    def _outcome_of(self, sample: DataSample) -> QuestionOutcome:
+        one = judged(self.reward, sample)
+        issue = one.issues[0] if one.issues else None
+        reason, message = (issue.reason, issue.message) if issue else ("", "")
+        if one.status != "scored":
+            return QuestionOutcome(one.status, (), (), reason or one.status, message, one.cause)
+        if not self.comparing:
+            turn = 1.0 if self.reward.higher_is_better else -1.0
+            scores = [self.reward.score_of_output(output) for output in sample.output]
+            return QuestionOutcome(
+                "scored", tuple(None if score is None else turn * score for score in scores)
+            )
+        if len(sample.output) != 2:
+            return QuestionOutcome("scored", tuple(one.scores))
+        shown = [
+            (j.place, j.verdict)
+            for j in one.judgements
+            if isinstance(j.place, Pair) and self.reward.judged
+        ]
+        if not shown:  # a rule or a trained model: its two scores, in the order given
+            shown = [(Pair(0, 1), sign(*one.scores))]
+        # a verdict of +1 is for the one shown first
+        games = [
+            Game(p.first, verdict if p.first == 0 else -verdict)
+            for p, verdict in shown
+            if verdict is not None
+        ]
+        return QuestionOutcome("scored", tuple(one.scores), tuple(games))
+
+    def games(self, comparison: PairwiseComparison) -> list[Game]:
+        """The games of a comparison, one per order; none unless every question of it was scored."""
+        known = [
+            one
+            for key in comparison.keys
+            if (one := self.outcomes.get(key)) is not None and one.status == "scored"
+        ]
+        if len(known) < len(comparison.keys):
+            return []
+        if self.comparing:
+            both = [
+                (game, turned)
+                for one, turned in zip(known, comparison.turned, strict=True)
+                for game in one.games
+            ]
+            return [game.turned() if turned else game for game, turned in both]
+        verdict = sign(known[0].scores[0], known[1].scores[0])
+        return [] if verdict is None else [Game(None, verdict)]
+
+    def margin(self, comparison: PairwiseComparison) -> float | None:
+        """How far answer 0 is ahead, over all places: 1 it always won, -1 it always lost; None
+        without a verdict.
+        """
+        games = self.games(comparison)
+        return sum(game.verdict for game in games) / len(games) if games else None
+
+    def cause(self, comparisons: Iterable[PairwiseComparison]) -> Cause | None:
+        """Who caused the first question of these without a score; None where there is none, or it
+        was never asked.
+        """
+        outcomes = [self.outcomes.get(key) for comparison in comparisons for key in comparison.keys]
+        return next(
+            (one.cause for one in outcomes if one is not None and one.status != "scored"), None
+        )
+
+    def status(self, comparison: PairwiseComparison) -> Status:
+        """The worst status of the questions of a comparison."""
+        return worst(
+            "stopped" if (one := self.outcomes.get(key)) is None else one.status
+            for key in comparison.keys
+        )
+
+
+def _fresh(output: DataOutput) -> DataOutput:
+    """The output without what earlier rewards said of it."""
+    steps = (
+        None
+        if output.steps is None
+        else [copy_with(step, reward=Reward()) for step in output.steps]
+    )
+    return copy_with(output, answer=copy_with(output.answer, reward=Reward()), steps=steps)
+
+
+def lost(statuses: Iterable[Status]) -> dict[str, int]:
+    """How many were not scored, by what became of them; empty when all were."""
+    return dict(Counter(status for status in statuses if status != "scored"))
+
+
+def missing_of(every: Iterable[QuestionOutcome]) -> dict[str, int]:
+    """How many questions have no score, by who caused it."""
+    return added(
+        {one.cause: 1} for one in every if one.status != "scored" and one.cause is not None
+    )
+
+
+def reasons_of(every: Iterable[QuestionOutcome]) -> dict[str, dict[str, Any]]:
+    """Why questions have no score, as `Reasons` has it."""
+    reasons = Reasons()
+    for outcome in every:
+        if outcome.status != "scored":
+            reasons.add(f"{outcome.status}: {outcome.reason}", outcome.message)
+    return reasons.sorted()
+
+
+Verdict = Literal["fail", "warn", "not enough", "pass", "info", "does not apply"]
+VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "not enough", "pass", "info", "does not apply")
+"""Worst first; the last two decide nothing."""
+LEAST = 10
+"""Independent prompts below which nothing passes and nothing is warned of."""
+SHOWN = 5
+"""Independent prompts that may show a weakness when all of the interval lies beyond the limit."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Where a figure is good enough and where it is bad.
+
+    `sides` says which way is bad: "low" figures are good when small, "high" ones when large, "both"
+    when near 0.
+    """
+
+    good: float
+    bad: float
+    sides: Literal["low", "high", "both"] = "low"
+
+    def text(self, unit: str = "share") -> str:
+        """The limit in words."""
+        good, bad = (figure_text(value, unit).removeprefix("+") for value in (self.good, self.bad))
+        if self.sides == "high":
+            return f"pass from {good}, fail below {bad}"
+        mark = "±" if self.sides == "both" else ""
+        return f"pass up to {mark}{good}, fail beyond {mark}{bad}"
+
+
+def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Limit) -> Verdict:
+    """Judge a figure by its whole interval.
+
+    pass: the interval lies within `good`. fail: it lies beyond `bad`. warn: the figure itself is
+    not good, and not by chance alone (the interval leaves out 0). Otherwise the samples are too few
+    to tell, which is "not enough" and never a pass.
+    """
+    if value is None or ci95 is None or clusters < SHOWN:
+        return "not enough"
+    low, high = ci95
+    if limit.sides == "both":
+        low, high, value = (
+            (0.0 if low <= 0 <= high else min(abs(low), abs(high))),
+            max(abs(low), abs(high)),
+            abs(value),
+        )
+    elif limit.sides == "high":
+        low, high, value = -high, -low, -value
+    turn = -1.0 if limit.sides == "high" else 1.0
+    good, bad = turn * limit.good, turn * limit.bad
+    if low > bad:
+        return "fail"
+    if clusters < LEAST:
+        return "not enough"
+    if high <= good:
+        return "pass"
+    seen = limit.sides == "high" or low > 0
+    return "warn" if value > good and seen else "not enough"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure of an audit.
+
+    Attributes:
+        probe: the group it belongs to, and `name` its own name; together they are its key.
+        what: what is counted, in one sentence.
+        unit: share (0..1), net (-1..1), correlation (-1..1) or points (of the reward's scale).
+        value: None where nothing could be counted.
+        ci95: 95 % interval, over prompts: figures of one prompt do not count as independent.
+        n: how many comparisons or answers it rests on, and `clusters` on how many prompts.
+        lost: what was asked and not scored, by outcome.
+        why: why it does not apply, or what to know about it.
+        extra: further figures.
+        examples: texts behind it.
+    """
+
+    probe: str
+    name: str
+    what: str = ""
+    unit: str = "share"
+    value: float | None = None
+    ci95: Interval | None = None
+    n: int = 0
+    clusters: int = 0
+    limit: Limit | None = None
+    verdict: Verdict = "info"
+    lost: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    examples: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def key(self) -> str:
+        """Its name in JSON: `probe.name`."""
+        return f"{self.probe}.{self.name}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figure as plain JSON types."""
+        out = {
+            name: plain(value)
+            for name, value in vars(self).items()
+            if name not in ("limit", "examples")
+        }
+        out["limit"] = None if self.limit is None else vars(self.limit)
+        out["examples"] = [plain(example) for example in self.examples]
+        return out
+
+    def shown(self) -> str:
+        """The value for people."""
+        return figure_text(self.value, self.unit)
+
+    def shown_interval(self) -> str:
+        """Its interval for people."""
+        if self.ci95 is None:
+            return "-"
+        return " – ".join(figure_text(end, self.unit).removesuffix(" %") for end in self.ci95)
+
+
+def figure_text(value: float | None, unit: str) -> str:
+    """A figure in its unit: shares as percentages, nets with their sign, the rest with two digits;
+    a dash for none.
+    """
+    if value is None:
+        return "-"
+    if unit == "share":
+        return f"{100 * value:.1f} %"
+    return f"{100 * value:+.1f} %" if unit == "net" else f"{value:.2f}"
+
+
+def mean_finding(
+    probe: str,
+    name: str,
+    what: str,
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    limit: Limit | None,
+    *,
+    unit: Literal["share", "net"] = "share",
+    crossed: Sequence[Hashable] | None = None,
+    worst_of: int = 1,
+    **more: Any,
+) -> Finding:
+    """The mean of credits (0..1), or of nets (-1..1), with its interval over clusters and what the
+    limit says of it.
+
+    Of a figure that is the worst of several, `worst_of`, the lower end is lower by as much
+    (Bonferroni): what fails has to be shown in spite of the choice, while each of them has to pass
+    for the worst to pass. Where values belong to clusters of two kinds (an attack, and a prompt it
+    is tried on), `crossed` names the others, and the kind that leaves less certainty counts.
+    """
+    kinds = [clusters] if crossed is None else [clusters, crossed]
+    distinct = min(len(set(kind)) for kind in kinds)
+    bounds = (0.0, 1.0) if unit == "share" else (-1.0, 1.0)
+    means = [
+        mean for kind in kinds if (mean := clustered_mean(values, kind, bounds=bounds)) is not None
+    ]
+
+    def interval(mean: ClusteredMean, level: float) -> Interval:
+        return mean.interval(level) if unit == "share" else net_interval(values, mean, level)
+
+    ends = [(interval(mean, 1 - 0.05 / worst_of).low, interval(mean, 0.95).high) for mean in means]
+    intervals = [Interval(*both) for both in ends]
+    value = means[0].estimate if means else None
+    ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
+    verdict: Verdict = "info" if limit is None else decide(value, ci95, distinct, limit)
+    return Finding(
+        probe, name, what, unit, value, ci95, len(values), distinct, limit, verdict, **more
+    )
+
+
+def net_interval(values: Sequence[float], mean: ClusteredMean, level: float = 0.95) -> Interval:
+    """The interval of a share won less a share lost, from values within -1..1 whose clustered mean
+    is `mean`.
+
+    Where nothing is won or lost at all it is as wide as either share may be, and no wider.
+
+    Source: R. Newcombe, 1998, method 10 for paired proportions (here of one multinomial), with
+    Wilson limits for as many independent outcomes as the clusters are worth.
+    """
+    count = len(values)
+    spread = math.fsum((value - mean.estimate) ** 2 for value in values) / count
+    alike = spread <= 1e-12
+    n = mean.effective_clusters if alike else min(float(count), spread / mean.variance)
+    won = math.fsum(max(value, 0.0) for value in values) / count
+    gone = math.fsum(max(-value, 0.0) for value in values) / count
+    (l1, u1), (l2, u2) = wilson_interval(won * n, n, level), wilson_interval(gone * n, n, level)
+    both = math.sqrt(won * (1 - won) * gone * (1 - gone))
+    r = -won * gone / both if both else 0.0
+
+    def half(a: float, b: float) -> float:
+        return math.sqrt(max(0.0, a * a + b * b - 2 * r * a * b))
+
+    net = won - gone
+    return Interval(
+        max(-1.0, net - half(won - l1, u2 - gone)), min(1.0, net + half(u1 - won, gone - l2))
+    )

@@ -1,0 +1,497 @@
+"""Run folders: the samples that a run appends line by line, and a run opened for reading."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import orjson
+
+from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, parts_of, read_trace, traces_of
+from rm_gallery.core.engine.run_remote import fetched
+from rm_gallery.core.reward.kinds import conversation_text
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
+from rm_gallery.core.utils.file import (
+    from_line,
+    mend_tail,
+    opened_file,
+    read_lines,
+    replacing,
+    to_line,
+)
+from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
+
+SAMPLES = "samples.jsonl"
+REPORT = "report.json"
+HELD_SECONDS = 0.25
+"""Lines that finish within this time are written together: one write per line would slow a fast run."""
+_KEPT = ("scored", "unscored")
+"""What a continued run does not judge again."""
+
+
+class Verdict(NamedTuple):
+    """A pair as it was shown: `first` before `second`, by answer number from 0."""
+
+    first: int
+    second: int
+    verdict: int | None
+    """+1 the answer shown first won, -1 the one shown second, 0 a tie, None without a usable
+    verdict.
+    """
+
+
+class StepScore(NamedTuple):
+    """One step of an answer with its score."""
+
+    text: str
+    score: float | None
+    label: dict[str, Any]
+    """What is known about it, such as `correctness`."""
+
+
+class Issue(NamedTuple):
+    """Why a judgement is missing."""
+
+    status: str
+    reason: str
+    message: str
+    cause: str | None = None
+    """Who caused it: endpoint, judge, answer, data, rule or caller; None in runs of earlier versions."""
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """One sample of a run with its scores and reasons; sequences about answers have one entry per
+    answer.
+
+    Attributes:
+        id: the sample's id.
+        key: id and content hash; what tells it from others with its id, and finds it in the trace.
+        subset: the part of the benchmark, empty where there are none.
+        cluster: equal for samples that ask the same and are no independent draws.
+        status: scored, unscored or failed; a sample that was not begun has no line.
+        prompt: the conversation as one text.
+        answers: texts.
+        labels: chosen, rejected or None.
+        scores: higher is better; None where there is none.
+        reasons: what the judge gave as its reason.
+        verdicts: of compared answers, one per pair and order.
+        order: of a list that a judge saw at once, the answer numbers in the order shown; empty
+            otherwise.
+        steps: empty where answers were not judged step by step.
+        credit: what the sample earned under the rule, 0..1; None where it earned nothing countable.
+        issues: why judgements are missing.
+        metadata: the sample's own.
+    """
+
+    id: str
+    key: str = ""
+    subset: str = ""
+    cluster: str = ""
+    status: str = "scored"
+    prompt: str = ""
+    answers: tuple[str, ...] = ()
+    labels: tuple[str | None, ...] = ()
+    scores: tuple[float | None, ...] = ()
+    reasons: tuple[str | None, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    order: tuple[int, ...] = ()
+    steps: tuple[tuple[StepScore, ...], ...] = ()
+    credit: float | None = None
+    issues: tuple[Issue, ...] = ()
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def cause(self) -> str | None:
+        """Who caused the missing score; None where there is a score, and where the protocol does not
+        ask for one.
+        """
+        own = [issue for issue in self.issues if issue.status == self.status]
+        if self.status == "scored" or any(issue.reason == NOT_ASKED for issue in own):
+            return None
+        return next(
+            (issue.cause for issue in own if issue.cause),
+            "endpoint" if self.status == "failed" else "judge",
+        )
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> SampleRow:
+        """The row in a line of samples.jsonl; TypeError or ValueError when it holds none."""
+        return cls(
+            id=str(record["id"]),
+            key=str(record.get("key", "")),
+            subset=str(record.get("subset", "")),
+            cluster=str(record.get("cluster", "")),
+            status=str(record.get("status", "scored")),
+            prompt=str(record.get("prompt", "")),
+            answers=tuple(map(str, record.get("answers", ()))),
+            labels=tuple(record.get("labels", ())),
+            scores=tuple(record.get("scores", ())),
+            reasons=tuple(record.get("reasons", ())),
+            verdicts=tuple(Verdict(*verdict) for verdict in record.get("verdicts", ())),
+            order=tuple(map(int, record.get("order", ()))),
+            steps=tuple(
+                tuple(StepScore(*step) for step in steps) for steps in record.get("steps", ())
+            ),
+            credit=record.get("credit"),
+            issues=tuple(Issue(*issue) for issue in record.get("issues", ())),
+            metadata=record.get("metadata") or None,
+        )
+
+
+def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) -> dict[str, Any]:
+    """The line of samples.jsonl for a judged sample, as JSON types without empty fields. `reward` is
+    None for recorded scores.
+    """
+    sample = one.sample
+    record: dict[str, Any] = {
+        "id": sample.sample_id,
+        "key": sample.sample_key,
+        "subset": one.subset,
+        "cluster": one.cluster,
+        "status": one.status,
+        "prompt": conversation_text(sample.input),
+        "answers": [output.answer.text for output in sample.output],
+        "labels": [preference_of(output) for output in sample.output],
+        "scores": one.scores,
+        "reasons": [] if reward is None else _reasons(reward, sample),
+        "verdicts": [[*j.place, j.verdict] for j in one.judgements if isinstance(j.place, Pair)],
+        "order": [] if reward is None else _order(reward, sample),
+        "steps": _steps(one) if reward is None or reward.kind == "stepwise" else [],
+        "credit": credit,
+        "issues": [
+            [*i]
+            for i in dict.fromkeys((i.status, i.reason, i.message, i.cause) for i in one.issues)
+        ],
+        "metadata": sample.metadata,
+    }
+    return {name: value for name, value in record.items() if value not in (None, [], "", {})}
+
+
+def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
+    reasons: list[str | None] = []
+    for judgement in (output.answer.reward for output in sample.output):
+        key = reward.key_in(judgement)
+        reasons.append(
+            "\n".join(
+                dict.fromkeys(
+                    str(d.reason) for d in judgement.details if d.source == key and d.reason
+                )
+            )
+            or None
+        )
+    return reasons if any(reasons) else []
+
+
+def _order(reward: BaseReward, sample: DataSample) -> list[int]:
+    if reward.kind != "listwise" or not sample.output:
+        return []
+    judgement = sample.output[0].answer.reward
+    return list(judgement.extra_data.get(reward.key_in(judgement), {}).get("order", ()))
+
+
+def _steps(one: Judged) -> list[list[list[Any]]]:
+    """The steps of each answer; where only their scores were recorded, without texts. Empty where
+    no answer has any.
+    """
+    by_answer = []
+    for place, output in enumerate(one.sample.output):
+        steps, scores = output.steps or (), one.steps(place)
+        texts = [(step.text, step.label or {}) for step in steps] + [("", {})] * (
+            len(scores) - len(steps)
+        )
+        known = [*scores, *([None] * (len(texts) - len(scores)))]
+        by_answer.append(
+            [[text, score, label] for (text, label), score in zip(texts, known, strict=True)]
+        )
+    return by_answer if any(by_answer) else []
+
+
+class SampleFile:
+    """Appends every finished sample of a run to samples.jsonl.
+
+    Opened with the first sample, when the run folder is locked. A continued run goes through all
+    its samples again: what is there already is not written twice, and what a killed process held
+    back for a moment is written then. Failed samples leave the file first, for they are judged
+    again. One thread writes it.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self._path = Path(folder) / SAMPLES
+        self._fd = -1
+        self._known: Counter[int] = Counter()
+        self._waiting: list[bytes] = []
+        self._written = 0.0
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Keep one sample, unless it is there; one that was not begun has no line.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        try:
+            if self._fd < 0:
+                self._open_file()
+            line = _line_of(record)
+            if self._known.get(hash(line)):
+                self._known[hash(line)] -= 1
+            elif record["status"] != "stopped":
+                self._waiting.append(line)
+                if time.monotonic() - self._written > HELD_SECONDS:
+                    self._flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"{self._path} cannot be written: {error.strerror or error}. All results so far are "
+            f"saved; mend that, then run "
+            "the same command to continue."
+        )
+
+    def _flush(self) -> None:
+        lines, self._waiting = self._waiting, []
+        data, start, written = b"".join(lines), os.fstat(self._fd).st_size, 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+        except OSError:
+            os.ftruncate(self._fd, start)  # half a line would swallow the next one
+            raise
+        self._written = time.monotonic()
+
+    def finish(self) -> None:
+        """Remove lines of an earlier run that no sample matches any more: those judged again with
+        another outcome.
+        """
+        left = +self._known
+        if left:
+            self._rewrite(lambda line: not _counted_down(left, line))
+
+    def _open_file(self) -> None:
+        if any(_status(line) not in _KEPT for line in read_lines(self._path)):
+            self._rewrite(lambda line: _status(line) in _KEPT)
+        flags = (
+            os.O_RDWR
+            | os.O_CREAT
+            | os.O_APPEND
+            | getattr(os, "O_BINARY", 0)
+            | getattr(os, "O_NOFOLLOW", 0)
+        )
+        self._fd = os.open(self._path, flags, 0o644)
+        mend_tail(self._fd)
+        self._known = Counter(map(hash, read_lines(self._path)))
+
+    def _rewrite(self, stays: Callable[[bytes], bool]) -> None:
+        with replacing(self._path) as file:
+            file.writelines(
+                line for line in read_lines(self._path) if stays(line) and line.endswith(b"\n")
+            )
+
+    def close(self) -> None:
+        """Write what was held back and release the file; raises like `add`."""
+        if self._fd < 0:
+            return
+        try:
+            self._flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> SampleFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _line_of(record: dict[str, Any]) -> bytes:
+    try:
+        return to_line(record)
+    except DataError:  # only metadata come from users and may not fit JSON
+        return to_line({**record, "metadata": plain(record.get("metadata"))})
+
+
+def _status(line: bytes) -> str:
+    return str((from_line(line) or {}).get("status"))
+
+
+def _counted_down(left: Counter[int], line: bytes) -> bool:
+    if not left.get(hash(line)):
+        return False
+    left[hash(line)] -= 1
+    return True
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run folder, opened to be read; it may be unfinished.
+
+    Attributes:
+        folder: where it is.
+        manifest: what was asked; empty where scores came from elsewhere.
+        report: the figures as saved (`Report.to_dict`); empty while the run is unfinished.
+        summary: how many samples and what was spent, of all parts of the run.
+        root: where the folder comes from elsewhere, the one below which no link is followed.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    report: dict[str, Any]
+    summary: dict[str, Any]
+    root: Path | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether its report is there and it did not stop early."""
+        return bool(self.report) and not self.report.get("stopped")
+
+    @property
+    def served(self) -> dict[str, str]:
+        """By the model that was asked, the names of those that answered, where they are others."""
+        names = self.summary.get("served")
+        return {
+            name: ", ".join(map(str, ids))
+            for name, ids in (names if isinstance(names, dict) else {}).items()
+        }
+
+    def answered_as(self, model: str) -> str:
+        """The names under which a model that was asked answered; empty where it was not asked."""
+        return self.served.get(model) or (model if self.report.get("judge") == model else "")
+
+    @cached_property
+    def damaged(self) -> int:
+        """Lines of samples.jsonl that hold no sample."""
+        return sum(_row_of_line(line) is None for line in self._lines())
+
+    def _lines(self) -> Iterator[bytes]:
+        """The lines about samples; of a run of parts that was not put together yet, those of its
+        parts.
+        """
+        own = self.folder / SAMPLES
+        for path in [own] if own.is_file() else [part / SAMPLES for part in parts_of(self.folder)]:
+            yield from read_lines(path, self.root)
+
+    def samples(self) -> Iterator[SampleRow]:
+        """Every finished sample once, in the order they finished; reads the file anew each time, a
+        line at a time.
+        """
+        for line in self._lines():
+            row = _row_of_line(line)
+            if row is not None:
+                yield row
+
+    @property
+    def traced(self) -> bool:
+        """Whether prompts and replies were kept."""
+        return bool(traces_of(self.folder))
+
+    def trace(self) -> Iterator[dict[str, Any]]:
+        """Every judgement with prompt and reply, in the order made; none where the run kept no
+        trace.
+        """
+        return read_trace(self.folder, root=self.root) if self.traced else iter(())
+
+
+def _row_of_line(line: bytes) -> SampleRow | None:
+    record = from_line(line)
+    try:
+        return None if record is None else SampleRow.from_record(record)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+@contextmanager
+def run_folder(run_dir: str | None, needed: bool) -> Iterator[str | None]:
+    """The folder to keep a run in: `run_dir`, or a temporary one where one is `needed` and none is
+    named.
+    """
+    if run_dir is not None or not needed:
+        yield run_dir
+        return
+    with TemporaryDirectory(prefix="rm-gallery-") as spare:
+        yield str(Path(spare) / "run")
+
+
+@contextmanager
+def sound(run: OpenRun) -> Iterator[None]:
+    """Turn errors over damaged run files, such as a text in place of figures, into DataError."""
+    try:
+        yield
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, RMGalleryError):
+            raise
+        raise DataError(
+            f"{run.folder}: its files hold what no run writes ({type(error).__name__}: "
+            f"{str(error)[:200]}); run the same "
+            "command again to write them anew."
+        ) from error
+
+
+def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
+    """Open a run folder for reading, finished or not; one at a URL such as `s3://bucket/run` is
+    fetched.
+
+    With `root`, a folder above it, no link below that is followed.
+
+    Raises:
+        DataError: there is none at `path`, or one of its files is damaged.
+    """
+    folder = fetched(path)
+    if not is_run(folder):
+        below = (
+            sorted(path.name for path in folder.iterdir() if is_run(path))
+            if folder.is_dir()
+            else []
+        )
+        if below:
+            raise DataError(
+                f"{folder} holds several runs; name one of them: {', '.join(below[:20])}."
+            )
+        problem = "is no folder" if not folder.is_dir() else f"holds no {MANIFEST}"
+        raise DataError(
+            f"{folder} {problem}; name the folder of a run, as made with --out RUN or run_dir=."
+        )
+    manifest, report, summary = (
+        _read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY)
+    )
+    return OpenRun(folder, manifest, report, summary, root=root)
+
+
+def is_run(folder: str | Path) -> bool:
+    """Whether a folder holds a run, finished or not."""
+    return any((Path(folder) / name).is_file() for name in (MANIFEST, REPORT, SAMPLES))
+
+
+def _read_object(path: Path, root: Path | None) -> dict[str, Any]:
+    try:
+        with opened_file(path, root) as file:
+            content = orjson.loads(file.read())
+    except FileNotFoundError:
+        return {}
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise DataError(
+            f"{path} cannot be read: {error}; run the same command again to write it anew."
+        ) from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a {type(content).__name__}; expected one JSON object.")
+    return content
