@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.core.stats.denominator import closed
+from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval, shown_side, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
@@ -101,7 +101,7 @@ def _figure(credits: Sequence[float], n: int) -> dict[str, Any]:
     score = mean(credits)
     bounds = None if score is None else list(wilson_interval(score * len(credits), len(credits)))
     # who caused that some have no score, the saved figures say in the end
-    whole = closed(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
+    whole = worst_case_bounds(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
     limits = {"missing": whole.missing, "bounds": whole.bounds and list(whole.bounds)}
     return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds, **limits}
 

@@ -94,7 +94,7 @@ class RunComparison:
         missing: of each run, how many of the samples of both have no score, by who caused it; where
             it is not finished, those that it did not get to are among them.
         suspicion: what missing scores go with, of the samples that both have; see
-            `missing.Lookout`.
+            `core.stats.denominator.MissingnessTest`.
         examples: samples whose credit differs most, of either direction.
         notes: what a reader has to know.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
 from rm_gallery.core.stats.clustered import first_seen
-from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, labelled_traits
+from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, labelled_traits
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.study.opened import OpenRun, SampleRow
 
@@ -304,7 +304,7 @@ class Matched:
 
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
     """What missing scores go with; reads the first run again, for what its samples are like."""
-    lookout, runs = Lookout(), ("the first run", "the second run")
+    lookout, runs = MissingnessTest(), ("the first run", "the second run")
     never = [run.causes.get(NEVER_BEGUN) for run in pairs.runs]
     places, number = pairs.place[0], 0  # pairs stand in the order of the file
     for place, row in enumerate(pairs.runs[0].run.samples()):
@@ -325,4 +325,4 @@ def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
             # what was not begun is not missing by what it is like
             lookout.add(bool(lost), traits, lost, runs)
         number += 1
-    return lookout.found()
+    return lookout.report()

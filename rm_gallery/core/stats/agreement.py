@@ -121,8 +121,8 @@ def cohen_kappa(
 
     Source: J. Cohen, 1960 (unweighted) and 1968 (weighted).
     """
-    found = cohen_kappa_estimate(first, second, weights=weights, categories=categories, n_draws=1)
-    return None if found is None else found.estimate
+    kappa = cohen_kappa_estimate(first, second, weights=weights, categories=categories, n_draws=1)
+    return None if kappa is None else kappa.estimate
 
 
 def cohen_kappa_estimate(
@@ -192,8 +192,8 @@ def fleiss_kappa(ratings: Ratings) -> float | None:
 
     Source: J. Fleiss, 1971.
     """
-    found = fleiss_kappa_estimate(ratings, n_draws=1)
-    return None if found is None else found.estimate
+    kappa = fleiss_kappa_estimate(ratings, n_draws=1)
+    return None if kappa is None else kappa.estimate
 
 
 def fleiss_kappa_estimate(
@@ -258,8 +258,8 @@ def krippendorff_alpha(
 
     Source: K. Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011.
     """
-    found = krippendorff_alpha_estimate(ratings, metric=metric, categories=categories, n_draws=1)
-    return None if found is None else found.estimate
+    alpha = krippendorff_alpha_estimate(ratings, metric=metric, categories=categories, n_draws=1)
+    return None if alpha is None else alpha.estimate
 
 
 def krippendorff_alpha_estimate(
@@ -278,7 +278,7 @@ def krippendorff_alpha_estimate(
     if not units:
         return None
     if metric == "interval":
-        rated = [[_number(value) for value in unit] for unit, _ in units]
+        rated = [[_finite_number(value) for value in unit] for unit, _ in units]
         more, masses = _unseen_ratings(rated)
         columns, alpha = _interval_columns([*rated, *more])
     elif metric in ("nominal", "ordinal"):
@@ -337,9 +337,9 @@ def _category_columns(counts: Floats, ordinal: bool) -> Columns:
     sizes = counts.sum(axis=1)
 
     def nominal(sums: Floats) -> Any:
-        found, totals = sums[:, 0], sums[:, 1:]
+        unlike, totals = sums[:, 0], sums[:, 1:]
         n = totals.sum(axis=1)
-        return 1.0 - found * (n - 1.0) / (n**2 - np.sum(totals**2, axis=1))
+        return 1.0 - unlike * (n - 1.0) / (n**2 - np.sum(totals**2, axis=1))
 
     if not ordinal:
         unlike = (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
@@ -438,7 +438,7 @@ def _counts(
     return counts, ordered
 
 
-def _number(value: Hashable) -> float:
+def _finite_number(value: Hashable) -> float:
     if isinstance(value, (int, float)) and math.isfinite(value):
         return float(value)
     raise ConfigError(f"the interval metric needs finite numbers, got {value!r}")

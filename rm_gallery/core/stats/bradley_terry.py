@@ -116,7 +116,7 @@ _RUN_OFF = 12.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankedSystem:
     """One system in a ranking.
 
     Attributes:
@@ -147,7 +147,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Standings:
+class Ranking:
     """A ranking, strongest first.
 
     Attributes:
@@ -159,7 +159,7 @@ class Standings:
         notes: what the reader has to know.
     """
 
-    systems: tuple[Standing, ...]
+    systems: tuple[RankedSystem, ...]
     n: int
     n_left_out: int
     n_clusters: int
@@ -176,7 +176,7 @@ def bradley_terry(
     features: Mapping[str, Numbers] | None = None,
     ridge: float = 0.0,
     confidence: float = 0.95,
-) -> Standings:
+) -> Ranking:
     """Rank systems by the Bradley–Terry model, with prompt-level errors and, if wanted, at equal
     style.
 
@@ -211,11 +211,11 @@ def bradley_terry(
     columns = {
         name: numbers(values, f"feature {name}") for name, values in (features or {}).items()
     }
-    _check(first, second, y, clusters, columns)
+    _check_comparisons(first, second, y, clusters, columns)
     kept = ~np.isnan(y)
     names = sorted({str(name) for name in (*first, *second)})
     if not names:
-        return Standings((), 0, 0, 0, {}, ())
+        return Ranking((), 0, 0, 0, {}, ())
     place = {name: i for i, name in enumerate(names)}
     a = np.array([place[str(name)] for name in first], dtype=np.intp)[kept]
     b = np.array([place[str(name)] for name in second], dtype=np.intp)[kept]
@@ -233,10 +233,10 @@ def bradley_terry(
         )
     if not len(y):
         nothing = tuple(
-            Standing(name, 0.0, Interval(-math.inf, math.inf), 0, i, 1, 1)
+            RankedSystem(name, 0.0, Interval(-math.inf, math.inf), 0, i, 1, 1)
             for i, name in enumerate(names)
         )
-        return Standings(nothing, 0, len(kept), 0, {}, tuple(notes))
+        return Ranking(nothing, 0, len(kept), 0, {}, tuple(notes))
     style = [column[kept] / (float(column[kept].std()) or 1.0) for column in columns.values()]
     versus = np.zeros((len(y), k))
     versus[np.arange(len(y)), a], versus[np.arange(len(y)), b] = 1.0, -1.0
@@ -266,7 +266,7 @@ def bradley_terry(
         low = -math.inf if open_ends.get(i, 0) & 1 else float(strengths[i]) - half
         high = math.inf if open_ends.get(i, 0) & 2 else float(strengths[i]) + half
         systems.append(
-            Standing(
+            RankedSystem(
                 name,
                 float(strengths[i]),
                 Interval(low, high),
@@ -280,7 +280,7 @@ def bradley_terry(
         effect, half = float(fit.beta[j]), quantile * math.sqrt(float(fit.covariance[j, j]))
         effects[name] = (effect, Interval(effect - half, effect + half))
     systems.sort(key=lambda system: (system.group, -system.strength, system.name))
-    return Standings(
+    return Ranking(
         tuple(systems), len(y), int((~kept).sum()), len(np.unique(places)), effects, tuple(notes)
     )
 
@@ -304,7 +304,7 @@ def style_difference(first: Numbers, second: Numbers) -> Floats:
     return (a - b) / (a + b + 1.0)
 
 
-def _check(
+def _check_comparisons(
     first: Sequence[str],
     second: Sequence[str],
     y: Floats,
@@ -341,11 +341,11 @@ def _check(
 def _components(met: Array, *, directed: bool = False) -> list[int]:
     from scipy.sparse.csgraph import connected_components
 
-    _, found = connected_components(
+    _, labels = connected_components(
         met, directed=directed, connection="strong" if directed else "weak"
     )
     places: dict[int, int] = {}
-    return [places.setdefault(int(group), len(places)) for group in found]
+    return [places.setdefault(int(group), len(places)) for group in labels]
 
 
 def _separated(
@@ -395,7 +395,7 @@ def _ranks(
     """Per system the best and the worst rank its pairwise differences leave, for all its pairs at
     once.
     """
-    found = []
+    ranks = []
     for i in range(len(strengths)):
         rivals = [j for j, group in enumerate(groups) if group == groups[i] and j != i]
         quantile = t_quantile(df, 1.0 - (1.0 - confidence) / max(1, len(rivals)))
@@ -405,8 +405,8 @@ def _ranks(
             gap = float(strengths[j] - strengths[i])
             if abs(gap) > quantile * float(np.sqrt(max(variance, 0.0))) and abs(gap) > 1e-9:
                 better, worse = better + (gap > 0), worse + (gap < 0)
-        found.append((1 + better, 1 + len(rivals) - worse))
-    return found
+        ranks.append((1 + better, 1 + len(rivals) - worse))
+    return ranks
 
 
 class LengthControlled(NamedTuple):

@@ -72,7 +72,7 @@ class ClusteredMean:
     @cached_property
     def effective_n(self) -> float:
         """Independent all-or-nothing outcomes of this mean that would be as uncertain."""
-        share = self._share(self.estimate)
+        share = self._position(self.estimate)
         spread = self.variance / (self.bounds[1] - self.bounds[0]) ** 2
         worth = (
             share * (1.0 - share) / spread
@@ -97,7 +97,7 @@ class ClusteredMean:
             )
             low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
             return Interval(min(low, self.estimate), max(high, self.estimate))
-        share = self._share(self.estimate)
+        share = self._position(self.estimate)
         # Wilson's interval with Student's quantile in place of the normal one, as outcomes of that
         # many more
         fewer = (t_quantile(self._df, check_level(level)) / t_quantile(math.inf, level)) ** 2
@@ -117,13 +117,13 @@ class ClusteredMean:
         only clusters count that do not lie on it (ties, equal pairs).
         """
         if self.shift is not None:
-            apart = abs(self.estimate + self.shift - null)
+            distance = abs(self.estimate + self.shift - null)
             return (
-                self._tails(apart / self.standard_error)
+                self._tails(distance / self.standard_error)
                 if self.variance > 0.0
-                else float(apart <= _EQUAL)
+                else float(distance <= _EQUAL)
             )
-        share, of_null = self._share(self.estimate), self._share(null)
+        share, of_null = self._position(self.estimate), self._position(null)
         spread = of_null * (1.0 - of_null) / self.effective_n
         if spread <= 0.0:
             return 1.0 if abs(share - of_null) <= _EQUAL else 0.0
@@ -135,16 +135,16 @@ class ClusteredMean:
             p = max(p, _exact_p(self.sides[0], sum(self.sides), 0.5))
         return p
 
-    def _tails(self, apart: float) -> float:
+    def _tails(self, distance: float) -> float:
         from scipy.special import stdtr
 
         return (
-            2.0 * NormalDist().cdf(-apart)
+            2.0 * NormalDist().cdf(-distance)
             if math.isinf(self._df)
-            else float(2.0 * stdtr(self._df, -apart))
+            else float(2.0 * stdtr(self._df, -distance))
         )
 
-    def _share(self, value: float) -> float:
+    def _position(self, value: float) -> float:
         return min(max((value - self.bounds[0]) / (self.bounds[1] - self.bounds[0]), 0.0), 1.0)
 
 
@@ -218,24 +218,24 @@ def clustered_mean(
         ConfigError: lengths that differ, values outside the bounds or not finite, bounds or weights
             in the wrong order.
     """
-    found = np.asarray(values, dtype=np.float64)
-    numbers = cluster_numbers(clusters, len(found))
+    outcomes = np.asarray(values, dtype=np.float64)
+    numbers = cluster_numbers(clusters, len(outcomes))
     if not bounds[0] < bounds[1]:
         raise ConfigError(f"bounds are (smallest, largest) possible outcome, got {bounds!r}")
-    if found.size and not (
-        np.isfinite(found).all() and found.min() >= bounds[0] and found.max() <= bounds[1]
+    if outcomes.size and not (
+        np.isfinite(outcomes).all() and outcomes.min() >= bounds[0] and outcomes.max() <= bounds[1]
     ):
-        wrong = found[~((found >= bounds[0]) & (found <= bounds[1]))][0]
+        wrong = outcomes[~((outcomes >= bounds[0]) & (outcomes <= bounds[1]))][0]
         raise ConfigError(
             f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that "
             f"hold them"
         )
-    places, shares = _strata(strata, weights, len(found))
+    places, shares = _strata(strata, weights, len(outcomes))
     if not (shares > 0.0).all():
         kept = shares[places] > 0.0
-        found, places = found[kept], places[kept]
+        outcomes, places = outcomes[kept], places[kept]
         numbers = np.asarray(np.unique(numbers[kept], return_inverse=True)[1], dtype=np.int64)
-    return _mean(found, numbers, places, shares, bounds) if len(found) else None
+    return _mean_over_clusters(outcomes, numbers, places, shares, bounds) if len(outcomes) else None
 
 
 def _strata(
@@ -256,7 +256,7 @@ def _strata(
     return places, given / given.sum() if given.sum() > 0.0 else given
 
 
-def _mean(
+def _mean_over_clusters(
     values: Floats,
     clusters: Integers,
     places: Integers,
@@ -280,9 +280,9 @@ def _mean(
     else:
         cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
         of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
-    apart = values - (means[0] if n_strata == 1 else means[places])
+    residuals = values - (means[0] if n_strata == 1 else means[places])
     deviation, size = (
-        np.bincount(cell, weights=weights).astype(np.float64) for weights in (apart, None)
+        np.bincount(cell, weights=weights).astype(np.float64) for weights in (residuals, None)
     )
     weight = np.bincount(
         of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters
@@ -314,11 +314,11 @@ def _mean(
     influence = np.bincount(of_cluster, weights=shares[of_stratum] * moved, minlength=n_clusters)
     # the jackknife sees too little where the few large clusters happen to agree; a common
     # correlation within clusters does not
-    squares = np.bincount(places, weights=apart**2, minlength=n_strata)
+    squares = np.bincount(places, weights=residuals**2, minlength=n_strata)
     sizes = np.bincount(of_stratum, weights=size**2, minlength=n_strata)
     with np.errstate(invalid="ignore", divide="ignore"):
-        design = 1.0 + (sizes / n - 1.0) * correlation_in_cells(
-            apart, deviation, size, of_stratum, n
+        design = 1.0 + (sizes / n - 1.0) * correlation_within_strata(
+            residuals, deviation, size, of_stratum, n
         )
         alike = np.where(n > 1, squares / (n * (n - 1.0)) * design, 0.0)
         effective_in = np.where(present, n**2 / sizes, 0.0)
@@ -335,7 +335,7 @@ def _mean(
     variance = (n_clusters * variance + _EXTREME * widest / effective) / (n_clusters + _EXTREME)
     df = math.inf
     if n_clusters < len(values):
-        common = likeness(values, clusters)
+        common = intraclass_correlation(values, clusters)
         ends = (
             (2.0 * share - 1.0) ** 2
             / 2.0
@@ -410,8 +410,8 @@ def _near_the_ends(
     return float(np.sum(weights**2 * wider)), float(np.sum(weights * (moved - share)))
 
 
-def correlation_in_cells(
-    apart: Floats, deviation: Floats, size: Floats, of_stratum: Integers, n: Floats
+def correlation_within_strata(
+    residuals: Floats, deviation: Floats, size: Floats, of_stratum: Integers, n: Floats
 ) -> float:
     """Correlation of outcomes of one cluster, 0..1, by the analysis of variance (Donner 1986); 0
     where none has two.
@@ -420,22 +420,24 @@ def correlation_in_cells(
     if n_all <= n_cells or n_cells <= n_strata:
         return 0.0
     between = float(np.sum(deviation**2 / size))
-    within = (float(np.sum(apart**2)) - between) / (n_all - n_cells)
+    within = (float(np.sum(residuals**2)) - between) / (n_all - n_cells)
     between /= n_cells - n_strata
     typical = (n_all - float(np.sum(size**2 / n[of_stratum]))) / (n_cells - n_strata)
     total = between + (typical - 1.0) * within
     return min(max((between - within) / total, 0.0), 1.0) if total > 0.0 else 0.0
 
 
-def likeness(values: Floats, clusters: Integers) -> float:
+def intraclass_correlation(values: Floats, clusters: Integers) -> float:
     """Correlation of values of one cluster, 0..1, as `correlation_in_cells` has it; `clusters` are
     numbers from 0 without gaps.
     """
-    apart = values - math.fsum(values) / len(values)
+    residuals = values - math.fsum(values) / len(values)
     sizes = np.bincount(clusters).astype(np.float64)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
-    sums = np.bincount(clusters, weights=apart).astype(np.float64)
-    return correlation_in_cells(apart, sums, sizes, nowhere, np.array([float(len(values))]))
+    sums = np.bincount(clusters, weights=residuals).astype(np.float64)
+    return correlation_within_strata(
+        residuals, sums, sizes, nowhere, np.array([float(len(values))])
+    )
 
 
 def from_variance(
@@ -497,25 +499,25 @@ def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | No
     if len(parts) < 2:
         return parts[0][0] if parts else None
     total = math.fsum(weight for _, weight in parts)
-    found, shares = [part for part, _ in parts], [weight / total for _, weight in parts]
+    figures, shares = [part for part, _ in parts], [weight / total for _, weight in parts]
 
     def mixed(values: Iterable[float]) -> float:
         return math.fsum(share * value for share, value in zip(shares, values, strict=True))
 
     variance = math.fsum(
-        share**2 * part.variance for share, part in zip(shares, found, strict=True)
+        share**2 * part.variance for share, part in zip(shares, figures, strict=True)
     )
-    shift = mixed(part.shift or 0.0 for part in found)
+    shift = mixed(part.shift or 0.0 for part in figures)
     return ClusteredMean(
-        mixed(part.estimate for part in found),
+        mixed(part.estimate for part in figures),
         variance,
-        sum(part.n for part in found),
-        sum(part.n_clusters for part in found),
+        sum(part.n for part in figures),
+        sum(part.n_clusters for part in figures),
         1.0
         / math.fsum(
-            share**2 / part.effective_clusters for share, part in zip(shares, found, strict=True)
+            share**2 / part.effective_clusters for share, part in zip(shares, figures, strict=True)
         ),
-        (mixed(part.bounds[0] for part in found), mixed(part.bounds[1] for part in found)),
+        (mixed(part.bounds[0] for part in figures), mixed(part.bounds[1] for part in figures)),
         # figures that all lie at an end are not known exactly: Wilson's interval
         shift if variance > 0.0 else None,
     )
@@ -744,17 +746,21 @@ def _worth(moved: Floats, columns: Floats, clusters: Integers) -> float:
     """
     n, n_clusters = len(moved), int(clusters.max()) + 1
     if float(np.ptp(moved)) > _EQUAL:
-        found = _mean(
+        mean = _mean_over_clusters(
             moved,
             clusters,
             np.zeros(n, dtype=np.int64),
             np.ones(1),
             (float(moved.min()), float(moved.max())),
         )
-        worth, df = min(1.0, float(moved @ moved) / n**2 / found.variance), found._df
+        worth, df = min(1.0, float(moved @ moved) / n**2 / mean.variance), mean._df
     else:
         alike = max(
-            (likeness(column, clusters) for column in columns.T if np.ptp(column) > 0.0),
+            (
+                intraclass_correlation(column, clusters)
+                for column in columns.T
+                if np.ptp(column) > 0.0
+            ),
             default=0.0,
         )
         sizes = np.bincount(clusters)

@@ -81,11 +81,13 @@ def position_bias(
     if wins.min() < 0.0 or wins.max() > 1.0:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     gain = (first - second)[both]
-    found = corrected_mean(
+    mean_gain = corrected_mean(
         gain, gain, clusters=names_where(clusters, both), bounds=(-1.0, 1.0), confidence=confidence
     )
     up, down = int((gain > 0.0).sum()), int((gain < 0.0).sum())
-    return PositionBias(found.estimate, found.ci95, sign_test(up, down), up, down, n, len(both) - n)
+    return PositionBias(
+        mean_gain.estimate, mean_gain.ci95, sign_test(up, down), up, down, n, len(both) - n
+    )
 
 
 @dataclass(frozen=True)
@@ -219,8 +221,8 @@ def variance_parts(
 def _score(
     run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights: Mapping[Any, float] | None
 ) -> float | None:
-    found = clustered_mean(run[known], strata=names_where(parts[1], known), weights=weights)
-    return None if found is None else found.estimate
+    mean = clustered_mean(run[known], strata=names_where(parts[1], known), weights=weights)
+    return None if mean is None else mean.estimate
 
 
 def _shares(strata: Sequence[Any] | None, weights: Mapping[Any, float] | None, n: int) -> Any:
@@ -396,11 +398,21 @@ def drift(
             notes.append(
                 "fewer than 2 anchors have a label, so agreement with people is not compared"
             )
-    found, ci95 = rate.estimate, rate.ci95
-    assert found is not None and ci95 is not None
+    flip_rate, ci95 = rate.estimate, rate.ci95
+    assert flip_rate is not None and ci95 is not None
     findings = _findings(shift, excess, excess_p, agreement, 1.0 - confidence)
     return Drift(
-        n, missing, found, ci95, noise, excess, excess_p, shift, agreement, findings, tuple(notes)
+        n,
+        missing,
+        flip_rate,
+        ci95,
+        noise,
+        excess,
+        excess_p,
+        shift,
+        agreement,
+        findings,
+        tuple(notes),
     )
 
 
@@ -439,13 +451,18 @@ def _change(
     confidence: float,
 ) -> Change:
     difference = new - old
-    found: Corrected = corrected_mean(
+    mean_change: Corrected = corrected_mean(
         difference, difference, clusters=clusters, bounds=reach, confidence=confidence
     )
-    p = found.p_value(0.0)
-    assert found.estimate is not None and found.ci95 is not None and p is not None
+    p = mean_change.p_value(0.0)
+    assert mean_change.estimate is not None and mean_change.ci95 is not None and p is not None
     return Change(
-        float(old.mean()), float(new.mean()), found.estimate, found.ci95, p, len(difference)
+        float(old.mean()),
+        float(new.mean()),
+        mean_change.estimate,
+        mean_change.ci95,
+        p,
+        len(difference),
     )
 
 
@@ -531,9 +548,9 @@ def _findings(
     if agreement is not None:
         text = f"agreement with the labels went from {agreement.old:.4g} to {agreement.new:.4g}"
         asked.append((agreement.p_value, f"{text} (p = {agreement.p_value:.3g})"))
-    found = []
+    findings = []
     for place, (p, text) in enumerate(sorted(asked)):  # Holm's correction
         if p > level / (len(asked) - place):
             break
-        found.append(text)
-    return tuple(found)
+        findings.append(text)
+    return tuple(findings)

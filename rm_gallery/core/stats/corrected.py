@@ -181,15 +181,15 @@ def corrected_mean(
             f"others"
         )
     groups = cluster_numbers(clusters, n)
-    found = Corrected(
+    unlabelled = Corrected(
         None, None, "none", n, m, 0.0, 0.0, (*notes, "no row has a label, so nothing can be corrected"),
         n_judged=n_judged, n_clusters=count(groups), judge_mean=float(f[judged].mean()) if n_judged else None,
         bounds=(low, high), confidence=confidence,
     )  # fmt: skip
     if m == 0:
-        return found
-    cells, chosen, verdicts, said = _drawn(f, labelled, chosen, strata, shares, groups)
-    notes += said
+        return unlabelled
+    cells, chosen, verdicts, warnings = _drawn(f, labelled, chosen, strata, shares, groups)
+    notes += warnings
     drawn = _strata(cells, shares, labelled)
     parts = [
         part_of(
@@ -217,7 +217,9 @@ def corrected_mean(
     )
     squares = [share**2 for _, share in drawn]
     variance = plain + math.fsum(k * part.floor for k, part in zip(squares, parts, strict=True))
-    alone = math.fsum(k * part.alone for k, part in zip(squares, parts, strict=True))
+    labels_variance = math.fsum(
+        k * part.labels_variance for k, part in zip(squares, parts, strict=True)
+    )
     test = _test_of(theta, parts, [share for _, share in drawn], variance, low, high)
     if test.df < 4:
         notes.append(
@@ -226,7 +228,7 @@ def corrected_mean(
         )
     interval, effective = (
         test.interval(confidence),
-        m * alone / variance if variance > 0.0 else float(m),
+        m * labels_variance / variance if variance > 0.0 else float(m),
     )
     if count(groups[labelled]) == 1 < m:
         notes.append("all labels lie in one cluster, so nothing is known about how clusters differ")
@@ -236,7 +238,7 @@ def corrected_mean(
     lam = math.fsum(share * part.lam for (_, share), part in zip(drawn, parts, strict=True))
     method = "labels only" if lam == 0.0 else "prediction-powered"
     return replace(
-        found, estimate=test.estimate, ci95=interval, lam=lam, notes=tuple(notes), se=math.sqrt(plain),
+        unlabelled, estimate=test.estimate, ci95=interval, lam=lam, notes=tuple(notes), se=math.sqrt(plain),
         method=method if probabilities is None else "inverse probability", df=test.df, labels_mean=float(y[labelled].mean()),
         effective_labels=effective, _test=test,
     )  # fmt: skip
@@ -422,18 +424,18 @@ def _scaled_shares(shares: Mapping[Any, float], names: Sequence[Hashable]) -> di
 def numbers(values: Numbers, name: str) -> Floats:
     """As floats with NaN for what is missing; infinities and texts are refused, never cast."""
     try:
-        found = np.array(values, dtype=np.float64)  # None becomes NaN
+        column = np.array(values, dtype=np.float64)  # None becomes NaN
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{name} holds numbers, or None where there is none: {error}") from None
-    if found.ndim != 1:
-        raise ConfigError(f"{name} is one number per row; found an array of shape {found.shape}")
-    huge = np.flatnonzero(np.abs(found) > _LARGEST)
+    if column.ndim != 1:
+        raise ConfigError(f"{name} is one number per row; found an array of shape {column.shape}")
+    huge = np.flatnonzero(np.abs(column) > _LARGEST)
     if len(huge):
         raise ConfigError(
-            f"{name} holds {found[huge[0]]:g} in row {huge[0]}, which is no score; leave it out as "
+            f"{name} holds {column[huge[0]]:g} in row {huge[0]}, which is no score; leave it out as "
             f"None"
         )
-    return found
+    return column
 
 
 def _check_labels(labels: Floats, low: float, high: float) -> None:

@@ -19,7 +19,7 @@ NEVER_BEGUN = "caller"
 """The cause of what a run did not get to."""
 
 
-class Closed(NamedTuple):
+class Bounded(NamedTuple):
     """How many there are, how many of them have a score, who caused that the others have none, and
     the limits of the mean.
     """
@@ -41,13 +41,13 @@ class Closed(NamedTuple):
         return self.n - self.n_scored
 
 
-def closed(
+def worst_case_bounds(
     n: int,
     n_scored: int,
     total: float,
     missing: Mapping[str, int],
     scale: tuple[float, float] = (0.0, 1.0),
-) -> Closed:
+) -> Bounded:
     """Close the denominator of a mean.
 
     Args:
@@ -63,9 +63,9 @@ def closed(
         causes[NEVER_BEGUN] = causes.get(NEVER_BEGUN, 0) + unknown
     causes = _largest_first(causes)
     if not n or (lost and not any(map(math.isfinite, scale))):
-        return Closed(n, n_scored, causes, None)
+        return Bounded(n, n_scored, causes, None)
     low, high = ((total + lost * end if lost else total) / n for end in scale)
-    return Closed(n, n_scored, causes, Interval(low, high))
+    return Bounded(n, n_scored, causes, Interval(low, high))
 
 
 def weighted_bounds(parts: Iterable[tuple[Interval | None, float]]) -> Interval | None:
@@ -89,10 +89,10 @@ def mean_bounds(parts: Iterable[Interval | None]) -> Interval | None:
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """What is missing of several parts together, the largest cause first."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for one in counts:
-        found.update(one)
-    return _largest_first(found)
+        totals.update(one)
+    return _largest_first(totals)
 
 
 def _largest_first(counts: Mapping[str, int]) -> dict[str, int]:
@@ -108,7 +108,7 @@ Trait = str | float
 class _Test(NamedTuple):
     p_value: float
     what: str
-    said: str
+    sentence: str
     figures: Mapping[str, Any]
 
 
@@ -133,7 +133,7 @@ class _TraitCounts:
 
 
 @dataclass
-class Lookout:
+class MissingnessTest:
     """Hears of every sample whether its score is missing and what it is like, and tests if the one
     goes with the other.
     """
@@ -164,7 +164,7 @@ class Lookout:
             self._sides[key].update(set(lost))
             self._sides[key][""] += 1
 
-    def found(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What missing scores go with, as plain JSON types; empty where none is missing or all are.
 
         `found` names at most five, `p_adjusted` counting all `tests` that were made (Holm), and
@@ -180,8 +180,9 @@ class Lookout:
             key=lambda pair: (pair[0], pair[1].p_value, pair[1].what),
         )
         named = [(p, test) for p, test in ranked if p <= ALPHA][:SHOWN]
-        said = [
-            f"missing scores go with {test.what}: {test.said} (p = {p:.2g})" for p, test in named
+        sentences = [
+            f"missing scores go with {test.what}: {test.sentence} (p = {p:.2g})"
+            for p, test in named
         ]
         names = ", ".join([*self._traits, *self._sides])
         nothing = (
@@ -194,7 +195,7 @@ class Lookout:
             "tests": len(tests),
             "looked_at": [*self._traits, *self._sides],
             "found": [{"with": test.what, "p_adjusted": p, **test.figures} for p, test in named],
-            "said": said or [nothing],
+            "said": sentences or [nothing],
         }
 
 
@@ -212,11 +213,11 @@ def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
     middles = median(gone), median(there)
     figures = dict(zip(("median_missing", "median_elsewhere"), middles, strict=True))
     figures |= {"n_missing": len(gone), "n_elsewhere": len(there)}
-    said = (
+    sentence = (
         f"median {middles[0]:g} where missing (n={len(gone)}), {middles[1]:g} elsewhere "
         f"(n={len(there)})"
     )
-    return [_Test(float(mannwhitneyu(gone, there).pvalue), f"the {name}", said, figures)]
+    return [_Test(float(mannwhitneyu(gone, there).pvalue), f"the {name}", sentence, figures)]
 
 
 def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
@@ -228,19 +229,19 @@ def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
     levels = sorted(of)
     if len(levels) == 2:  # one test says all there is to say
         levels = [max(levels, key=lambda level: gone[level] / of[level])]
-    found = []
+    tests = []
     for level in levels:
         rest = n - of[level], lost - gone[level]
         table = [[gone[level], of[level] - gone[level]], [rest[1], rest[0] - rest[1]]]
-        said = f"{gone[level]:,} of {of[level]:,} there, {rest[1]:,} of {rest[0]:,} elsewhere"
+        sentence = f"{gone[level]:,} of {of[level]:,} there, {rest[1]:,} of {rest[0]:,} elsewhere"
         figures = {
             "missing": gone[level],
             "of": of[level],
             "missing_elsewhere": rest[1],
             "of_elsewhere": rest[0],
         }
-        found.append(_Test(float(fisher_exact(table)[1]), f"{name} '{level}'", said, figures))
-    return found
+        tests.append(_Test(float(fisher_exact(table)[1]), f"{name} '{level}'", sentence, figures))
+    return tests
 
 
 def _side_tests(counts: Counter[str]) -> list[_Test]:
@@ -266,11 +267,11 @@ def lengths(sides: Mapping[str, int]) -> dict[str, Trait]:
     """The lengths of answers by the name of their side, in characters, and of two which is the
     longer one.
     """
-    found: dict[str, Trait] = {f"length of {name}": float(size) for name, size in sides.items()}
+    traits: dict[str, Trait] = {f"length of {name}": float(size) for name, size in sides.items()}
     if len(sides) == 2:
         (one, first), (other, second) = sides.items()
-        found["longer one"] = one if first > second else other if second > first else "neither"
-    return found
+        traits["longer one"] = one if first > second else other if second > first else "neither"
+    return traits
 
 
 def labelled_traits(

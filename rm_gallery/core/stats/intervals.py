@@ -146,7 +146,7 @@ class ScoreTest:
 
     def interval(self, level: float) -> Interval:
         """Give the interval at `level`."""
-        return self._at(t_quantile(self.df, level))
+        return self._interval_at(t_quantile(self.df, level))
 
     def p_value(self, null: float) -> float:
         """Give the two-sided p-value of "the mean is `null`": that of the interval which just
@@ -158,15 +158,17 @@ class ScoreTest:
             return 1.0
 
         least, most = 0.0, 1.0
-        while not self._at(most).covers(null):
+        while not self._interval_at(most).covers(null):
             if most > 1e9:
                 return 0.0
             least, most = most, 2.0 * most
         while (quantile := (least + most) / 2.0) not in (least, most):
-            least, most = (least, quantile) if self._at(quantile).covers(null) else (quantile, most)
+            least, most = (
+                (least, quantile) if self._interval_at(quantile).covers(null) else (quantile, most)
+            )
         return min(1.0, float(2.0 * stdtr(min(self.df, 1e12), -most)))
 
-    def _at(self, quantile: float) -> Interval:
+    def _interval_at(self, quantile: float) -> Interval:
         if len(self.pieces) == 1 and self.extra == 0.0:
             return _piece_interval(self.pieces[0], quantile, self.low, self.high)
         below = above = quantile**2 * self.extra

@@ -10,7 +10,12 @@ from functools import partial
 from statistics import NormalDist
 
 from rm_gallery.core.stats import Floats, Integers, np
-from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, clustered_mean, likeness
+from rm_gallery.core.stats.clustered import (
+    ClusteredMean,
+    cluster_numbers,
+    clustered_mean,
+    intraclass_correlation,
+)
 from rm_gallery.core.stats.intervals import check_level
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -216,7 +221,7 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
     from scipy.stats import binom
 
     def power(n: int) -> float:
-        def found(k: int) -> bool:
+        def rejected(k: int) -> bool:
             share = k / n
             return (
                 ClusteredMean(share, share * (1.0 - share) / n, n, n, float(n)).p_value(null)
@@ -224,8 +229,8 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
             )
 
         middle = round(n * null)
-        below = bisect_left(range(middle), True, key=lambda k: not found(k)) - 1
-        above = middle + 1 + bisect_left(range(middle + 1, n + 1), True, key=found)
+        below = bisect_left(range(middle), True, key=lambda k: not rejected(k)) - 1
+        above = middle + 1 + bisect_left(range(middle + 1, n + 1), True, key=rejected)
         return float(binom.cdf(below, n, rate) + binom.sf(above - 1, n, rate))
 
     return power
@@ -262,8 +267,8 @@ def _simulated_power(
         rng = np.random.default_rng(0)
         clusters = np.floor(np.arange(n) / rows_per_cluster).astype(np.int64)
         k, draws = int(clusters[-1]) + 1, max(400, min(_DRAWS, _MOST_DRAWN // n))
-        found = [p_value(rng, clusters, k) for _ in range(draws)]
-        return sum(p is not None and p < 1.0 - level for p in found) / draws
+        p_values = [p_value(rng, clusters, k) for _ in range(draws)]
+        return sum(p is not None and p < 1.0 - level for p in p_values) / draws
 
     return power
 
@@ -280,10 +285,10 @@ def _test_of_rates(
             if icc < 1.0
             else (rng.random(k) < rate).astype(np.float64)
         )
-    found = clustered_mean(
+    mean = clustered_mean(
         (rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters
     )
-    return None if found is None else found.p_value(null)
+    return None if mean is None else mean.p_value(null)
 
 
 def _test_of_scores(
@@ -315,12 +320,12 @@ def _test_of_pairs(
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
     ahead = (discordance + effect) / 2.0
-    found = clustered_mean(
+    mean = clustered_mean(
         (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)),
         clusters,
         bounds=(-1.0, 1.0),
     )
-    return None if found is None else found.p_value(0.0)
+    return None if mean is None else mean.p_value(0.0)
 
 
 def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: float) -> int:
@@ -480,7 +485,7 @@ def plan_labels(
     spread, rho, slope = _judge_model(rate, sensitivity, specificity, sd, correlation)
     spread *= math.sqrt(design_effect(rows_per_cluster, icc))
     rho, slope = min(max(rho, 0.0), 1.0), max(slope, 0.0)
-    alone = max(2, _up((z * spread / half_width) ** 2))
+    labels_only = max(2, _up((z * spread / half_width) ** 2))
 
     def reached(n: int, rows: int) -> float:
         return z * spread * math.sqrt((1.0 - rho**2 * (rows - n) / rows) / n)
@@ -496,7 +501,7 @@ def plan_labels(
     rows, n = n_rows, fewest(n_rows)
     if n is None:
         raise ConfigError(
-            f"half_width {half_width:g} needs {alone} rows with labels on all of them; n_rows is "
+            f"half_width {half_width:g} needs {labels_only} rows with labels on all of them; n_rows is "
             f"{n_rows}. Add rows or"
             " accept a wider interval"
         )
@@ -505,13 +510,13 @@ def plan_labels(
     if cost_label is not None and cost_judge is not None:
         rows = _cheapest(
             n_rows,
-            alone,
+            labels_only,
             fewest,
             _positive(cost_label, "cost_label"),
             _positive(cost_judge, "cost_judge"),
         )
         n = fewest(rows) or n
-    return SampleSize(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
+    return SampleSize(n, half_width=reached(n, rows), alone=labels_only, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
         clusters=_clusters(n, rows_per_cluster),
     )  # fmt: skip
 
@@ -536,7 +541,7 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
             f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} "
             f"clusters"
         )
-    return likeness(np.asarray(values, dtype=np.float64), names)
+    return intraclass_correlation(np.asarray(values, dtype=np.float64), names)
 
 
 def _judge_model(
@@ -567,13 +572,17 @@ def _judge_model(
 
 
 def _cheapest(
-    most: int, alone: int, fewest: Callable[[int], int | None], cost_label: float, cost_judge: float
+    most: int,
+    labels_only: int,
+    fewest: Callable[[int], int | None],
+    cost_label: float,
+    cost_judge: float,
 ) -> int:
     """Rows to judge for the least money; more of them save labels, but ever fewer."""
     steps = 400
-    ratio = (most / alone) ** (1.0 / steps) if most > alone else 1.0
+    ratio = (most / labels_only) ** (1.0 / steps) if most > labels_only else 1.0
     best, least = most, math.inf
-    for rows in sorted({most, *(min(most, _up(alone * ratio**k)) for k in range(steps + 1))}):
+    for rows in sorted({most, *(min(most, _up(labels_only * ratio**k)) for k in range(steps + 1))}):
         n = fewest(rows)
         if n is not None and cost_label * n + cost_judge * rows < least:
             best, least = rows, cost_label * n + cost_judge * rows

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from rm_gallery.core.stats import Array, Bools, Floats, np
-from rm_gallery.core.stats.clustered import likeness
+from rm_gallery.core.stats.clustered import intraclass_correlation
 
 # weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never
 # seen to err
@@ -34,7 +34,7 @@ class StratumEstimate:
             added, give the variance.
         variance: of the estimate, with `floor`.
         floor: what the pseudo-rows add to the variance.
-        alone: variance of the mean of the labels alone.
+        labels_variance: variance of the mean of the labels, without the judge.
         df: degrees of freedom.
         m: labels.
     """
@@ -44,7 +44,7 @@ class StratumEstimate:
     psi: Floats
     variance: float
     floor: float
-    alone: float
+    labels_variance: float
     df: float
     m: int
 
@@ -111,7 +111,7 @@ def part_of(
     # labels alone, under the same weights and with their own pseudo-rows, for comparison
     mean = float(weights @ yl)
     bare = yl - mean
-    alone = _squares(bare, _pseudo(bare, yl, np.full(m, mean), bounds), weights, cells)
+    labels_variance = _squares(bare, _pseudo(bare, yl, np.full(m, mean), bounds), weights, cells)
     sizes = np.bincount(gl, weights=weights)
     df = max(1.0, float(1.0 / (sizes @ sizes)) - (1.0 if lam == 0.0 else max(2.0, used)))
     sums = np.bincount(groups, weights=psi)
@@ -119,13 +119,15 @@ def part_of(
     # rows of one cluster: the labels alone would have suffered from that as well
     if count(groups) < n:
         together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
-        alone = max(
+        labels_variance = max(
             0.0,
-            alone
+            labels_variance
             + float(together @ together)
             - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2,
         )
-    return StratumEstimate(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
+    return StratumEstimate(
+        theta, lam * slope, psi, variance, max(floor, 0.0), labels_variance, df, m
+    )
 
 
 def _by_verdict(
@@ -139,8 +141,13 @@ def _by_verdict(
     means = np.bincount(own[own >= 0], weights=yl[own >= 0]) / n_labels
     weights = np.where(own >= 0, (n_rows / n_labels)[own], 0.0) / known.sum()
     predicted = np.where(known, means[verdicts], float(means @ n_rows) / known.sum())
-    apart = f[known] - f[known].mean()
-    return predicted, float(apart @ predicted[known] / (apart @ apart)), weights, len(means)
+    deviations = f[known] - f[known].mean()
+    return (
+        predicted,
+        float(deviations @ predicted[known] / (deviations @ deviations)),
+        weights,
+        len(means),
+    )
 
 
 def _tuned(
@@ -232,7 +239,7 @@ def _unseen_clusters(
     sums, sizes, squares = (
         np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2)
     )
-    alike = 1.0 if float(np.ptp(yl)) == 0.0 else likeness(yl, groups)
+    alike = 1.0 if float(np.ptp(yl)) == 0.0 else intraclass_correlation(yl, groups)
     supposed = float(
         pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2)
     )
@@ -291,9 +298,9 @@ def verdict_numbers(f: Floats, labelled: Bools, *, fewest: int = _FEWEST_LABELS)
     silent = int(labelled[~judged].sum()) >= fewest
     if joined[-1] == 0 and not silent:
         return None
-    found = np.full(len(f), joined[-1] + 1 if silent else -1)
-    found[judged] = joined[places]
-    return found
+    codes = np.full(len(f), joined[-1] + 1 if silent else -1)
+    codes[judged] = joined[places]
+    return codes
 
 
 def labels_follow_verdicts(
@@ -324,15 +331,17 @@ def labels_follow_verdicts(
     columns = [(x == kind) * 1.0 for kind in kinds] if few else [rankdata(x)]
     within = np.zeros(len(x), dtype=np.intp) if strata is None else strata[judged]
     rows = np.maximum(np.bincount(within), 1)
-    apart = has - (np.bincount(within, weights=has) / rows)[within]
+    labelled_residuals = has - (np.bincount(within, weights=has) / rows)[within]
     sides = [len(np.unique(own[side])) for side in (has, ~has)]
     clustered = len(np.unique(own)) < len(own)
     df = min(sides) - 1 if clustered else 1e6
     least = 1.0
     for column in columns:
         unlike = column - (np.bincount(within, weights=column) / rows)[within]
-        sums = np.bincount(own, weights=unlike * apart)
-        square = np.bincount(within, weights=unlike**2) * np.bincount(within, weights=apart**2)
+        sums = np.bincount(own, weights=unlike * labelled_residuals)
+        square = np.bincount(within, weights=unlike**2) * np.bincount(
+            within, weights=labelled_residuals**2
+        )
         variance = float(np.sum(square / np.maximum(rows - 1, 1)))
         if clustered:
             variance = max(variance, float(sums @ sums))

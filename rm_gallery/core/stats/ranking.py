@@ -31,7 +31,7 @@ _MAX_LOG = 600.0
 
 def win_rate(wins: Wins) -> list[float | None]:
     """Share of its comparisons that each candidate won, draws half; in [0, 1]."""
-    _check(wins)
+    _check_wins(wins)
     rates: list[float | None] = []
     for i, row in enumerate(wins):
         won = math.fsum(value for j, value in enumerate(row) if j != i)
@@ -47,7 +47,7 @@ def copeland(wins: Wins) -> list[float | None]:
     matter. In a cycle everybody gets 0. Source: A. H. Copeland, "A reasonable social welfare
     function", 1951.
     """
-    _check(wins)
+    _check_wins(wins)
     scores: list[float | None] = []
     for i, row in enumerate(wins):
         margins = [
@@ -74,7 +74,7 @@ def elo(
     Raises:
         ConfigError: `k` or `orders` is not positive.
     """
-    _check(wins)
+    _check_wins(wins)
     if not (0 < k < math.inf and orders > 0):
         raise ConfigError(
             f"elo takes a positive k and at least one order; found k={k}, orders={orders}."
@@ -123,10 +123,10 @@ def _classes(wins: Wins) -> list[int]:
             for i in range(n)
         ]
         places = {kind: place for place, kind in enumerate(sorted(set(seen)))}
-        found = [places[kind] for kind in seen]
-        if len(set(found)) == len(set(classes)):
+        refined = [places[kind] for kind in seen]
+        if len(set(refined)) == len(set(classes)):
             return classes
-        classes = found
+        classes = refined
 
 
 def _rounds(wins: Wins, classes: Sequence[int]) -> list[list[Game]]:
@@ -165,7 +165,7 @@ def bradley_terry_group(wins: Wins, *, prior: float = 1.0) -> list[float | None]
     Raises:
         ConfigError: `prior` is not positive.
     """
-    _check(wins)
+    _check_wins(wins)
     if not 0 < prior < math.inf:
         raise ConfigError(f"bradley_terry_group takes a positive prior, found {prior}.")
     n = len(wins)
@@ -238,7 +238,7 @@ def _games(won: float, lost: float) -> list[tuple[float, float]]:
     )
 
 
-def _check(wins: Wins) -> None:
+def _check_wins(wins: Wins) -> None:
     for row in wins:
         if len(row) != len(wins):
             raise ConfigError(
@@ -429,13 +429,13 @@ def best_of_n_curve(
         picked = np.clip(
             [expected_best(scores[place], values[place], n) for place in kept], low, high
         )
-        found: ClusteredMean | None = clustered_mean(picked, names, bounds=(low, high))
-        assert found is not None
+        mean: ClusteredMean | None = clustered_mean(picked, names, bounds=(low, high))
+        assert mean is not None
         oracle = math.fsum(expected_best(values[place], values[place], n) for place in kept) / len(
             kept
         )
         score = math.fsum(expected_best(scores[place], scores[place], n) for place in kept) / len(
             kept
         )
-        curve.append(BestOf(n, found.estimate, found.interval(), oracle, score, len(kept)))
+        curve.append(BestOf(n, mean.estimate, mean.interval(), oracle, score, len(kept)))
     return curve

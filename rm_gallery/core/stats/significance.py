@@ -167,22 +167,22 @@ def paired_difference(
     Arguments and errors as in `paired_mean`; `level` is that of the interval.
     """
     check_level(level)
-    found = paired_mean(first, second, clusters=clusters, strata=strata, weights=weights)
-    if found is None:
+    mean = paired_mean(first, second, clusters=clusters, strata=strata, weights=weights)
+    if mean is None:
         return PairedDifference(None, None, None, None, 0, 0, len(first))
-    return described(found, len(first) - found.n, level)
+    return described(mean, len(first) - mean.n, level)
 
 
-def described(found: ClusteredMean, n_left_out: int = 0, level: float = 0.95) -> PairedDifference:
+def described(mean: ClusteredMean, n_left_out: int = 0, level: float = 0.95) -> PairedDifference:
     """What a mean difference says: its interval, its p-value, and how many samples a difference
     like it needs.
     """
-    difference, p_value = found.estimate, found.p_value(0.0)
+    difference, p_value = mean.estimate, mean.p_value(0.0)
     # per sample, clusters included: the mean square is the variance and the square of the mean
-    square = found.variance * found.n + difference**2
+    square = mean.variance * mean.n + difference**2
     needed = None if difference == 0.0 else pairs_needed(difference, square)
     return PairedDifference(
-        difference, found.interval(level), p_value, needed, found.n, found.n_clusters, n_left_out
+        difference, mean.interval(level), p_value, needed, mean.n, mean.n_clusters, n_left_out
     )
 
 
@@ -227,11 +227,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     1979.
     """
     order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    found, highest = [0.0] * len(p_values), 0.0
+    adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(order):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        found[place] = highest
-    return found
+        adjusted[place] = highest
+    return adjusted
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
@@ -241,11 +241,11 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     Gives adjusted p-values, 0..1, in the order given. Source: Y. Benjamini and Y. Hochberg, 1995.
     """
     order = sorted(range(len(p_values)), key=lambda place: p_values[place], reverse=True)
-    found, lowest = [0.0] * len(p_values), 1.0
+    adjusted, lowest = [0.0] * len(p_values), 1.0
     for rank, place in enumerate(order):
         lowest = min(lowest, p_values[place] * len(p_values) / (len(p_values) - rank))
-        found[place] = lowest
-    return found
+        adjusted[place] = lowest
+    return adjusted
 
 
 # -- at every look ---------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ class ConfidenceSequence:
     def interval(self) -> Interval:
         """The interval now, within the bounds."""
         if self._stale:
-            self._look()
+            self._narrow()
         low, high = self.bounds
         return Interval(low + (high - low) * self._low, low + (high - low) * self._high)
 
@@ -452,16 +452,16 @@ class ConfidenceSequence:
         """Tell whether the interval leaves `value` out, which decides the comparison with it."""
         return not self.interval.covers(value)
 
-    def _look(self) -> None:
+    def _narrow(self) -> None:
         self._stale = False
         middle = min(max(self._bets.sum / self._bets.weight, self._low), self._high)
-        self._low = self._end(self._low, middle)
-        self._high = self._end(self._high, middle)
+        self._low = self._moved_inwards(self._low, middle)
+        self._high = self._moved_inwards(self._high, middle)
 
     def _refutes(self, m: float) -> bool:
         return self._bets.log(m) >= -math.log(1.0 - self.confidence)
 
-    def _end(self, end: float, middle: float) -> float:
+    def _moved_inwards(self, end: float, middle: float) -> float:
         """Move an end inwards as far as the capital refutes it, which it never does at the mean of
         what was observed.
         """
