@@ -1,5 +1,6 @@
-"""A closed denominator: what a figure is at worst and at best, whatever its missing scores would
-have been.
+"""Worst-case (Manski) bounds of figures with missing scores, and a test of what missing goes with.
+
+Ours: the bounds are two divisions; tests are scipy's.
 """
 
 from __future__ import annotations
@@ -20,20 +21,16 @@ NEVER_BEGUN = "caller"
 
 
 class Bounded(NamedTuple):
-    """How many there are, how many of them have a score, who caused that the others have none, and
-    the limits of the mean.
-    """
+    """Counts of scored and missing samples, and the worst-case bounds of the mean."""
 
     n: int
     n_scored: int
     missing: dict[str, int]
-    """Number by cause (endpoint, judge, answer, data, rule, caller), the largest first; only causes
-    that occur.
-    """
+    """Count by cause (endpoint, judge, answer, data, rule, caller) that occurs, largest first."""
     bounds: Interval | None
-    """The mean when every missing score is the lowest, and when every one is the highest of the
-    scale, in the scores' unit; an end is infinite where the scale is open and something is missing.
-    None without anything to score, and where both ends are open."""
+    """The mean if every missing score were the lowest, and if every one were the highest of the
+    scale; an end of an open scale is infinite. None without a sample, and where both ends are
+    open."""
 
     @property
     def n_missing(self) -> int:
@@ -48,14 +45,19 @@ def worst_case_bounds(
     missing: Mapping[str, int],
     scale: tuple[float, float] = (0.0, 1.0),
 ) -> Bounded:
-    """Close the denominator of a mean.
+    """Bounds of a mean: (total + missing * low) / n and (total + missing * high) / n.
+
+    Source: C. Manski, "Nonparametric bounds on treatment effects", 1990.
 
     Args:
-        n: how many there are.
-        n_scored: how many of them have a score.
-        total: the sum of their scores.
-        missing: how many have none, by cause; those that no cause is known of were never begun.
+        n: samples.
+        n_scored: samples with a score.
+        total: sum of their scores.
+        missing: samples without a score by cause; those without a known cause were never begun.
         scale: lowest and highest possible score; infinite where it is open.
+
+    >>> worst_case_bounds(n=10, n_scored=8, total=6.0, missing={"judge": 2}).bounds
+    Interval(low=0.6, high=0.8)
     """
     lost = n - n_scored
     causes = {cause: number for cause, number in missing.items() if number}
@@ -69,9 +71,7 @@ def worst_case_bounds(
 
 
 def weighted_bounds(parts: Iterable[tuple[Interval | None, float]]) -> Interval | None:
-    """The limits of a weighted mean of figures out of the limits of each, (limits, weight); parts
-    without limits leave the mean.
-    """
+    """Bounds of a weighted mean of figures from (bounds, weight) of each; those without are left out."""
     known = [(bounds, weight) for bounds, weight in parts if bounds is not None]
     whole = math.fsum(weight for _, weight in known)
     if not whole:
@@ -88,7 +88,7 @@ def mean_bounds(parts: Iterable[Interval | None]) -> Interval | None:
 
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """What is missing of several parts together, the largest cause first."""
+    """Sum of several counts by cause, the largest first."""
     totals: Counter[str] = Counter()
     for one in counts:
         totals.update(one)
@@ -102,7 +102,7 @@ def _largest_first(counts: Mapping[str, int]) -> dict[str, int]:
 ALPHA = 0.05
 SHOWN = 5
 Trait = str | float
-"""What a sample is like: a name, such as that of its subset, or a number, such as a length."""
+"""A property of a sample: a name, such as its subset, or a number, such as a length."""
 
 
 class _Test(NamedTuple):
@@ -114,9 +114,7 @@ class _Test(NamedTuple):
 
 @dataclass
 class _TraitCounts:
-    """One trait of all samples: how often each name occurred and was missing, and the numbers;
-    eight bytes a number.
-    """
+    """One trait of all samples: counts of each name and of those missing, or the numbers."""
 
     names: Counter[str] = field(default_factory=Counter)
     gone: Counter[str] = field(default_factory=Counter)
@@ -134,9 +132,7 @@ class _TraitCounts:
 
 @dataclass
 class MissingnessTest:
-    """Hears of every sample whether its score is missing and what it is like, and tests if the one
-    goes with the other.
-    """
+    """Tests whether scores are missing at random: does being missing go with a trait of samples?"""
 
     _traits: defaultdict[str, _TraitCounts] = field(
         default_factory=lambda: defaultdict(_TraitCounts)
@@ -165,10 +161,10 @@ class MissingnessTest:
             self._sides[key][""] += 1
 
     def report(self) -> dict[str, Any]:
-        """What missing scores go with, as plain JSON types; empty where none is missing or all are.
+        """What missing scores go with, as JSON types; empty where none is missing or all are.
 
-        `found` names at most five, `p_adjusted` counting all `tests` that were made (Holm), and
-        `said` puts it in sentences.
+        `found` has at most five traits with p-values adjusted for all `tests` (Holm); `said` holds
+        them as sentences.
         """
         if not 0 < self.n_missing < self.n:
             return {}
@@ -200,9 +196,7 @@ class MissingnessTest:
 
 
 def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
-    """A number against missing (Mann–Whitney), or each name against all others (Fisher's exact
-    test).
-    """
+    """A number against missing (Mann–Whitney), or each name against the others (Fisher's exact)."""
     gone, there = seen.missing, seen.there
     if not gone and not there:
         return _name_tests(name, seen.names, seen.gone)
@@ -245,7 +239,7 @@ def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
 
 
 def _side_tests(counts: Counter[str]) -> list[_Test]:
-    """Each side against the share it would have if all were lost alike (binomial test)."""
+    """Each side against an equal share of the missing scores (binomial test)."""
     from scipy.stats import binomtest
 
     n, sides = counts[""], sorted(side for side in counts if side)
@@ -277,8 +271,7 @@ def lengths(sides: Mapping[str, int]) -> dict[str, Trait]:
 def labelled_traits(
     subset: str, prompt: int, answers: Sequence[int], chosen: Sequence[bool]
 ) -> dict[str, Trait]:
-    """What a labelled sample is like: its subset, lengths in characters, and where the chosen one
-    of two answers stands.
+    """Traits of a labelled sample: subset, lengths, and the place of the chosen one of two answers.
 
     `prompt` and `answers` are lengths in characters.
     """

@@ -1,4 +1,8 @@
-"""How many labels, samples, pairs or clusters a figure needs before it says what one wants to know."""
+"""Sample sizes: labels, rows, pairs or clusters for a wanted precision or power.
+
+Ours: statsmodels plans the normal test of independent rows, not the tests used here (exact,
+clustered, paired, with a judge).
+"""
 
 from __future__ import annotations
 
@@ -32,9 +36,7 @@ _MOST_SIMULATED = 10_000
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two values at the planned distance: rows that tell the mean from it, and how
-    surely the plan's rows do.
-    """
+    """A fixed value at the planned distance: rows to tell the mean from it, and the plan's power."""
 
     null: float
     n: int
@@ -50,11 +52,10 @@ class SampleSize:
         clusters: clusters needed, where rows come in clusters.
         half_width: half the width of the interval that n gives, where a precision was asked for.
         alone: labels needed without the judge, where labels are planned.
-        lam: how much of the judge is used, where labels are planned.
+        lam: weight of the judge, where labels are planned.
         rows: rows to judge, where labels are planned.
-        power: probability to find the effect with n, by the test that is used; on the harder side
-            where there are two.
-        sides: the fixed values that differ by the effect, the harder to tell from first.
+        power: probability to find the effect with n; on the harder side where there are two.
+        sides: the fixed values that differ by the effect, the harder one first.
     """
 
     n: int
@@ -68,11 +69,13 @@ class SampleSize:
 
 
 def design_effect(rows_per_cluster: float, icc: float) -> float:
-    """Give how many times as many rows are needed because rows of a cluster are alike: 1 + (m - 1)
-    * ICC.
+    """Factor on the rows needed because rows of a cluster correlate: 1 + (m - 1) * ICC.
 
     Raises:
         ConfigError: fewer than one row per cluster, or an ICC outside 0..1.
+
+    >>> design_effect(5, 0.5)
+    3.0
     """
     if not 1.0 <= rows_per_cluster < math.inf:
         raise ConfigError(f"rows_per_cluster is at least 1, found {rows_per_cluster!r}")
@@ -94,20 +97,17 @@ def plan_mean(
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
 ) -> SampleSize:
-    """Give the rows needed to know a mean to within `half_width`, or to find that it differs by
-    `effect` from a fixed value.
+    """Rows needed to know a mean to within `half_width`, or to find a difference of `effect`.
 
-    Away from one half it takes more rows to tell a share from a value nearer to one half (90 from
-    85 %) than from one farther away (90 from 95 %): the plan is for the harder side and names both.
-    Its power is that of the test itself, `p_value` of `clustered_mean` (of `corrected_mean` with
-    `sd`), counted exactly, or simulated where rows come in clusters or are graded.
+    It takes more rows to tell a share from a value nearer to one half (90 from 85 %) than from one
+    farther away (90 from 95 %): the plan is for the harder side and names both. Its power is that
+    of the test used, `p_value` of `clustered_mean` (of `corrected_mean` with `sd`): exact, or
+    simulated where rows come in clusters or are graded.
 
     Args:
         half_width: half the width the interval may have.
-        effect: the difference that is to be found with probability `power`, for example 0.05 for 55
-            against 50 %.
-        rate: expected mean of 0/1 outcomes, which decides how much they vary; with `effect`, what
-            it truly is.
+        effect: difference to find with probability `power`, for example 0.05 for 55 against 50 %.
+        rate: expected mean of 0/1 outcomes; with `effect`, the true one.
         sd: standard deviation instead, for graded outcomes and differences.
         confidence: level of the interval, or 1 minus the level of the test.
         power: probability to find the effect.
@@ -194,9 +194,7 @@ def _plan_test(
 
 @dataclass(frozen=True)
 class _LargeSampleTest:
-    """The test with very many rows: a normal deviate whose spread is another where the supposed
-    value is true.
-    """
+    """Normal limit of a test, with one standard deviation under the null and one in truth."""
 
     effect: float
     of_null: float
@@ -215,9 +213,7 @@ class _LargeSampleTest:
 
 
 def _exact_power(rate: float, null: float, level: float) -> Callable[[int], float]:
-    """Probability that the test of independent 0/1 outcomes finds that their mean is not `null`, by
-    number of rows.
-    """
+    """Power of the exact test of independent 0/1 outcomes against `null`, by number of rows."""
     from scipy.stats import binom
 
     def power(n: int) -> float:
@@ -237,11 +233,7 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
 
 
 def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[int], float]) -> int:
-    """The fewest rows whose power is what is wanted, or little more.
-
-    As counts are whole, power goes up and down while rows are added; it has to be enough in the
-    mean of one up and down, too.
-    """
+    """Fewest rows with the wanted power; whole counts make power a saw, so its mean must reach it too."""
     step, period = max(1, first // 2000), _up(1.0 / min(null, 1.0 - null))
     candidates = range(max(2, int(0.8 * first) - 8), int(1.2 * first) + 24 + period, step)
     reached = [power(n) for n in candidates]
@@ -259,9 +251,7 @@ def _simulated_power(
     level: float,
     rows_per_cluster: float,
 ) -> Callable[[int], float]:
-    """The same from seeded draws, where `p_value` draws outcomes of rows in the given clusters and
-    tests them.
-    """
+    """Power by number of rows from seeded simulation; `p_value` draws and tests one sample."""
 
     def power(n: int) -> float:
         rng = np.random.default_rng(0)
@@ -313,9 +303,7 @@ def _test_of_pairs(
     discordance: float,
     icc: float,
 ) -> float | None:
-    """One draw of right less right, where rows share the outcome of their cluster so often that two
-    are as alike.
-    """
+    """One draw of paired 0/1 differences; rows share their cluster's outcome with sqrt(icc)."""
     luck = rng.random(len(clusters))
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
@@ -329,9 +317,7 @@ def _test_of_pairs(
 
 
 def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: float) -> int:
-    """Rows whose simulated power is what is wanted; from one trial to the next as a normal test
-    would need them.
-    """
+    """Rows with the wanted simulated power, by secant steps of the normal test."""
     for _ in range(3):
         reached = min(max(power(n), 0.01), 0.995)
         if abs(reached - wanted) <= 0.75 * _ENOUGH:
@@ -364,11 +350,11 @@ def plan_difference(
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
 ) -> SampleSize:
-    """Give the pairs needed to find that two systems on the same rows differ by `effect`.
+    """Pairs needed to find that two systems on the same rows differ by `effect`.
 
     Either from `discordance`, the share of rows on which only one of the two is right (McNemar), or
-    from variances: `between`, that of the true difference over rows, and `within_a`, `within_b`,
-    those of one answer around its row's mean, divided by the number of answers drawn per row.
+    from variances: `between` of the true difference over rows, and `within_a`, `within_b` of one
+    answer around its row's mean, divided by the answers per row.
 
     Raises:
         ConfigError: not exactly one of `discordance` and `between`, or a number out of range.
@@ -419,8 +405,7 @@ def plan_difference(
 def smallest_difference(
     *, n: int, discordance: float, confidence: float = 0.95, power: float = 0.8
 ) -> float:
-    """Give the smallest difference that `n` pairs find with probability `power`; the reverse of
-    `plan_difference`.
+    """Smallest difference that `n` pairs find with probability `power`; inverts `plan_difference`.
 
     Raises:
         ConfigError: a number out of range.
@@ -456,8 +441,7 @@ def plan_labels(
     cost_label: float | None = None,
     cost_judge: float | None = None,
 ) -> SampleSize:
-    """Give the labels needed among `n_rows` judged rows so that the corrected mean is known to
-    within `half_width`.
+    """Labels needed among `n_rows` judged rows to know the corrected mean to within `half_width`.
 
     Args:
         half_width: half the width the interval may have.
@@ -522,8 +506,7 @@ def plan_labels(
 
 
 def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) -> float:
-    """Give the intraclass correlation (ICC) of a pilot, 0..1: how alike two rows of one cluster
-    are.
+    """Intraclass correlation (ICC) of a pilot, 0..1: 1 if rows of a cluster are all equal.
 
     Raises:
         ConfigError: lengths differ, or no cluster has two rows.
@@ -547,9 +530,7 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
 def _judge_model(
     rate: float, sensitivity: float, specificity: float, sd: float | None, correlation: float | None
 ) -> tuple[float, float, float]:
-    """Standard deviation of the labels, correlation with the judge, slope of the labels on the
-    judge.
-    """
+    """Standard deviation of the labels, their correlation with the judge, slope on the judge."""
     if (sd is None) != (correlation is None):
         raise ConfigError(
             "sd and correlation go together; without both, rate, sensitivity and specificity are "
@@ -613,7 +594,7 @@ def _positive(value: float, name: str) -> float:
 
 
 def _within(value: float, name: str, most: float, sd: float | None) -> float:
-    """A number above 0 and, of shares, below what tells anything: 3 is meant as 3 %."""
+    """A number above 0; a share of `most` or more is refused, since 3 is meant as 3 %."""
     if sd is None and value >= most:
         raise ConfigError(
             f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd "

@@ -1,5 +1,6 @@
-"""How well scores follow labels on the same units: verdicts right, order kept, distance, each with
-its interval.
+"""Agreement of scores with labels (verdicts, order, distance) and calibration, with intervals.
+
+Ours: scikit-learn gives the same figures without intervals over clusters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MOST_CATEGORIES = 20
 
 @dataclass(frozen=True)
 class Validation:
-    """Scores held against labels; a figure that is not defined is None, and so is its interval.
+    """Agreement of scores with labels; an undefined figure is None, and so is its interval.
 
     Attributes:
         n: units with a score and a label.
@@ -81,7 +82,7 @@ def validate(
     clusters: Names | None = None,
     seed: int = 0,
 ) -> Validation:
-    """Hold scores against labels.
+    """Compare scores with labels on the same units.
 
     Args:
         scores: one per unit, None or NaN where there is none; such units are left out.
@@ -173,9 +174,7 @@ _DRAWS = 200
 
 
 class CalibrationBin(NamedTuple):
-    """Predictions of about the same probability: what they said on average, and how often it came
-    true.
-    """
+    """Mean prediction and observed rate of predictions of about the same probability."""
 
     low: float
     high: float
@@ -193,11 +192,10 @@ class Calibration:
         bins: the reliability curve, by rising probability, empty bins left out.
         ece: expected calibration error, 0..1: mean distance of predicted and observed, weighted by
             the bins' sizes.
-        ece_by_chance: what the ECE of perfect probabilities exceeds once in twenty times with as
-            many predictions, outcomes of a cluster being as alike as these are; an ECE below it is
-            no sign of bad calibration.
-        brier: mean squared distance of probability and outcome, 0..1, lower is better; 0.25 is
-            always saying one half.
+        ece_by_chance: 95th percentile of the ECE of perfect probabilities with as many predictions
+            and the same intraclass correlation; an ECE below it is no sign of bad calibration.
+        brier: mean squared distance of probability and outcome, 0..1, lower is better; always
+            predicting one half gives 0.25.
         brier_ci95: its interval over clusters.
         n: predictions.
     """
@@ -219,7 +217,7 @@ def calibration_curve(
     equal: Literal["width", "size"] = "width",
     seed: int = 0,
 ) -> Calibration | None:
-    """Compare probabilities with what came true.
+    """Compare predicted probabilities with outcomes: reliability curve, ECE and Brier score.
 
     Args:
         probabilities: shape (n,), 0..1, of the outcome being 1.
@@ -244,11 +242,8 @@ def calibration_curve(
     if not len(p):
         return None
     names = cluster_numbers(clusters, len(p))
-    edges = (
-        np.linspace(0.0, 1.0, bins + 1)
-        if equal == "width"
-        else np.unique(np.quantile(p, np.linspace(0, 1, bins + 1)))
-    )
+    grid = np.linspace(0.0, 1.0, bins + 1)
+    edges = grid if equal == "width" else np.unique(np.quantile(p, grid))
     # the right edge belongs to a bin, as in the paper
     places = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, max(len(edges) - 2, 0))
     curve = []
@@ -283,9 +278,7 @@ def _ece(p: Floats, y: Floats, places: Array) -> float:
 
 
 def _excess_correlation(p: Floats, y: Floats, names: Array) -> float:
-    """How alike outcomes of a cluster are beyond their probabilities, 0..1; a little more where few
-    clusters say so.
-    """
+    """Intraclass correlation of outcomes beyond their probabilities, 0..1, raised for few clusters."""
     off, spread = y - p, np.sqrt(p * (1.0 - p))
     n_clusters = int(names.max()) + 1
     pairs = [
@@ -298,9 +291,7 @@ def _excess_correlation(p: Floats, y: Floats, names: Array) -> float:
 
 
 def _outcomes(p: Floats, names: Array, icc: float, rng: np.random.Generator) -> Floats:
-    """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as
-    alike, shares its luck.
-    """
+    """Random outcomes of the probabilities, with this intraclass correlation."""
     luck = rng.random(len(p))
     if icc > 0.0:
         shared = rng.random(int(names.max()) + 1)[names]
@@ -325,7 +316,7 @@ def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[Floats, Float
 
 @dataclass(frozen=True)
 class ProbabilityMap:
-    """Turns scores into probabilities; never falls where scores rise."""
+    """Maps scores to probabilities; never falls where scores rise."""
 
     method: Method
     x: tuple[float, ...]
@@ -333,7 +324,7 @@ class ProbabilityMap:
     y: tuple[float, ...] = ()
 
     def __call__(self, scores: ArrayLike) -> Floats:
-        """The probabilities of scores; beyond those it was fitted on, the isotonic map stays level."""
+        """Probabilities of scores; beyond the fitted ones the isotonic map is constant."""
         from scipy.special import expit
 
         given = np.asarray(scores, dtype=np.float64)
@@ -345,6 +336,8 @@ class ProbabilityMap:
 def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic") -> ProbabilityMap:
     """Fit a map from scores to the probability of the outcome.
 
+    Isotonic regression is scikit-learn's; its Platt scaling may fall, ours does not.
+
     Args:
         scores: shape (n,), finite, of any range; higher has to mean more likely.
         outcomes: shape (n,), 0..1.
@@ -354,10 +347,8 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
     Raises:
         ConfigError: without outcomes, for lengths that differ, or an unknown method.
 
-    Source: isotonic: B. Zadrozny and C. Elkan, 2002; J. Platt, "Probabilistic outputs for support
-    vector machines", 1999,
-        with his targets, which keep a curve finite that separates the outcomes; a falling curve is
-        made level.
+    Source: B. Zadrozny and C. Elkan, 2002 (isotonic); J. Platt, "Probabilistic outputs for support
+    vector machines", 1999, whose targets keep the curve finite where scores separate the outcomes.
     """
     x, y = _pair(scores, outcomes, "scores")
     if not len(x):
