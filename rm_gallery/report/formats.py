@@ -6,6 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+<<<<<<< HEAD
+=======
+from rm_gallery.core.stats.constant import Constancy
+from rm_gallery.core.stats.denominator import worst_case_bounds
+from rm_gallery.core.stats.intervals import Interval, shown_side, wilson_interval
+>>>>>>> h-stats
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, number
@@ -31,6 +37,332 @@ LONGEST = 4_000
 """Bytes of a name or a sentence, at most."""
 
 
+<<<<<<< HEAD
+=======
+def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
+    """The saved figures; for an unfinished run those of the samples so far, of the same shape and
+    marked `partial`.
+    """
+    if run.report:
+        return run.report
+    credits = [credit for found in summary.subsets.values() for credit in found]
+    manifest = run.manifest
+    reward = _dict(manifest.get("reward"))
+    parts = {
+        name: _figure(summary.subsets.get(name, []), summary.subset_n[name])
+        for name in sorted(summary.subset_n)
+    }
+    return {
+        "partial": True,
+        "benchmark": manifest.get("benchmark") or "",
+        "version": manifest.get("rule") or "",
+        "reward": reward.get("name") or "the reward",
+        "judge": _dict(reward.get("llm")).get("model"),
+        **_figure(credits, summary.n),
+        **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
+        "by_subset": parts if len(parts) > 1 else {},
+        "reasons": {
+            key: {"n": n, "example": example} for key, (n, example) in summary.issues.items()
+        },
+        **({"constant": constant} if (constant := _constant(summary)) else {}),
+    }
+
+
+def _constant(summary: Summary) -> str:
+    """What every score or verdict so far was, where all are the same."""
+    seen, games = Constancy(), summary.positions.games.counts()
+    verdicts = [
+        (verdict, "")
+        for verdict in (-1, 0, 1)
+        for _ in range(min(2, games.get(GAME_KINDS[verdict + 1], 0)))
+    ]
+    seen.add(summary.answers.scores, verdicts)
+    return seen.sentence()
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    """A part of a file that is an object; an empty one where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def _figure(credits: Sequence[float], n: int) -> dict[str, Any]:
+    score = mean(credits)
+    bounds = None if score is None else list(wilson_interval(score * len(credits), len(credits)))
+    # who caused that some have no score, the saved figures say in the end
+    whole = worst_case_bounds(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
+    limits = {"missing": whole.missing, "bounds": whole.bounds and list(whole.bounds)}
+    return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds, **limits}
+
+
+def missing_of(figures: Mapping[str, Any]) -> int:
+    """How many scores are missing; reports of earlier versions do not tell what the protocol left
+    out.
+    """
+    known = figures.get("missing")
+    if isinstance(known, Mapping):
+        return sum(int(number(count)) for count in known.values())
+    n, scored = figures.get("n"), figures.get("n_scored")
+    return 0 if n is None or scored is None else int(number(n)) - int(number(scored))
+
+
+def ends_of(figures: Mapping[str, Any]) -> Interval:
+    """The score of figures that have one at worst and at best, whatever is missing would have got;
+    infinite where nobody knows.
+    """
+    if not missing_of(figures):
+        return Interval(figures["score"], figures["score"])
+    low, high = figures.get("bounds") or (None, None)
+    return Interval(number(low, -math.inf), number(high, math.inf))
+
+
+def rule_of(figures: Mapping[str, Any]) -> str:
+    """The rule in a sentence."""
+    rule = str(figures.get("rule") or "")
+    if not rule:
+        return "mean credit of the samples so far" if figures.get("partial") else "no rule named"
+    return f"{rule}: {RULES[rule]}" if rule in RULES else rule
+
+
+def title_of(figures: Mapping[str, Any], folder: str) -> str:
+    """What a page is called unless somebody says: the two columns that were compared, else the
+    reward and what it judged.
+    """
+    if figures.get("rule") == COMPARED and (names := sides_of(figures)):
+        return f"{names[0]} against {names[1]}"
+    return f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or folder}"
+
+
+def lost_of(figures: Mapping[str, Any]) -> list[str]:
+    """How many samples have no score and why, one phrase a status."""
+    return [f"{k:,} {status}" for status in LOST if (k := int(number(figures.get(f"n_{status}"))))]
+
+
+def findings(
+    run: OpenRun, figures: Mapping[str, Any], summary: Summary
+) -> Iterator[tuple[str, str]]:
+    """(good, warn or info, sentence): what a reader has to know before trusting the figure."""
+    if not run.finished:
+        why = f": {figures['stopped']}" if figures.get("stopped") else ""
+        yield (
+            "warn",
+            f"This run is not finished{why}. The figures are of the samples so far; the same "
+            f"command continues it.",
+        )
+    praise = may_praise(figures)
+    yield from (finding for finding in _compared(figures) if praise or finding[0] != "good")
+    yield from _beside(figures.get("extra") or {})
+    lost = lost_of(figures)
+    n = int(number(figures.get("n")))
+    if lost:
+        share = sum(int(number(figures.get(f"n_{status}"))) for status in LOST) / max(1, n)
+        level = "warn" if share > MANY_LOST else "info"
+        yield (
+            level,
+            f"Without a score, and in no figure above: {', '.join(lost)} of {n:,} samples "
+            f"({percent(share)}).",
+        )
+        if figures.get("missing") and (
+            ends := between({**figures, "ci95": figures.get("bounds")}, " to ")
+        ):
+            causes = by_cause(figures["missing"])
+            yield (
+                level,
+                f"Missing scores ({causes}) leave open where the figure lies: from {ends}, "
+                f"whatever they were.",
+            )
+        suspicion = figures.get("suspicion") or {}
+        for said in suspicion.get("said") or ():
+            yield (
+                ("warn" if suspicion.get("found") else "info"),
+                f"{str(said)[:1].upper()}{str(said)[1:]}.",
+            )
+    flips, first = summary.positions.flips, summary.positions.first
+    if flips.n:
+        said = (
+            f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is "
+            f"swapped"
+        )
+        yield (
+            ("warn" if (flips.value or 0) > MANY_FLIPS else "good" if praise else "info"),
+            f"{said}; {_preference(first)}.",
+        )
+    elif first.n:
+        yield "info", f"Over {first.n:,} verdicts in one order, {_preference(first)}."
+    for name, what in (
+        ("duplicates", "rows are equal to an earlier one and count like all others"),
+        ("id_collisions", "rows share their id with a different row; both count"),
+        ("skipped", "rows did not fit and were left out"),
+    ):
+        if count := int(number(figures.get(name))):
+            yield "warn", f"{count:,} {what}."
+    if run.damaged:
+        yield (
+            "warn",
+            f"{run.damaged:,} lines of samples.jsonl cannot be read and are in no plot; run the "
+            f"command again.",
+        )
+    for note in figures.get("notes") or ():
+        yield "info", str(note)
+
+
+def _beside(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    repeats = extra.get("repeats")
+    if isinstance(repeats, Mapping) and (times := int(number(repeats.get("n")))) > 1:
+        yield (
+            "info",
+            f"The figures are means of {times} repeats; the plots and samples below are those of "
+            f"the first.",
+        )
+    for name, value in extra.items():
+        if str(name).endswith("_absent") and isinstance(value, list | tuple) and value:
+            what, listed = (
+                str(name).removesuffix("_absent").replace("_", " "),
+                ", ".join(map(str, value)),
+            )
+            yield (
+                "warn",
+                f"The data lack these {what} of the benchmark: {listed}. The score is of the "
+                f"others.",
+            )
+
+
+def _preference(first: Share) -> str:
+    bounds = first.ci95
+    if bounds is None:
+        return "no verdict names a winner"
+    said = (
+        "which a fair judge with its 50 % may do, too"
+        if bounds.covers(0.5)
+        else "other than the 50 % of a fair judge"
+    )
+    return f"what is shown first wins {percent(first.value)}, {said}"
+
+
+def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    bounds = figures.get("ci95")
+    if figures.get("score") is None or not bounds:
+        return
+    if figures.get("rule") == COMPARED:
+        first, second = sides_of(figures) or ("the first", "the second")
+        if side := shown_side(0.5, bounds, ends_of(figures)):
+            better, worse = (first, second) if side > 0 else (second, first)
+            yield (
+                "good",
+                f"The whole interval lies on one side of 50 %: by this judge {better} is better "
+                f"than {worse}.",
+            )
+        elif bounds[0] <= 0.5 <= bounds[1]:
+            yield (
+                "warn",
+                "The interval includes 50 %, so this run does not settle which of the two is "
+                "better.",
+            )
+        else:
+            yield (
+                "warn",
+                "What is missing could turn the result, so this run does not settle which of the "
+                "two is better.",
+            )
+        return
+    beside = [("guessing", figures.get("chance"))]
+    baselines = figures.get("baselines") or {}
+    beside += [(f"always taking the {name} answer", value) for name, value in baselines.items()]
+    known = [
+        (shown_side(value, bounds, ends_of(figures)), f"{name} ({percent(value)})")
+        for name, value in beside
+        if value is not None
+    ]
+    beaten, missed = (
+        [name for side, name in known if side > 0],
+        [name for side, name in known if side <= 0],
+    )
+    if beaten:
+        yield "good", f"The whole interval lies above {_listed(beaten, 'and')}."
+    if missed:
+        yield (
+            "warn",
+            f"This run does not show that the reward does better than {_listed(missed, 'or')}.",
+        )
+
+
+def _listed(names: Sequence[str], last: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def further(extra: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Further figures of a rule as (name, value), nested ones with their path."""
+    for key, value in extra.items():
+        name = f"{prefix}{str(key).replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            if "score" in value and "n" in value:
+                bounds = f" ({between(value)})" if between(value) else ""
+                yield (
+                    name,
+                    f"{in_unit(value, value['score'])}{bounds}, n = {int(number(value['n'])):,}",
+                )
+            else:
+                yield from further(value, f"{name} · ")
+        elif isinstance(value, bool):
+            yield name, "yes" if value else "no"
+        elif isinstance(value, int):
+            yield name, f"{value:,}"
+        elif isinstance(value, float) and math.isfinite(value):
+            yield name, show(value)
+        elif (
+            isinstance(value, list | tuple)
+            and value
+            and all(isinstance(item, str | int | float) for item in value)
+        ):
+            shown = [item if isinstance(item, str) else show(item) for item in value[:40]]
+            yield name, (" – " if key == "ci95" else ", ").join(shown)
+        elif isinstance(value, str) and len(value) < 200:
+            yield name, value
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def single_line(text: str) -> str:
+    """Text from outside on one line, hidden characters made visible."""
+    return " ".join(
+        "".join(" " if unicodedata.category(c) == "Zs" else c for c in visible(text)).split()
+    )
+
+
+def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tuple[str, str]]:
+    """Calls, tokens, cost and time as (name, value), of all parts of the run where the folder
+    tells.
+    """
+    usage = _dict(run.summary.get("spent")) or {
+        **(figures.get("usage") or {}),
+        "calls": figures.get("calls"),
+        "cached": figures.get("cached"),
+    }
+    seconds = number(figures.get("seconds"))
+    shown = [
+        (name, f"{int(number(usage.get(key))):,}") for key, name in SPENT.items() if usage.get(key)
+    ]
+    shown += [
+        (f"{name or 'the model'} answered as", single_line(ids)) for name, ids in run.served.items()
+    ]
+    if isinstance(usage.get("cost"), (int, float)):
+        shown.append(("cost", f"{number(usage['cost']):,.4f} (in the currency of --prices)"))
+    if seconds:
+        shown.append(("time of the last part", duration(seconds)))
+        if number(figures.get("calls")):
+            shown.append(("calls per second", show(number(figures["calls"]) / seconds)))
+    if summary.calls.again:
+        shown.append(("questions put again (unreadable reply)", f"{summary.calls.again:,}"))
+    return shown
+
+
+>>>>>>> h-stats
 def render(
     run: OpenRun,
     form: str = "html",

@@ -24,7 +24,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.core.stats.denominator import closed
+from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.models import unknown_name
@@ -501,8 +501,13 @@ class Prepared:
             data=self.data,
             prompts=len(self.pairs.materials),
             questions=(n_questions := sum(len(sheet.questions) for sheet in self.rounds)),
+<<<<<<< HEAD
             scored=(n_scored := sum(one.status == "scored" for one in outcomes)),
             missing=closed(n_questions, n_scored, 0.0, missing_of(outcomes)).missing,
+=======
+            scored=(n_scored := sum(one.status == "scored" for one in said)),
+            missing=worst_case_bounds(n_questions, n_scored, 0.0, missing_of(said)).missing,
+>>>>>>> h-stats
             findings=tuple(finding for probe in self.probes for finding in probe.findings()),
             reasons=reasons_of(outcomes),
             calls=calls,

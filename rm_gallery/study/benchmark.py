@@ -32,7 +32,7 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.score import stopped
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, mean_bounds
+from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, mean_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
@@ -307,7 +307,7 @@ class _Counting:
             benchmark,
             scorer,
             Reasons(),
-            Lookout(),
+            MissingnessTest(),
         )
         self.constancy = Constancy()
         self.turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
@@ -368,7 +368,11 @@ class _Counting:
             skipped=met.skipped,
             reasons=reasons.sorted(),
             notes=(*notes, *met.notes()),
+<<<<<<< HEAD
             suspicion=self.missingness.found(),
+=======
+            suspicion=self.lookout.report(),
+>>>>>>> h-stats
             constant=self.constancy.sentence(turn),
         )
 

@@ -18,7 +18,7 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.stats.denominator import added, closed
+from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
@@ -285,7 +285,9 @@ def _conflicts_of(
         else ["no sample has three scored answers, so transitivity is not known"]
     )
     n_scored = statuses.count("scored")
-    whole = closed(len(samples), n_scored, sum(x for x, _ in rates["conflict"]), added(causes))
+    whole = worst_case_bounds(
+        len(samples), n_scored, sum(x for x, _ in rates["conflict"]), added(causes)
+    )
     return Conflicts(
         reward=sheet.reward.name,
         kind=sheet.reward.kind,

@@ -30,7 +30,12 @@ from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
-from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, closed, labelled_traits
+from rm_gallery.core.stats.denominator import (
+    NEVER_BEGUN,
+    MissingnessTest,
+    labelled_traits,
+    worst_case_bounds,
+)
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
@@ -178,7 +183,9 @@ class _Column:
             self.statuses[status] for status in ("scored", "unscored", "failed", "stopped")
         )
         n = self.statuses.total()
-        whole = closed(n, scored, math.fsum(scores[~np.isnan(scores)]), self.missing, self.bounds)
+        whole = worst_case_bounds(
+            n, scored, math.fsum(scores[~np.isnan(scores)]), self.missing, self.bounds
+        )
         # of a grader that only ranks there is no mean
         bounds = None if mean.estimate is None else whole.bounds
         about: dict[str, Any] = {"missing": whole.missing, "bounds": bounds}
@@ -271,7 +278,11 @@ def grade(
     labels_by_grader: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons = Reasons()
     began = time.monotonic()
+<<<<<<< HEAD
     missingness = Lookout()
+=======
+    lookout = MissingnessTest()
+>>>>>>> h-stats
     waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
     tell = on_graded or (lambda _: None)
@@ -328,7 +339,11 @@ def grade(
         seconds=time.monotonic() - began,
         reasons=reasons,
         stopped=control.stopped,
+<<<<<<< HEAD
         suspicion=missingness.found(),
+=======
+        suspicion=lookout.report(),
+>>>>>>> h-stats
         constant=" ".join(
             f"{name}: {sentence}"
             for name, column in by_grader.items()
@@ -366,8 +381,13 @@ def _count_unread(by_grader: Mapping[str, _Column], reasons: Reasons, control: R
         reasons.setdefault(f"stopped: {name} stopped", {"n": 0, "example": why.reason})["n"] += n
 
 
+<<<<<<< HEAD
 def _observe(missingness: Lookout, fields: Mapping[str, Any], results: Results, main: str) -> None:
     """Count a row in the test of missingness, unless the run never got to it."""
+=======
+def _look(lookout: MissingnessTest, fields: Mapping[str, Any], results: Results, main: str) -> None:
+    """Tell the lookout of a row; one that the run did not get to is not missing by what it is like."""
+>>>>>>> h-stats
     if any(status_of(result) == "stopped" for result in results.values()):
         return
     traits = labelled_traits(

@@ -13,7 +13,7 @@ from typing import Any
 
 from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
 from rm_gallery.core.stats.clustered import first_seen
-from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, labelled_traits
+from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, labelled_traits
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.study.runs import OpenRun, SampleRow
 
@@ -308,8 +308,13 @@ class Matched:
 
 
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
+<<<<<<< HEAD
     """Traits that go with missing scores; reads the samples of the first run again."""
     missingness, runs = Lookout(), ("the first run", "the second run")
+=======
+    """What missing scores go with; reads the first run again, for what its samples are like."""
+    lookout, runs = MissingnessTest(), ("the first run", "the second run")
+>>>>>>> h-stats
     never = [run.causes.get(NEVER_BEGUN) for run in pairs.runs]
     places, number = pairs.place[0], 0  # pairs stand in the order of the file
     for place, row in enumerate(pairs.runs[0].run.samples()):
@@ -330,4 +335,8 @@ def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
             # a sample that was never begun is not missing because of its traits
             missingness.add(bool(lost), traits, lost, runs)
         number += 1
+<<<<<<< HEAD
     return missingness.found()
+=======
+    return lookout.report()
+>>>>>>> h-stats

@@ -23,7 +23,7 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
-from rm_gallery.core.stats.denominator import Trait, closed, lengths
+from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.shown import one_line
@@ -350,7 +350,7 @@ def counted_part(
     for (status, cause), n in row_statuses.count(places[missing]).items():
         statuses["unscored" if status == "scored" else status] += n
         causes[cause] += n
-    whole = closed(len(places), len(known), math.fsum(known), causes, scale)
+    whole = worst_case_bounds(len(places), len(known), math.fsum(known), causes, scale)
     score = math.fsum(known) / len(known) if len(known) else None
     unscored, failed, stopped = (statuses[status] for status in ("unscored", "failed", "stopped"))
     limits = {"missing": whole.missing, "bounds": whole.bounds, **more}

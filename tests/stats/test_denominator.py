@@ -10,13 +10,13 @@ from itertools import product
 import pytest
 
 from rm_gallery.core.stats.denominator import (
-    Closed,
-    Lookout,
+    Bounded,
+    MissingnessTest,
     Trait,
     added,
-    closed,
     mean_bounds,
     weighted_bounds,
+    worst_case_bounds,
 )
 from rm_gallery.core.stats.intervals import Interval
 
@@ -33,13 +33,15 @@ def test_the_bounds_of_a_mean_are_the_ends_of_all_fillings(
         math.fsum([*known, *fill]) / (len(known) + lost)
         for fill in product((*scale, sum(scale) / 2), repeat=lost)
     ]
-    found = closed(len(known) + lost, len(known), math.fsum(known), {"judge": lost}, scale)
+    found = worst_case_bounds(
+        len(known) + lost, len(known), math.fsum(known), {"judge": lost}, scale
+    )
     assert found.bounds == pytest.approx((min(means), max(means))) and found.n_missing == lost
 
 
 def test_the_bounds_of_a_weighted_mean_are_the_ends_of_all_fillings() -> None:
     parts, weights = [(3, 2, 1.0), (2, 0, 0.0), (4, 4, 3.0)], (1.0, 5.0, 2.0)
-    each = [closed(n, k, total, {"data": n - k}) for n, k, total in parts]
+    each = [worst_case_bounds(n, k, total, {"data": n - k}) for n, k, total in parts]
     ends = [
         math.fsum(
             w * (total + fill) / n
@@ -55,25 +57,31 @@ def test_the_bounds_of_a_weighted_mean_are_the_ends_of_all_fillings() -> None:
 
 
 def test_what_no_cause_is_known_of_was_never_begun_and_an_open_scale_has_no_end() -> None:
-    assert closed(10, 4, 3.0, {"judge": 1, "data": 2, "rule": 0}).missing == {
+    assert worst_case_bounds(10, 4, 3.0, {"judge": 1, "data": 2, "rule": 0}).missing == {
         "caller": 3,
         "data": 2,
         "judge": 1,
     }
-    assert closed(10, 4, 3.0, {"judge": 1, "caller": 2}).missing == {"caller": 5, "judge": 1}, (
-        "beside those known to be"
+    assert worst_case_bounds(10, 4, 3.0, {"judge": 1, "caller": 2}).missing == {
+        "caller": 5,
+        "judge": 1,
+    }, "beside those known to be"
+    assert worst_case_bounds(10, 4, 3.0, {"judge": 1, "caller": 5}).missing == {
+        "caller": 5,
+        "judge": 1,
+    }
+    assert worst_case_bounds(4, 3, 6.0, {"judge": 1}, (0.0, math.inf)).bounds == (1.5, math.inf)
+    assert worst_case_bounds(4, 3, 6.0, {"judge": 1}, (-math.inf, math.inf)).bounds is None
+    assert worst_case_bounds(3, 3, 6.0, {}, (-math.inf, math.inf)) == Bounded(
+        3, 3, {}, Interval(2.0, 2.0)
     )
-    assert closed(10, 4, 3.0, {"judge": 1, "caller": 5}).missing == {"caller": 5, "judge": 1}
-    assert closed(4, 3, 6.0, {"judge": 1}, (0.0, math.inf)).bounds == (1.5, math.inf)
-    assert closed(4, 3, 6.0, {"judge": 1}, (-math.inf, math.inf)).bounds is None
-    assert closed(3, 3, 6.0, {}, (-math.inf, math.inf)) == Closed(3, 3, {}, Interval(2.0, 2.0))
-    assert closed(0, 0, 0.0, {}).bounds is None and added(
+    assert worst_case_bounds(0, 0, 0.0, {}).bounds is None and added(
         [{"judge": 1}, {"data": 3, "judge": 1}]
     ) == {"data": 3, "judge": 2}
 
 
-def looked(missing: dict[str, int], n: int = 50, **trait: Trait) -> Lookout:
-    lookout = Lookout()
+def looked(missing: dict[str, int], n: int = 50, **trait: Trait) -> MissingnessTest:
+    lookout = MissingnessTest()
     for name, lost in missing.items():
         for k in range(n):
             lookout.add(k < lost, {"subset": name, "length": float(k % 7), **trait})
@@ -81,27 +89,27 @@ def looked(missing: dict[str, int], n: int = 50, **trait: Trait) -> Lookout:
 
 
 def test_a_subset_is_named_with_its_numbers_and_what_is_alike_is_not() -> None:
-    found = looked({"x": 40, "y": 1, "z": 1}).found()
+    found = looked({"x": 40, "y": 1, "z": 1}).report()
     assert found["found"][0] | {"p_adjusted": 0.0} == {
         "with": "subset 'x'", "p_adjusted": 0.0, "missing": 40, "of": 50, "missing_elsewhere": 2, "of_elsewhere": 100,
     }  # fmt: skip
     assert found["said"][0].startswith(
         "missing scores go with subset 'x': 40 of 50 there, 2 of 100 elsewhere (p = "
     )
-    alike = looked({"x": 7, "y": 7, "z": 8}).found()
+    alike = looked({"x": 7, "y": 7, "z": 8}).report()
     assert (
         alike["found"] == []
         and "nothing that was looked at (subset, length; 4 tests, n=150)" in alike["said"][0]
     )
-    assert looked({"x": 0}).found() == looked({"x": 50}).found() == {}
+    assert looked({"x": 0}).report() == looked({"x": 50}).report() == {}
 
 
 def test_of_two_names_the_one_with_the_larger_share_missing_is_named() -> None:
-    lookout = Lookout()
+    lookout = MissingnessTest()
     for name, lost, n in (("many", 10, 200), ("few", 8, 10)):
         for k in range(n):
             lookout.add(k < lost, {"subset": name})
-    (found,) = lookout.found()["found"]
+    (found,) = lookout.report()["found"]
     assert (found["with"], found["missing"], found["of"], found["missing_elsewhere"]) == (
         "subset 'few'",
         8,
@@ -111,21 +119,21 @@ def test_of_two_names_the_one_with_the_larger_share_missing_is_named() -> None:
 
 
 def test_a_side_is_named_only_by_samples_of_which_another_side_has_a_score() -> None:
-    lookout = Lookout()
+    lookout = MissingnessTest()
     for lost in [("left",)] * 8 + [("left", "right")] * 40 + [()] * 10:
         lookout.add(bool(lost), {}, lost, ("left", "right"))
-    (found,) = lookout.found()["found"]
+    (found,) = lookout.report()["found"]
     assert (found["with"], found["missing"], found["of"]) == ("left", 8, 8)
     assert found["p_adjusted"] == pytest.approx(2 / 2**8)
 
 
 def test_p_values_are_exact_and_count_all_tests() -> None:
-    lookout = Lookout()
+    lookout = MissingnessTest()
     for k in range(12):
         lookout.add(
             k < 6, {"label": "a" if k < 6 else "b"}, ["left"] if k < 6 else [], ("left", "right")
         )
-    (by_label, by_side) = lookout.found()["found"]
+    (by_label, by_side) = lookout.report()["found"]
     assert by_label["p_adjusted"] == pytest.approx(2 * 2 / math.comb(12, 6))
     assert by_side["p_adjusted"] == pytest.approx(2 / 2**6) and by_side["with"] == "left"
 
@@ -134,11 +142,11 @@ def test_p_values_are_exact_and_count_all_tests() -> None:
 def test_what_goes_missing_by_chance_is_rarely_suspected(seed: int) -> None:
     draw, wrong = random.Random(seed), 0
     for _ in range(100):
-        lookout = Lookout()
+        lookout = MissingnessTest()
         for _ in range(80):
             traits: dict[str, Trait] = {"subset": draw.choice("abcd"), "length": draw.random()}
             lookout.add(draw.random() < 0.2, traits)
-        wrong += bool(lookout.found()["found"])
+        wrong += bool(lookout.report()["found"])
     assert wrong <= 12, "5 of 100 are allowed, and chance adds to them"
 
 
@@ -146,7 +154,7 @@ def test_looking_for_what_missing_scores_go_with_keeps_eight_bytes_a_number() ->
     traits: list[dict[str, Trait]] = [
         {"subset": "ab"[row % 2], "length": float(row)} for row in range(20_000)
     ]
-    lookout = Lookout()
+    lookout = MissingnessTest()
     tracemalloc.start()
     try:
         for row, known in enumerate(traits):
@@ -154,4 +162,4 @@ def test_looking_for_what_missing_scores_go_with_keeps_eight_bytes_a_number() ->
         held = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert held < 20 * len(traits) and lookout.found()["looked_at"] == ["subset", "length"]
+    assert held < 20 * len(traits) and lookout.report()["looked_at"] == ["subset", "length"]

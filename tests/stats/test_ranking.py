@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rm_gallery.core.stats.bradley_terry import (
-    Standings,
+    Ranking,
     bradley_terry,
     fit_logistic,
     length_controlled,
@@ -122,13 +122,13 @@ TOKENS_FIRST = [300, 250, 200, 180, 220, 150, 400, 160]
 TOKENS_SECOND = [200, 240, 210, 260, 150, 300, 190, 230]
 
 
-def ranked(games: list[str], results: list[Any], **options: Any) -> Standings:
+def ranked(games: list[str], results: list[Any], **options: Any) -> Ranking:
     return bradley_terry(
         [game[0] for game in games], [game[1] for game in games], results, **options
     )
 
 
-def strengths(found: Standings) -> dict[str, float]:
+def strengths(found: Ranking) -> dict[str, float]:
     return {system.name: system.strength for system in found.systems}
 
 

@@ -27,9 +27,9 @@ else:
         def __getattr__(self, name: str) -> Any:
             import numpy
 
-            found = getattr(numpy, name)
-            setattr(self, name, found)
-            return found
+            value = getattr(numpy, name)
+            setattr(self, name, value)
+            return value
 
     np = _Numpy()
     Array = ArrayLike = Bools = Floats = Integers = Names = Numbers = Any

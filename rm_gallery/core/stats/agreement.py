@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rm_gallery.core.stats import Floats, Names, Numbers, np
+from rm_gallery.core.stats import Array, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import (
     ClusteredMean,
     cluster_numbers,
@@ -37,6 +37,13 @@ def _missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
+def _check_lengths(first: Sequence[Any] | Array, second: Sequence[Any] | Array) -> None:
+    if len(first) != len(second):
+        raise ConfigError(
+            f"both raters need one entry per unit, got {len(first)} and {len(second)}"
+        )
+
+
 def complete_pairs(first: Sequence[L | None], second: Sequence[L | None]) -> list[tuple[L, L]]:
     """Give the units both raters rated; None and NaN count as not rated.
 
@@ -50,10 +57,7 @@ def complete_units(
     first: Sequence[L | None], second: Sequence[L | None], clusters: Names | None
 ) -> list[tuple[L, L, Hashable]]:
     """Give the units both raters rated, each with its cluster: the one named, or its place."""
-    if len(first) != len(second):
-        raise ConfigError(
-            f"both raters need one entry per unit, got {len(first)} and {len(second)}"
-        )
+    _check_lengths(first, second)
     if clusters is not None and len(clusters) != len(first):
         raise ConfigError(
             f"one cluster name per unit is needed, got {len(clusters)} names for {len(first)} units"
@@ -121,8 +125,8 @@ def cohen_kappa(
 
     Source: J. Cohen, 1960 (unweighted) and 1968 (weighted).
     """
-    found = cohen_kappa_estimate(first, second, weights=weights, categories=categories, n_draws=1)
-    return None if found is None else found.estimate
+    kappa = cohen_kappa_estimate(first, second, weights=weights, categories=categories, n_draws=1)
+    return None if kappa is None else kappa.estimate
 
 
 def cohen_kappa_estimate(
@@ -138,8 +142,6 @@ def cohen_kappa_estimate(
     """Give Cohen's kappa with its uncertainty; `clusters` names what each unit belongs to,
     otherwise as `cohen_kappa`.
     """
-    from scipy import sparse
-
     units = complete_units(first, second, clusters)
     used = {label for a, b, _ in units for label in (a, b)}
     index = _indexed(used, categories)
@@ -161,9 +163,7 @@ def cohen_kappa_estimate(
         return 1.0 - (sums @ wrong) / (expected.reshape(-1, k * k) @ wrong)
 
     cells = [index[a] * k + index[b] for a, b, _ in units]
-    columns = sparse.csr_array(
-        (np.ones(len(units)), (np.arange(len(units)), cells)), shape=(len(units), k * k)
-    )
+
     table = np.bincount(cells, minlength=k * k).reshape(k, k) / max(len(units), 1)
     prior = np.outer(table.sum(axis=1), table.sum(axis=0))
     prior = prior + prior.T
@@ -171,7 +171,13 @@ def cohen_kappa_estimate(
     diagonal = (table.sum(axis=0) + table.sum(axis=1)) > 0.0
     masses = prior / prior.sum() + np.diag(diagonal / diagonal.sum())
     return _from_sums(
-        columns, kappa, (np.eye(k * k), masses.ravel()), units, clusters, seed, n_draws
+        np.eye(k * k)[cells],
+        kappa,
+        (np.eye(k * k), masses.ravel()),
+        units,
+        clusters,
+        seed,
+        n_draws,
     )
 
 
@@ -192,8 +198,8 @@ def fleiss_kappa(ratings: Ratings) -> float | None:
 
     Source: J. Fleiss, 1971.
     """
-    found = fleiss_kappa_estimate(ratings, n_draws=1)
-    return None if found is None else found.estimate
+    kappa = fleiss_kappa_estimate(ratings, n_draws=1)
+    return None if kappa is None else kappa.estimate
 
 
 def fleiss_kappa_estimate(
@@ -258,8 +264,8 @@ def krippendorff_alpha(
 
     Source: K. Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011.
     """
-    found = krippendorff_alpha_estimate(ratings, metric=metric, categories=categories, n_draws=1)
-    return None if found is None else found.estimate
+    alpha = krippendorff_alpha_estimate(ratings, metric=metric, categories=categories, n_draws=1)
+    return None if alpha is None else alpha.estimate
 
 
 def krippendorff_alpha_estimate(
@@ -278,7 +284,7 @@ def krippendorff_alpha_estimate(
     if not units:
         return None
     if metric == "interval":
-        rated = [[_number(value) for value in unit] for unit, _ in units]
+        rated = [[_finite_number(value) for value in unit] for unit, _ in units]
         more, masses = _unseen_ratings(rated)
         columns, alpha = _interval_columns([*rated, *more])
     elif metric in ("nominal", "ordinal"):
@@ -337,9 +343,9 @@ def _category_columns(counts: Floats, ordinal: bool) -> Columns:
     sizes = counts.sum(axis=1)
 
     def nominal(sums: Floats) -> Any:
-        found, totals = sums[:, 0], sums[:, 1:]
+        unlike, totals = sums[:, 0], sums[:, 1:]
         n = totals.sum(axis=1)
-        return 1.0 - found * (n - 1.0) / (n**2 - np.sum(totals**2, axis=1))
+        return 1.0 - unlike * (n - 1.0) / (n**2 - np.sum(totals**2, axis=1))
 
     if not ordinal:
         unlike = (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
@@ -438,7 +444,7 @@ def _counts(
     return counts, ordered
 
 
-def _number(value: Hashable) -> float:
+def _finite_number(value: Hashable) -> float:
     if isinstance(value, (int, float)) and math.isfinite(value):
         return float(value)
     raise ConfigError(f"the interval metric needs finite numbers, got {value!r}")
@@ -474,17 +480,7 @@ def spearman(first: Numbers, second: Numbers) -> float | None:
     """
     from scipy.stats import spearmanr
 
-    if (
-        isinstance(first, np.ndarray)
-        and isinstance(second, np.ndarray)
-        and len(first) == len(second)
-    ):
-        kept = ~(np.isnan(first) | np.isnan(second))  # columns of millions stay columns
-        a, b = first[kept], second[kept]
-        if len(a) < 2 or not np.ptp(a) or not np.ptp(b):
-            return None
-        return max(-1.0, min(1.0, float(spearmanr(a, b).statistic)))
-    return _correlation(spearmanr, complete_pairs(first, second))  # type: ignore[arg-type]  # an array, too
+    return _rank_correlation(spearmanr, first, second)
 
 
 def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Floats:
@@ -527,13 +523,17 @@ def kendall_tau_b(first: Sequence[float | None], second: Sequence[float | None])
     """
     from scipy.stats import kendalltau
 
-    return _correlation(kendalltau, complete_pairs(first, second))
+    return _rank_correlation(kendalltau, first, second)
 
 
-def _correlation(rule: Callable[..., Any], pairs: list[tuple[float, float]]) -> float | None:
-    if any(len({pair[side] for pair in pairs}) < 2 for side in (0, 1)):
+def _rank_correlation(rule: Callable[..., Any], first: Numbers, second: Numbers) -> float | None:
+    _check_lengths(first, second)
+    a, b = (np.array(side, dtype=np.float64) for side in (first, second))  # None becomes NaN
+    kept = ~(np.isnan(a) | np.isnan(b))
+    a, b = a[kept], b[kept]
+    if len(a) < 2 or (a == a[0]).all() or (b == b[0]).all():
         return None
-    return max(-1.0, min(1.0, float(rule(*zip(*pairs, strict=True)).statistic)))
+    return max(-1.0, min(1.0, float(rule(a, b).statistic)))
 
 
 _AT_MOST = 1500

@@ -1,8 +1,8 @@
-"""A ranking of systems from comparisons, with errors that know prompts and with the style of the
-answers taken out.
+"""Bradley–Terry ranking of systems, with errors clustered by prompt and control for style.
 
-`ranking.bradley_terry_group` scores the few answers of one question and is always defined; here one
-asks how sure the order of systems is, and is told where the comparisons cannot say.
+Ours: evalica fits strengths without clustered errors, features or a check that the maximum exists.
+`ranking.bradley_terry_group` scores the few answers of one question and is always defined; here the
+question is how sure the order of systems is, and notes say where the comparisons cannot tell.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ _LONGEST = 2.0
 
 
 class Fit(NamedTuple):
-    """Coefficients, their covariance, and the degrees of freedom it has; `converged` is False where
-    they run off.
-    """
+    """Coefficients, their covariance and its degrees of freedom; not `converged` if they diverge."""
 
     beta: Floats
     covariance: Floats
@@ -41,20 +39,19 @@ def sigmoid(x: float) -> float:
 def fit_logistic(
     design: Floats, y: Floats, groups: Array, *, firth: bool = True, ridge: Floats | None = None
 ) -> Fit:
-    """Fit P(y) = sigmoid(design @ beta), by maximum likelihood with Firth's penalty or with a
-    ridge.
+    """Fit P(y) = sigmoid(design @ beta) by maximum likelihood, with Firth's penalty or a ridge.
+
+    Ours: neither statsmodels nor scikit-learn has Firth's penalty or a sandwich with leverages.
 
     Args:
         design: one row per outcome, shape (n, k), of full rank unless there is a ridge.
-        y: outcomes within 0..1; what lies between counts as that part of a win.
+        y: outcomes within 0..1; a tie is 0.5.
         groups: number of the cluster of each row, from 0.
-        firth: whether to add Jeffreys' penalty, which keeps coefficients finite where one side
-            always wins.
+        firth: add Jeffreys' penalty, which keeps coefficients finite where one side always wins.
         ridge: shape (k,), the weight of each squared coefficient in the loss.
 
     Returns:
-        The fit; its covariance is the sandwich summed over clusters, and nowhere less than the
-        model's own.
+        The fit; its covariance is the sandwich summed over clusters, at least the model's own.
 
     Source: D. Firth, "Bias reduction of maximum likelihood estimates", 1993; sandwich with
     leverages (HC2).
@@ -116,7 +113,7 @@ _RUN_OFF = 12.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankedSystem:
     """One system in a ranking.
 
     Attributes:
@@ -147,7 +144,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Standings:
+class Ranking:
     """A ranking, strongest first.
 
     Attributes:
@@ -159,7 +156,7 @@ class Standings:
         notes: what the reader has to know.
     """
 
-    systems: tuple[Standing, ...]
+    systems: tuple[RankedSystem, ...]
     n: int
     n_left_out: int
     n_clusters: int
@@ -176,13 +173,12 @@ def bradley_terry(
     features: Mapping[str, Numbers] | None = None,
     ridge: float = 0.0,
     confidence: float = 0.95,
-) -> Standings:
-    """Rank systems by the Bradley–Terry model, with prompt-level errors and, if wanted, at equal
-    style.
+) -> Ranking:
+    """Rank systems by the Bradley–Terry model, P(i beats j) = sigmoid(s_i - s_j).
 
-    The intervals come from the sandwich over clusters. Where the maximum likelihood does not exist,
-    because some systems never lost to the others, Firth's penalty gives finite strengths, the end
-    that the data leave open is infinite, and a note says so.
+    Intervals come from the sandwich over clusters. Where the maximum likelihood does not exist
+    because some systems never lost to the others, Firth's penalty gives finite strengths, the open
+    end of the interval is infinite, and a note says so.
 
     Args:
         first: name of one system per comparison.
@@ -192,10 +188,10 @@ def bradley_terry(
         clusters: a name per comparison, usually the prompt; comparisons on one prompt, both orders
             included, go together.
         features: per style feature the difference first minus second per comparison, for example
-            from `style_difference`. They are divided by their standard deviation; the strengths are
+            from `style_difference`. They are divided by their standard deviation; strengths are
             then those at equal style.
-        ridge: weight of the squared coefficients in the loss, on the scale of Elo / 400 as
-            published style control has it (0.25).
+        ridge: weight of the squared coefficients in the loss, on the scale of Elo / 400 as in
+            LMArena's style control (0.25).
         confidence: level of the intervals. Ranks use it for all pairs of a system at once
             (Bonferroni).
 
@@ -211,11 +207,11 @@ def bradley_terry(
     columns = {
         name: numbers(values, f"feature {name}") for name, values in (features or {}).items()
     }
-    _check(first, second, y, clusters, columns)
+    _check_comparisons(first, second, y, clusters, columns)
     kept = ~np.isnan(y)
     names = sorted({str(name) for name in (*first, *second)})
     if not names:
-        return Standings((), 0, 0, 0, {}, ())
+        return Ranking((), 0, 0, 0, {}, ())
     place = {name: i for i, name in enumerate(names)}
     a = np.array([place[str(name)] for name in first], dtype=np.intp)[kept]
     b = np.array([place[str(name)] for name in second], dtype=np.intp)[kept]
@@ -233,10 +229,10 @@ def bradley_terry(
         )
     if not len(y):
         nothing = tuple(
-            Standing(name, 0.0, Interval(-math.inf, math.inf), 0, i, 1, 1)
+            RankedSystem(name, 0.0, Interval(-math.inf, math.inf), 0, i, 1, 1)
             for i, name in enumerate(names)
         )
-        return Standings(nothing, 0, len(kept), 0, {}, tuple(notes))
+        return Ranking(nothing, 0, len(kept), 0, {}, tuple(notes))
     style = [column[kept] / (float(column[kept].std()) or 1.0) for column in columns.values()]
     versus = np.zeros((len(y), k))
     versus[np.arange(len(y)), a], versus[np.arange(len(y)), b] = 1.0, -1.0
@@ -266,7 +262,7 @@ def bradley_terry(
         low = -math.inf if open_ends.get(i, 0) & 1 else float(strengths[i]) - half
         high = math.inf if open_ends.get(i, 0) & 2 else float(strengths[i]) + half
         systems.append(
-            Standing(
+            RankedSystem(
                 name,
                 float(strengths[i]),
                 Interval(low, high),
@@ -280,14 +276,13 @@ def bradley_terry(
         effect, half = float(fit.beta[j]), quantile * math.sqrt(float(fit.covariance[j, j]))
         effects[name] = (effect, Interval(effect - half, effect + half))
     systems.sort(key=lambda system: (system.group, -system.strength, system.name))
-    return Standings(
+    return Ranking(
         tuple(systems), len(y), int((~kept).sum()), len(np.unique(places)), effects, tuple(notes)
     )
 
 
 def style_difference(first: Numbers, second: Numbers) -> Floats:
-    """Give (a - b) / (a + b + 1) per comparison, the form in which token, heading, list and bold
-    counts enter style control.
+    """(a - b) / (a + b + 1) per comparison: how token, heading, list and bold counts enter style control.
 
     Raises:
         ConfigError: lengths differ or a count is negative.
@@ -304,7 +299,7 @@ def style_difference(first: Numbers, second: Numbers) -> Floats:
     return (a - b) / (a + b + 1.0)
 
 
-def _check(
+def _check_comparisons(
     first: Sequence[str],
     second: Sequence[str],
     y: Floats,
@@ -341,20 +336,19 @@ def _check(
 def _components(met: Array, *, directed: bool = False) -> list[int]:
     from scipy.sparse.csgraph import connected_components
 
-    _, found = connected_components(
+    _, labels = connected_components(
         met, directed=directed, connection="strong" if directed else "weak"
     )
     places: dict[int, int] = {}
-    return [places.setdefault(int(group), len(places)) for group in found]
+    return [places.setdefault(int(group), len(places)) for group in labels]
 
 
 def _separated(
     won: Floats, names: Sequence[str], groups: Sequence[int], notes: list[str]
 ) -> dict[int, int]:
-    """Which ends of whose strength the results leave open: 1 below, 2 above, 3 both.
+    """Open ends of each system's strength: 1 below, 2 above, 3 both.
 
-    The maximum exists if, however one divides the systems of a group, each part has taken something
-    from the other; that is, if the graph "has beaten or tied" is strongly connected (Ford 1957).
+    The maximum exists if the graph "has beaten or tied" is strongly connected (Ford 1957).
     """
     blocks = _components(won > 0, directed=True)
     ends: dict[int, int] = {}
@@ -380,9 +374,7 @@ def _separated(
 
 
 def _basis(groups: Sequence[int]) -> Floats:
-    """Orthonormal columns that span the strengths whose mean is 0 in every group, shape (systems,
-    systems - groups).
-    """
+    """Orthonormal basis of strengths with mean 0 in every group, shape (systems, systems - groups)."""
     same = np.equal.outer(groups, groups).astype(np.float64)
     # the matrix that takes the mean of each group off its strengths
     values, vectors = np.linalg.eigh(np.eye(len(groups)) - same / same.sum(axis=1, keepdims=True))
@@ -392,21 +384,17 @@ def _basis(groups: Sequence[int]) -> Floats:
 def _ranks(
     strengths: Floats, covariance: Floats, groups: Sequence[int], df: float, confidence: float
 ) -> list[tuple[int, int]]:
-    """Per system the best and the worst rank its pairwise differences leave, for all its pairs at
-    once.
-    """
-    found = []
-    for i in range(len(strengths)):
+    """Best and worst rank of each system that its pairwise differences leave (Bonferroni)."""
+    ranks, own = [], np.diag(covariance)
+    for i, strength in enumerate(strengths):
         rivals = [j for j, group in enumerate(groups) if group == groups[i] and j != i]
         quantile = t_quantile(df, 1.0 - (1.0 - confidence) / max(1, len(rivals)))
-        better = worse = 0
-        for j in rivals:
-            variance = float(covariance[i, i] + covariance[j, j] - 2.0 * covariance[i, j])
-            gap = float(strengths[j] - strengths[i])
-            if abs(gap) > quantile * float(np.sqrt(max(variance, 0.0))) and abs(gap) > 1e-9:
-                better, worse = better + (gap > 0), worse + (gap < 0)
-        found.append((1 + better, 1 + len(rivals) - worse))
-    return found
+        gap = strengths[rivals] - strength
+        variance = np.maximum(own[i] + own[rivals] - 2.0 * covariance[i, rivals], 0.0)
+        margin = np.maximum(quantile * np.sqrt(variance), 1e-9)
+        better, worse = int(np.sum(gap > margin)), int(np.sum(gap < -margin))
+        ranks.append((1 + better, 1 + len(rivals) - worse))
+    return ranks
 
 
 class LengthControlled(NamedTuple):
@@ -429,17 +417,15 @@ def length_controlled(
     clusters: Names | None = None,
     confidence: float = 0.95,
 ) -> LengthControlled:
-    """Give the share of comparisons A would win were both answers equally long, with an interval
-    that means what it says.
+    """Win rate of A at equal length, 0..1, with its interval.
 
-    log-odds of A = b0 + b1 * tanh((length_a - length_b) / sd), and the win rate is that at
-    difference 0. The fit is Firth's, finite even if one side wins throughout. The interval comes
-    from the clustered sandwich with Student's quantile and is taken on the log-odds, so that it
-    stays within 0..1.
+    log-odds of A = b0 + b1 * tanh((length_a - length_b) / sd); the win rate is sigmoid(b0). Firth's
+    fit is finite even if one side always wins. The interval is taken on the log-odds, from the
+    clustered sandwich with Student's quantile.
 
-    AlpacaEval 2 has a term for how hard each of its own 805 prompts is; prompts of one's own have
-    no such table, so there is none here. Its published standard error is the spread of the fitted
-    probabilities and covers 42 % where it should 95.
+    AlpacaEval 2 also has a term for the difficulty of each of its own 805 prompts, which other
+    prompts do not have. Its published standard error, the spread of the fitted probabilities,
+    covers 42 % instead of 95.
 
     Args:
         preferences: per comparison 1 where A won, 0 where B won, 0.5 for a tie, anything between
@@ -458,12 +444,9 @@ def length_controlled(
     """
     check_level(confidence)
     y, a, b = (
-        numbers(v, n)
-        for v, n in (
-            (preferences, "preferences"),
-            (lengths_a, "lengths_a"),
-            (lengths_b, "lengths_b"),
-        )
+        numbers(preferences, "preferences"),
+        numbers(lengths_a, "lengths_a"),
+        numbers(lengths_b, "lengths_b"),
     )
     if not len(y) == len(a) == len(b) == (len(y) if clusters is None else len(clusters)):
         raise ConfigError(

@@ -1,10 +1,8 @@
-"""The mean of outcomes that come in clusters, with an interval that holds for few clusters, uneven
-ones and shares near 0 and 1.
+"""Mean of outcomes in clusters, with an interval for few, uneven clusters and shares near 0 and 1.
 
-Samples of one prompt share its fate, so the prompt, not the sample, is the witness. The variance is
-that of the cluster bootstrap in closed form (no draws, hence no seed and no memory), each cluster's
-part enlarged for its leverage, and at least that of clusters with one common correlation; the
-interval is Wilson's for the number of independent outcomes that have this variance (E. Korn and B.
+Samples of one prompt are correlated, so prompts are counted, not samples. The variance is the
+delete-one-cluster jackknife's in closed form, at least that of one common intraclass correlation.
+The interval is Wilson's for the effective number of outcomes with this variance (E. Korn and B.
 Graubard, 1998; N. Dean and M. Pagano, 2015), with Student's quantile where there are clusters.
 Where every sample is its own cluster and outcomes are 0 or 1 it *is* Wilson's interval. A
 percentile bootstrap covers 34 to 90 % instead of 95 % for shares near 0 or 1.
@@ -22,7 +20,13 @@ from typing import Any
 from zlib import crc32
 
 from rm_gallery.core.stats import Array, ArrayLike, Floats, Integers, Names, np
-from rm_gallery.core.stats.intervals import Interval, check_level, t_quantile, wilson_interval
+from rm_gallery.core.stats.intervals import (
+    Interval,
+    check_level,
+    score_interval,
+    t_quantile,
+    wilson_interval,
+)
 from rm_gallery.core.utils.errors import ConfigError
 
 _EQUAL = 1e-12
@@ -32,7 +36,7 @@ many clusters.
 """
 _UNSEEN = 0.6
 """Clusters added at either end where outcomes come in clusters: few clusters near an end show
-neither the rare side nor likeness.
+neither the rare side nor the correlation.
 """
 _FEW = 20
 """With fewer independent outcomes a p-value is exact."""
@@ -72,7 +76,7 @@ class ClusteredMean:
     @cached_property
     def effective_n(self) -> float:
         """Independent all-or-nothing outcomes of this mean that would be as uncertain."""
-        share = self._share(self.estimate)
+        share = self._position(self.estimate)
         spread = self.variance / (self.bounds[1] - self.bounds[0]) ** 2
         worth = (
             share * (1.0 - share) / spread
@@ -87,43 +91,32 @@ class ClusteredMean:
         return math.sqrt(self.variance)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Give the interval at this level: within the bounds, holding the estimate, and never of
-        width 0.
-        """
+        """Interval at this level: within the bounds, around the estimate, never of width 0."""
+        quantile = t_quantile(self._df, check_level(level))
         if self.shift is not None:
-            middle, half = (
-                self.estimate + self.shift,
-                t_quantile(self._df, check_level(level)) * self.standard_error,
-            )
+            middle, half = self.estimate + self.shift, quantile * self.standard_error
             low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
-            return Interval(min(low, self.estimate), max(high, self.estimate))
-        share = self._share(self.estimate)
-        # Wilson's interval with Student's quantile in place of the normal one, as outcomes of that
-        # many more
-        fewer = (t_quantile(self._df, check_level(level)) / t_quantile(math.inf, level)) ** 2
-        low, high = wilson_interval(
-            share * self.effective_n / fewer, self.effective_n / fewer, level
-        )
-        scale = self.bounds[1] - self.bounds[0]
-        ends = self.bounds[0] + low * scale, self.bounds[0] + high * scale
-        return Interval(min(ends[0], self.estimate), max(ends[1], self.estimate))
+        else:
+            share = score_interval(self._position(self.estimate), quantile**2 / self.effective_n)
+            low, high = (self.bounds[0] + end * (self.bounds[1] - self.bounds[0]) for end in share)
+        return Interval(min(low, self.estimate), max(high, self.estimate))
 
     def p_value(self, null: float) -> float:
         """Two-sided p-value of "the true mean is `null`".
 
         With 20 or more independent outcomes it is below 1 - level exactly where the interval leaves
-        `null` out. With fewer the exact binomial test is used, since a normal one finds what is not
-        there up to three times as often as said: four of four lost are no proof. Against the middle
-        only clusters count that do not lie on it (ties, equal pairs).
+        `null` out. With fewer it is the exact binomial test's: there the normal one rejects a true
+        null up to three times too often. Against the middle of the bounds, clusters that lie on it
+        (ties, equal pairs) do not count.
         """
         if self.shift is not None:
-            apart = abs(self.estimate + self.shift - null)
+            distance = abs(self.estimate + self.shift - null)
             return (
-                self._tails(apart / self.standard_error)
+                self._tails(distance / self.standard_error)
                 if self.variance > 0.0
-                else float(apart <= _EQUAL)
+                else float(distance <= _EQUAL)
             )
-        share, of_null = self._share(self.estimate), self._share(null)
+        share, of_null = self._position(self.estimate), self._position(null)
         spread = of_null * (1.0 - of_null) / self.effective_n
         if spread <= 0.0:
             return 1.0 if abs(share - of_null) <= _EQUAL else 0.0
@@ -135,22 +128,23 @@ class ClusteredMean:
             p = max(p, _exact_p(self.sides[0], sum(self.sides), 0.5))
         return p
 
-    def _tails(self, apart: float) -> float:
+    def _tails(self, distance: float) -> float:
         from scipy.special import stdtr
 
         return (
-            2.0 * NormalDist().cdf(-apart)
+            2.0 * NormalDist().cdf(-distance)
             if math.isinf(self._df)
-            else float(2.0 * stdtr(self._df, -apart))
+            else float(2.0 * stdtr(self._df, -distance))
         )
 
-    def _share(self, value: float) -> float:
+    def _position(self, value: float) -> float:
         return min(max((value - self.bounds[0]) / (self.bounds[1] - self.bounds[0]), 0.0), 1.0)
 
 
 def _exact_p(successes: float, n: float, null: float) -> float:
-    """Twice the smaller binomial tail; counts may be fractions (a tie, outcomes of clusters), for
-    which tails are interpolated.
+    """Twice the smaller binomial tail, interpolated for counts that are fractions.
+
+    Ours: `scipy.stats.binomtest` takes whole counts; ties and clusters give fractions.
     """
     from scipy.special import betainc
 
@@ -160,7 +154,7 @@ def _exact_p(successes: float, n: float, null: float) -> float:
 
 
 def cluster_numbers(names: Names | None, n: int) -> Integers:
-    """Number the clusters 0, 1, … in the order they appear; without names every item is its own.
+    """Number the clusters from 0; without names every item is a cluster of its own.
 
     Raises:
         ConfigError: unless there is one name per item.
@@ -200,14 +194,15 @@ def clustered_mean(
     weights: Mapping[Any, float] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> ClusteredMean | None:
-    """Give the mean of outcomes over clusters, or the weighted mean of the means of strata.
+    """Mean of outcomes that come in clusters, or the weighted mean of the means of strata.
+
+    Ours: no package gives a score interval over few, uneven clusters (see the module).
 
     Args:
         values: outcomes, shape (n,), finite and within `bounds`; leave out what has no outcome.
-        clusters: one name per outcome, hashable (an array of numbers is fastest); None where each
-            stands alone. A cluster may have outcomes in several strata.
-        strata: one name per outcome. The result is then the mean of the strata's means, each
-            weighing the same.
+        clusters: one hashable name per outcome (an array of numbers is fastest); None where
+            outcomes are independent. A cluster may have outcomes in several strata.
+        strata: one name per outcome; the result is the unweighted mean of the strata's means.
         weights: weight per stratum instead, above 0; strata without a weight are left out.
         bounds: smallest and largest possible outcome; (-1, 1) for differences of shares.
 
@@ -218,30 +213,30 @@ def clustered_mean(
         ConfigError: lengths that differ, values outside the bounds or not finite, bounds or weights
             in the wrong order.
     """
-    found = np.asarray(values, dtype=np.float64)
-    numbers = cluster_numbers(clusters, len(found))
+    outcomes = np.asarray(values, dtype=np.float64)
+    numbers = cluster_numbers(clusters, len(outcomes))
     if not bounds[0] < bounds[1]:
         raise ConfigError(f"bounds are (smallest, largest) possible outcome, got {bounds!r}")
-    if found.size and not (
-        np.isfinite(found).all() and found.min() >= bounds[0] and found.max() <= bounds[1]
+    if outcomes.size and not (
+        np.isfinite(outcomes).all() and outcomes.min() >= bounds[0] and outcomes.max() <= bounds[1]
     ):
-        wrong = found[~((found >= bounds[0]) & (found <= bounds[1]))][0]
+        wrong = outcomes[~((outcomes >= bounds[0]) & (outcomes <= bounds[1]))][0]
         raise ConfigError(
             f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that "
             f"hold them"
         )
-    places, shares = _strata(strata, weights, len(found))
+    places, shares = strata_shares(strata, weights, len(outcomes))
     if not (shares > 0.0).all():
         kept = shares[places] > 0.0
-        found, places = found[kept], places[kept]
+        outcomes, places = outcomes[kept], places[kept]
         numbers = np.asarray(np.unique(numbers[kept], return_inverse=True)[1], dtype=np.int64)
-    return _mean(found, numbers, places, shares, bounds) if len(found) else None
+    return _mean_over_clusters(outcomes, numbers, places, shares, bounds) if len(outcomes) else None
 
 
-def _strata(
+def strata_shares(
     strata: Names | None, weights: Mapping[Any, float] | None, n: int
 ) -> tuple[Integers, Floats]:
-    """Number of each item's stratum, and the weights of the strata, which add up to 1."""
+    """Number of each item's stratum, and the weights of the strata, which sum to 1."""
     if strata is None:
         return np.zeros(n, dtype=np.int64), np.ones(1)
     if len(strata) != n:
@@ -256,7 +251,7 @@ def _strata(
     return places, given / given.sum() if given.sum() > 0.0 else given
 
 
-def _mean(
+def _mean_over_clusters(
     values: Floats,
     clusters: Integers,
     places: Integers,
@@ -280,9 +275,9 @@ def _mean(
     else:
         cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
         of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
-    apart = values - (means[0] if n_strata == 1 else means[places])
+    residuals = values - (means[0] if n_strata == 1 else means[places])
     deviation, size = (
-        np.bincount(cell, weights=weights).astype(np.float64) for weights in (apart, None)
+        np.bincount(cell, weights=weights).astype(np.float64) for weights in (residuals, None)
     )
     weight = np.bincount(
         of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters
@@ -314,11 +309,11 @@ def _mean(
     influence = np.bincount(of_cluster, weights=shares[of_stratum] * moved, minlength=n_clusters)
     # the jackknife sees too little where the few large clusters happen to agree; a common
     # correlation within clusters does not
-    squares = np.bincount(places, weights=apart**2, minlength=n_strata)
+    squares = np.bincount(places, weights=residuals**2, minlength=n_strata)
     sizes = np.bincount(of_stratum, weights=size**2, minlength=n_strata)
     with np.errstate(invalid="ignore", divide="ignore"):
-        design = 1.0 + (sizes / n - 1.0) * correlation_in_cells(
-            apart, deviation, size, of_stratum, n
+        design = 1.0 + (sizes / n - 1.0) * correlation_within_strata(
+            residuals, deviation, size, of_stratum, n
         )
         alike = np.where(n > 1, squares / (n * (n - 1.0)) * design, 0.0)
         effective_in = np.where(present, n**2 / sizes, 0.0)
@@ -335,7 +330,7 @@ def _mean(
     variance = (n_clusters * variance + _EXTREME * widest / effective) / (n_clusters + _EXTREME)
     df = math.inf
     if n_clusters < len(values):
-        common = likeness(values, clusters)
+        common = intraclass_correlation(values, clusters)
         ends = (
             (2.0 * share - 1.0) ** 2
             / 2.0
@@ -358,9 +353,7 @@ def _mean(
 def _degrees(
     variance: float, unclustered: float, n: int, n_clusters: int, effective: float
 ) -> float:
-    """Degrees of freedom of a variance (Satterthwaite): those of outcomes for the part
-    `unclustered`, of clusters for the rest.
-    """
+    """Satterthwaite's degrees of freedom: outcomes for the part `unclustered`, else clusters."""
     within = min(1.0, unclustered / variance)
     return 1.0 / (
         (1.0 - within) ** 2 / max(effective - 1.0, 1.0) + within**2 / max(n - n_clusters, 1)
@@ -368,12 +361,10 @@ def _degrees(
 
 
 def _variance_unseen(share: float, effective: float) -> float:
-    """Variance of a mean whose outcomes are all alike, at `share` of the way between the bounds;
-    not certain for all that.
+    """Variance of a mean whose outcomes are all equal, at `share` of the way between the bounds.
 
-    As many others as Wilson's interval allows for none seen may still come, as far away as the
-    bounds let them be; but no more than a coin's, which is 0 at a bound: there the interval says so
-    without a variance.
+    Wilson's upper limit for 0 of n bounds the share of other outcomes, each as far away as the
+    bounds allow; at most a coin's variance. 0 at a bound, where Wilson's interval needs none.
     """
     if not _EQUAL < share < 1.0 - _EQUAL:
         return 0.0
@@ -386,12 +377,11 @@ def _variance_unseen(share: float, effective: float) -> float:
 def _near_the_ends(
     share: Floats, variance: Floats, effective: Floats, weights: Floats
 ) -> tuple[float, float]:
-    """What strata near 0 or 1 add to the variance of their weighted mean, and by how much they move
-    its centre.
+    """Extra variance of a weighted mean with strata near 0 or 1, and the shift of its centre.
 
-    A stratum without a failure seems to vary not at all. Each is given its part of four outcomes,
-    half of them failures, by how much it can matter (R. Price and D. Bonett, 2004, who give all
-    strata the same part).
+    A stratum without a failure has no variance of its own. Four pseudo-outcomes, half of them
+    failures, are shared out by how much a stratum can matter (R. Price and D. Bonett, 2004, share
+    them equally).
     """
     used = effective > 0.0
     share, variance, effective, weights = (
@@ -410,41 +400,43 @@ def _near_the_ends(
     return float(np.sum(weights**2 * wider)), float(np.sum(weights * (moved - share)))
 
 
-def correlation_in_cells(
-    apart: Floats, deviation: Floats, size: Floats, of_stratum: Integers, n: Floats
+def correlation_within_strata(
+    residuals: Floats, deviation: Floats, size: Floats, of_stratum: Integers, n: Floats
 ) -> float:
-    """Correlation of outcomes of one cluster, 0..1, by the analysis of variance (Donner 1986); 0
-    where none has two.
+    """Intraclass correlation within strata, 0..1; 0 where no cluster has two outcomes.
+
+    (MSB - MSW) / (MSB + (m - 1) MSW) of the one-way analysis of variance, m the typical cluster
+    size. Source: A. Donner, 1986. Ours: scipy and statsmodels have no intraclass correlation.
     """
     n_all, n_cells, n_strata = float(n.sum()), len(size), int(np.sum(n > 0))
     if n_all <= n_cells or n_cells <= n_strata:
         return 0.0
     between = float(np.sum(deviation**2 / size))
-    within = (float(np.sum(apart**2)) - between) / (n_all - n_cells)
+    within = (float(np.sum(residuals**2)) - between) / (n_all - n_cells)
     between /= n_cells - n_strata
     typical = (n_all - float(np.sum(size**2 / n[of_stratum]))) / (n_cells - n_strata)
     total = between + (typical - 1.0) * within
     return min(max((between - within) / total, 0.0), 1.0) if total > 0.0 else 0.0
 
 
-def likeness(values: Floats, clusters: Integers) -> float:
-    """Correlation of values of one cluster, 0..1, as `correlation_in_cells` has it; `clusters` are
-    numbers from 0 without gaps.
-    """
-    apart = values - math.fsum(values) / len(values)
+def intraclass_correlation(values: Floats, clusters: Integers) -> float:
+    """Intraclass correlation of values, 0..1; `clusters` are numbers from 0 without gaps."""
+    residuals = values - math.fsum(values) / len(values)
     sizes = np.bincount(clusters).astype(np.float64)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
-    sums = np.bincount(clusters, weights=apart).astype(np.float64)
-    return correlation_in_cells(apart, sums, sizes, nowhere, np.array([float(len(values))]))
+    sums = np.bincount(clusters, weights=residuals).astype(np.float64)
+    return correlation_within_strata(
+        residuals, sums, sizes, nowhere, np.array([float(len(values))])
+    )
 
 
 def from_variance(
     estimate: float, variance: float, n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> ClusteredMean:
-    """Give a figure that is no mean, with the variance that was found for it in another way.
+    """Wrap a figure that is no mean with a variance computed elsewhere.
 
-    A variance of 0 is that of clusters that are all alike. A figure below the lower bound moves
-    that bound.
+    A variance of 0 is taken as that of clusters that happen to be equal. A figure below the lower
+    bound moves that bound.
     """
     bounds = min(bounds[0], estimate), bounds[1]
     width = bounds[1] - bounds[0]
@@ -460,9 +452,7 @@ def from_variance(
 def from_draws(
     estimate: float, draws: Floats, n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> ClusteredMean:
-    """Give a figure that is no mean, with the spread of its cluster-bootstrap draws; draws that are
-    NaN are left out.
-    """
+    """Wrap a figure that is no mean with the variance of its bootstrap draws, without NaN."""
     usable = draws[~np.isnan(draws)]
     variance = float(np.var(usable)) if len(usable) > 1 else 0.0
     return from_variance(estimate, variance, n_clusters, bounds=bounds)
@@ -470,55 +460,49 @@ def from_draws(
 
 @dataclass(frozen=True)
 class DrawnFigure(ClusteredMean):
-    """A figure that is no mean, with draws of what it may truly be; its interval holds their middle
-    part and the figure.
-    """
+    """A figure that is no mean, with posterior draws; its interval is their central range."""
 
     _draws: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Give the interval at this level: within the bounds, holding the figure, and never of
-        width 0.
-        """
-        check_level(level)
-        low, high = np.quantile(self._draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-        return Interval(min(float(low), self.estimate), max(float(high), self.estimate))
+        """Interval at this level: within the bounds, around the figure, never of width 0."""
+        low, high = draws_interval(self._draws, level) or (self.estimate, self.estimate)
+        return Interval(min(low, self.estimate), max(high, self.estimate))
 
     def p_value(self, null: float) -> float:
-        """Two-sided p-value of "the true figure is `null`", no smaller than the draws can show."""
+        """Two-sided p-value of "the true figure is `null`", at least 2 / (draws + 1)."""
         tail = min(int(np.sum(self._draws <= null)), int(np.sum(self._draws >= null)))
         return min(1.0, 2.0 * (tail + 1) / (len(self._draws) + 1))
 
 
 def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | None:
-    """Give the weighted mean of figures that share no clusters; weights above 0 that need not add
-    up to 1; None of none.
+    """Weighted mean of figures that share no clusters; None without any.
+
+    Weights are above 0 and are scaled to sum to 1.
     """
     if len(parts) < 2:
         return parts[0][0] if parts else None
     total = math.fsum(weight for _, weight in parts)
-    found, shares = [part for part, _ in parts], [weight / total for _, weight in parts]
-
-    def mixed(values: Iterable[float]) -> float:
-        return math.fsum(share * value for share, value in zip(shares, values, strict=True))
-
-    variance = math.fsum(
-        share**2 * part.variance for share, part in zip(shares, found, strict=True)
-    )
-    shift = mixed(part.shift or 0.0 for part in found)
+    figures, shares = [part for part, _ in parts], [weight / total for _, weight in parts]
+    squares = [share**2 for share in shares]
+    variance = weighted_sum(squares, (part.variance for part in figures))
+    shift = weighted_sum(shares, (part.shift or 0.0 for part in figures))
+    low, high = (weighted_sum(shares, (part.bounds[end] for part in figures)) for end in (0, 1))
     return ClusteredMean(
-        mixed(part.estimate for part in found),
+        weighted_sum(shares, (part.estimate for part in figures)),
         variance,
-        sum(part.n for part in found),
-        sum(part.n_clusters for part in found),
-        1.0
-        / math.fsum(
-            share**2 / part.effective_clusters for share, part in zip(shares, found, strict=True)
-        ),
-        (mixed(part.bounds[0] for part in found), mixed(part.bounds[1] for part in found)),
+        sum(part.n for part in figures),
+        sum(part.n_clusters for part in figures),
+        1.0 / weighted_sum(squares, (1.0 / part.effective_clusters for part in figures)),
+        (low, high),
         # figures that all lie at an end are not known exactly: Wilson's interval
         shift if variance > 0.0 else None,
     )
+
+
+def weighted_sum(weights: Iterable[float], values: Iterable[float]) -> float:
+    """Sum of weight times value, rounded once (`math.sumprod` needs Python 3.12)."""
+    return math.fsum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
 # -- bootstrap -------------------------------------------------------------------------------------
@@ -528,20 +512,17 @@ _CELLS_AT_ONCE = 4_000_000
 
 
 def named_generator(seed: int, name: str) -> np.random.Generator:
-    """Make a random generator that depends on `seed` and `name` only, so that one stratum never
-    shifts another's draws.
-    """
+    """Random generator of `seed` and `name`, so that no stratum shifts another's draws."""
     return np.random.default_rng([seed & 0xFFFFFFFF, crc32(name.encode("utf-8"))])
 
 
 def mean_draws(
     counts: Mapping[float, int], rng: np.random.Generator, n_draws: int = N_DRAWS
 ) -> Floats:
-    """Draw the bootstrap distribution of the mean of outcomes within 0..1.
+    """Bootstrap draws of the mean of outcomes within 0..1.
 
-    Where every outcome is the same, resampling would claim to know the mean exactly; the mean is
-    then drawn from the Jeffreys posterior of a proportion instead, Beta(n*v + 1/2, n*(1 - v) +
-    1/2).
+    Ours: `scipy.stats.bootstrap` has neither counts nor clusters, and gives width 0 for equal
+    outcomes. Those are drawn from Jeffreys' posterior Beta(n*v + 1/2, n*(1 - v) + 1/2).
 
     Args:
         counts: how often each outcome (0..1) occurred.
@@ -571,9 +552,7 @@ def mean_draws(
 def _weighted_sums(
     n: int, shares: Floats, table: Any, rng: np.random.Generator, n_draws: int
 ) -> Floats:
-    """Sums over resamples of size `n`, in slices: the weights of all draws at once would need
-    n_draws * len(table) cells.
-    """
+    """Sums over resamples of size `n`, in slices of bounded memory."""
     at_once = max(1, _CELLS_AT_ONCE // len(shares))
     return np.concatenate(
         [
@@ -586,7 +565,7 @@ def _weighted_sums(
 def cluster_sum_draws(
     contributions: Sequence[Sequence[float]], rng: np.random.Generator, n_draws: int = N_DRAWS
 ) -> Floats:
-    """Draw bootstrap sums of per-cluster contributions, whole clusters at a time.
+    """Bootstrap draws of the sums of per-cluster contributions.
 
     Args:
         contributions: one row per cluster, shape (n_clusters, n_columns), for example (sum of
@@ -616,11 +595,10 @@ def bootstrapped(
     seed: int = 0,
     n_draws: int = N_DRAWS,
 ) -> ClusteredMean | None:
-    """Give any figure that can be computed from column sums, with its spread over a seeded cluster
-    bootstrap.
+    """Any figure computed from column sums, with its spread over a seeded cluster bootstrap.
 
     Args:
-        columns: what each item adds, shape (n_items, n_columns), dense or a scipy sparse array.
+        columns: what each item adds, shape (n_items, n_columns).
         statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,),
             NaN where undefined.
         clusters: one name per item; whole clusters are drawn.
@@ -632,29 +610,23 @@ def bootstrapped(
         The figure; its `.interval()` is never of width 0 and stays within the bounds. None where
         the figure is undefined.
     """
-    from scipy import sparse
-
-    numbers = cluster_numbers(clusters, columns.shape[0])
+    numbers = cluster_numbers(clusters, len(columns))
     if not len(numbers):
         return None
     n_clusters = int(numbers.max()) + 1
-    table: Any = columns
-    if clusters is not None:
-        members = sparse.csr_array((np.ones(len(numbers)), (numbers, np.arange(len(numbers)))))
-        table = members @ columns
+    table = np.column_stack([np.bincount(numbers, weights=column) for column in columns.T])
 
     def figures(sums: Any) -> Floats:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(statistic(sums))
 
-    estimate = float(figures(np.atleast_2d(np.asarray(table.sum(axis=0))))[0])
+    estimate = float(figures(table.sum(axis=0)[None])[0])
     if np.isnan(estimate):
         return None
     rng, shares = named_generator(seed, "bootstrap"), np.full(n_clusters, 1.0 / n_clusters)
-    if table.shape[0] * table.shape[1] <= _CELLS_AT_ONCE:
-        # clusters that add the same are drawn together: their number is as good as their names
-        dense = table.toarray() if sparse.issparse(table) else table
-        table, counts = np.unique(dense, axis=0, return_counts=True)
+    if table.size <= _CELLS_AT_ONCE:
+        # clusters that add the same are drawn together
+        table, counts = np.unique(table, axis=0, return_counts=True)
         shares = counts / n_clusters
     draws = figures(_weighted_sums(n_clusters, shares, table, rng, n_draws))
     return from_draws(estimate, draws, n_clusters, bounds=bounds)
@@ -670,21 +642,19 @@ def drawn_figure(
     seed: int = 0,
     n_draws: int = N_DRAWS,
 ) -> DrawnFigure | None:
-    """Give any figure that can be computed from column sums, with draws that allow for items of
-    kinds not yet seen.
+    """Any figure computed from column sums, with posterior draws that allow for unseen items.
 
-    Each draw weighs the kinds of items anew (Dirichlet), by their numbers and a small prior number
-    of each kind that there may be: for two raters and two labels Jeffreys' half in each cell. A
-    resample of items that all agree would always agree. Where items come in clusters they count as
-    those that are worth as much by the spread of the figure over clusters, and by Student's
-    quantile for the number of these.
+    Each draw weighs the kinds of items anew (Dirichlet) by their counts plus a small prior count of
+    each possible kind: for two raters and two labels Jeffreys' half in each cell. A bootstrap of
+    items that all agree would always agree. Items in clusters count as the number of independent
+    ones that gives the figure's spread over clusters, with Student's quantile.
 
     Args:
-        columns: what each item adds, shape (n_items, n_columns), dense or a scipy sparse array.
+        columns: what each item adds, shape (n_items, n_columns).
         statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,),
             NaN where undefined.
-        unseen: what an item of each kind that there may be adds, shape (n_kinds, n_columns), and
-            its prior number, shape (n_kinds,).
+        unseen: what an item of each possible kind adds, shape (n_kinds, n_columns), and its prior
+            count, shape (n_kinds,).
         clusters: one name per item.
         bounds: smallest and largest possible figure; one below the lower bound moves it.
         seed: seed of the draws.
@@ -693,9 +663,7 @@ def drawn_figure(
     Returns:
         The figure; None where it is undefined.
     """
-    from scipy import sparse
-
-    n = columns.shape[0]
+    n = len(columns)
     if not n:
         return None
 
@@ -703,10 +671,9 @@ def drawn_figure(
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(statistic(sums), dtype=np.float64)
 
-    dense: Floats = columns.toarray() if sparse.issparse(columns) else columns  # type: ignore[attr-defined]  # a sparse one
-    kinds, places, counts = np.unique(dense, axis=0, return_inverse=True, return_counts=True)
+    kinds, places, counts = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
     places = places.reshape(-1)
-    total = dense.sum(axis=0)
+    total = columns.sum(axis=0)
     estimate = float(figures(total[None])[0])
     if np.isnan(estimate):
         return None
@@ -715,7 +682,7 @@ def drawn_figure(
     worth = 1.0
     if n_clusters < n:
         moved = np.nan_to_num((estimate - figures(total[None] - kinds)) * (n - 1))[places]
-        worth = _worth(moved - moved.mean(), dense, numbers)
+        worth = _worth(moved - moved.mean(), columns, numbers)
     rng, (rows, prior) = named_generator(seed, "drawn"), unseen
     draws, at_once = [], max(1, _CELLS_AT_ONCE // (len(kinds) + len(rows)))
     for start in range(0, n_draws, at_once):
@@ -736,25 +703,28 @@ def drawn_figure(
 
 
 def _worth(moved: Floats, columns: Floats, clusters: Integers) -> float:
-    """How many independent items one item of a cluster is worth, 0..1, by what items add to the
-    error of a figure.
+    """Independent items that one item of a cluster is worth, 0..1: 1 / design effect.
 
-    Where none adds anything (all agree), rows are taken to share their fate as far as they share
-    what is in them.
+    By what items add to the error of a figure; where none adds anything (all agree), by the
+    largest intraclass correlation of the columns.
     """
     n, n_clusters = len(moved), int(clusters.max()) + 1
     if float(np.ptp(moved)) > _EQUAL:
-        found = _mean(
+        mean = _mean_over_clusters(
             moved,
             clusters,
             np.zeros(n, dtype=np.int64),
             np.ones(1),
             (float(moved.min()), float(moved.max())),
         )
-        worth, df = min(1.0, float(moved @ moved) / n**2 / found.variance), found._df
+        worth, df = min(1.0, float(moved @ moved) / n**2 / mean.variance), mean._df
     else:
         alike = max(
-            (likeness(column, clusters) for column in columns.T if np.ptp(column) > 0.0),
+            (
+                intraclass_correlation(column, clusters)
+                for column in columns.T
+                if np.ptp(column) > 0.0
+            ),
             default=0.0,
         )
         sizes = np.bincount(clusters)
@@ -763,9 +733,7 @@ def _worth(moved: Floats, columns: Floats, clusters: Integers) -> float:
 
 
 def draws_interval(draws: Floats, level: float = 0.95) -> Interval | None:
-    """Give the central `level` range of bootstrap draws; draws that are NaN are left out, and None
-    is left if all are.
-    """
+    """Central `level` range of bootstrap draws without NaN; None if all are NaN."""
     check_level(level)
     usable = draws[~np.isnan(draws)]
     if not len(usable):

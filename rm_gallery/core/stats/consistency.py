@@ -1,4 +1,7 @@
-"""A judge against itself: the other order, another run, another version."""
+"""A judge against itself: the other order (position bias), another run, another version (drift).
+
+Ours: no package tests position bias or drift of judges; the tests in them are scipy's.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
-from rm_gallery.core.stats.clustered import cluster_numbers, clustered_mean, names_where
+from rm_gallery.core.stats.clustered import clustered_mean, names_where, strata_shares
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
-from rm_gallery.core.stats.significance import sign_test
+from rm_gallery.core.stats.significance import holm, sign_test
 from rm_gallery.core.utils.errors import ConfigError
 
 
 class PositionBias(NamedTuple):
-    """How the place of an answer sways a judge.
+    """Effect of the place of an answer on a judge.
 
     Attributes:
         advantage: mean win of the answer shown first less that of the same answer shown second,
@@ -50,8 +53,8 @@ def position_bias(
 ) -> PositionBias:
     """Test whether answer A does better when it is shown first than when it is shown second.
 
-    The two orders of a pair are one observation, not two: only pairs whose verdict depends on the
-    order say anything, and without bias they favour the first and the second place equally often.
+    advantage = mean(win shown first - win shown second). The two orders of a pair are one
+    observation: without bias, pairs whose verdict depends on the order favour both places equally.
 
     Args:
         shown_first: per pair the win of A when shown first: 1, 0, 0.5 for a tie, or anything
@@ -81,11 +84,13 @@ def position_bias(
     if wins.min() < 0.0 or wins.max() > 1.0:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     gain = (first - second)[both]
-    found = corrected_mean(
+    mean_gain = corrected_mean(
         gain, gain, clusters=names_where(clusters, both), bounds=(-1.0, 1.0), confidence=confidence
     )
     up, down = int((gain > 0.0).sum()), int((gain < 0.0).sum())
-    return PositionBias(found.estimate, found.ci95, sign_test(up, down), up, down, n, len(both) - n)
+    return PositionBias(
+        mean_gain.estimate, mean_gain.ci95, sign_test(up, down), up, down, n, len(both) - n
+    )
 
 
 @dataclass(frozen=True)
@@ -94,17 +99,15 @@ class Repeats:
 
     Attributes:
         score: mean over samples of their mean over runs.
-        ci95: its interval, for other prompts *and* another asking of the judge.
-        ci95_same_prompts: for asking the judge again about the same prompts, as often; None where
-            no sample was judged twice.
+        ci95: its interval, for other prompts *and* other runs of the judge.
+        ci95_same_prompts: for other runs on the same prompts; None where no sample was judged
+            twice.
         scores: the score of each run, over the samples it scored.
-        judge_variance: of a sample's credit from run to run, on average over samples; None where no
-            sample was judged twice.
-        prompt_variance: of samples' true credits, what is left when the judge's part is taken off;
-            at least 0.
-        run_sd: by how much the score of a single run scatters when only the judge is asked again.
-        unstable: share of samples, of those judged twice or more, whose credit was not the same in
-            all runs.
+        judge_variance: mean variance of a sample's credit between runs; None where no sample was
+            judged twice.
+        prompt_variance: variance of samples' true credits, without the judge's part; at least 0.
+        run_sd: standard deviation of one run's score over runs on the same prompts.
+        unstable: share of the samples judged twice or more whose credit differs between runs.
         n: samples scored in at least one run.
         n_runs: runs.
     """
@@ -122,9 +125,7 @@ class Repeats:
 
     @property
     def judge_share(self) -> float | None:
-        """Part of the variance of one judgement that is the judge's, 0..1; None where nothing
-        varies or is known.
-        """
+        """Judge's share of the variance of one judgement, 0..1; None where nothing varies."""
         if self.judge_variance is None or self.prompt_variance is None:
             return None
         whole = self.judge_variance + self.prompt_variance
@@ -138,7 +139,7 @@ def variance_parts(
     strata: Names | None = None,
     weights: Mapping[Any, float] | None = None,
 ) -> Repeats | None:
-    """Take the uncertainty of repeated runs apart.
+    """Variance components of repeated runs: judge (within samples) and prompts (between).
 
     Args:
         runs: credits, 0..1, shape (n_runs, n_samples), samples in the same order in every run; None
@@ -179,23 +180,20 @@ def variance_parts(
     off = np.where(known, table - means, 0.0)
     again = times > 1
     within = float(np.sum(off[:, again] ** 2) / np.sum(times[again] - 1.0)) if again.any() else None
-    scores = tuple(_score(run, ok, parts, weights) for run, ok in zip(table, known, strict=True))
+    run_means = [
+        clustered_mean(run[ok], strata=names_where(parts[1], ok), weights=weights)
+        for run, ok in zip(table, known, strict=True)
+    ]
+    scores = tuple(None if mean is None else mean.estimate for mean in run_means)
+    counts = len(means), len(runs)
     if within is None:
         return Repeats(
-            whole.estimate,
-            whole.interval(),
-            None,
-            scores,
-            None,
-            None,
-            None,
-            None,
-            len(means),
-            len(runs),
+            whole.estimate, whole.interval(), None, scores, None, None, None, None, *counts
         )
     between = float(np.var(means, ddof=1)) if len(means) > 1 else 0.0
     prompt = max(0.0, between - within * float(np.mean(1.0 / times)))
-    share = _shares(parts[1], weights, len(means))
+    places, shares = strata_shares(parts[1], weights, len(means))
+    share = (shares / np.bincount(places))[places]
     # a mean of n samples, each with its own part of the judge's variance
     of_one_run = math.sqrt(within * float(np.sum(share**2)))
     of_all = math.sqrt(within * float(np.sum(share**2 / times)))
@@ -211,26 +209,8 @@ def variance_parts(
         prompt,
         of_one_run,
         unstable,
-        len(means),
-        len(runs),
+        *counts,
     )
-
-
-def _score(
-    run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights: Mapping[Any, float] | None
-) -> float | None:
-    found = clustered_mean(run[known], strata=names_where(parts[1], known), weights=weights)
-    return None if found is None else found.estimate
-
-
-def _shares(strata: Sequence[Any] | None, weights: Mapping[Any, float] | None, n: int) -> Any:
-    """How much of the score each sample is."""
-    if strata is None:
-        return np.full(n, 1.0 / n)
-    numbers = cluster_numbers(strata, n)
-    names = dict.fromkeys(strata)
-    given = np.array([1.0 if weights is None else float(weights.get(name, 0.0)) for name in names])
-    return (given / given.sum())[numbers] / np.bincount(numbers)[numbers]
 
 
 _CELLS_AT_ONCE = 2_000_000
@@ -238,9 +218,7 @@ _MOST_ASSIGNMENTS = 500
 
 
 class Change(NamedTuple):
-    """A quantity of both versions, its change, the interval of the change, and the p-value of "no
-    change".
-    """
+    """A mean of both versions, its change with interval, and the p-value of "no change"."""
 
     old: float
     new: float
@@ -252,7 +230,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Drift:
-    """What two versions of a judge do differently.
+    """Differences between two versions of a judge.
 
     Attributes:
         n: anchors that both versions scored.
@@ -260,15 +238,15 @@ class Drift:
         flip_rate: share of anchors on which the two versions differ by more than the tolerance.
         flip_ci95: its interval.
         noise: the same share between repeats of one version; None without repeats.
-        excess: how much farther apart the versions are than repeats of one, in the unit of the
+        excess: mean distance between versions minus that between repeats of one, in the unit of the
             scores; 0 without drift.
-        excess_p: one-sided permutation p-value of "both versions score alike", from the repeats;
-            None without them.
+        excess_p: one-sided permutation p-value of "both versions score alike"; None without
+            repeats.
         shift: change of the mean score.
-        agreement: change of the agreement with the labels, as 1 minus the distance relative to the
-            scale; None without labels.
-        findings: what has changed, at the level after Holm's correction for the questions asked.
-        notes: what the reader has to know.
+        agreement: change of the agreement with the labels, 1 - distance / width of the scale; None
+            without labels.
+        findings: significant changes, after Holm's correction.
+        notes: warnings for the reader.
     """
 
     n: int
@@ -396,11 +374,21 @@ def drift(
             notes.append(
                 "fewer than 2 anchors have a label, so agreement with people is not compared"
             )
-    found, ci95 = rate.estimate, rate.ci95
-    assert found is not None and ci95 is not None
+    flip_rate, ci95 = rate.estimate, rate.ci95
+    assert flip_rate is not None and ci95 is not None
     findings = _findings(shift, excess, excess_p, agreement, 1.0 - confidence)
     return Drift(
-        n, missing, found, ci95, noise, excess, excess_p, shift, agreement, findings, tuple(notes)
+        n,
+        missing,
+        flip_rate,
+        ci95,
+        noise,
+        excess,
+        excess_p,
+        shift,
+        agreement,
+        findings,
+        tuple(notes),
     )
 
 
@@ -414,19 +402,11 @@ def _earned(
     """How near each version comes to the labels, 0..1; NaN where that is not known."""
     if credits is not None:
         return numbers(credits[0], "credits")[both], numbers(credits[1], "credits")[both]
-    gold = (
-        numbers(labels or [], "labels")[both]
-        if not isinstance(labels, np.ndarray)
-        else labels[both]
-    )
-    known = gold[~np.isnan(gold)]
-    span = (
-        bounds[1] - bounds[0]
-        if math.isfinite(bounds[1] - bounds[0])
-        else float(np.ptp(known))
-        if len(known)
-        else 0.0
-    )
+    assert labels is not None
+    gold = numbers(labels, "labels")[both]
+    known, span = gold[~np.isnan(gold)], bounds[1] - bounds[0]
+    if not math.isfinite(span):
+        span = float(np.ptp(known)) if len(known) else 0.0
     near = [1.0 - np.abs(side - gold) / (span or math.nan) for side in means]
     return near[0], near[1]
 
@@ -439,13 +419,18 @@ def _change(
     confidence: float,
 ) -> Change:
     difference = new - old
-    found: Corrected = corrected_mean(
+    mean_change: Corrected = corrected_mean(
         difference, difference, clusters=clusters, bounds=reach, confidence=confidence
     )
-    p = found.p_value(0.0)
-    assert found.estimate is not None and found.ci95 is not None and p is not None
+    p = mean_change.p_value(0.0)
+    assert mean_change.estimate is not None and mean_change.ci95 is not None and p is not None
     return Change(
-        float(old.mean()), float(new.mean()), found.estimate, found.ci95, p, len(difference)
+        float(old.mean()),
+        float(new.mean()),
+        mean_change.estimate,
+        mean_change.ci95,
+        p,
+        len(difference),
     )
 
 
@@ -458,19 +443,18 @@ def _self_difference(
         for runs in (olds, news)
         for a, b in itertools.combinations(runs, 2)
     ]
-    found = np.concatenate(differing)
-    return float(found.mean()) if len(found) else None
+    over_all_pairs = np.concatenate(differing)
+    return float(over_all_pairs.mean()) if len(over_all_pairs) else None
 
 
 def _beyond_noise(
     olds: Floats, news: Floats, n_draws: int, seed: int
 ) -> tuple[float | None, float | None]:
-    """Mean distance between versions less that within them (energy distance per anchor), and its
-    permutation p-value.
+    """Energy distance per anchor between versions, and its permutation p-value.
 
-    If both versions score alike, the runs of an anchor may be exchanged; all ways to name some of
-    them "new" are equally probable then, anchor by anchor. Source: G. Székely and M. Rizzo, "Energy
-    statistics", 2013.
+    If both versions score alike, the runs of an anchor are exchangeable. Source: G. Székely and M.
+    Rizzo, "Energy statistics", 2013. Ours: `scipy.stats.permutation_test` permutes all rows alike,
+    not within each anchor.
     """
     runs = np.concatenate([olds, news], axis=1)
     runs = runs[~np.isnan(runs).any(axis=1)]
@@ -482,8 +466,8 @@ def _beyond_noise(
     ways = list(itertools.islice(itertools.combinations(range(k), b), _MOST_ASSIGNMENTS))
     table = np.stack([_energy(distance, way) for way in (actual, *ways)], axis=1)
     observed = float(table[:, 0].mean())
-    moving = table[(table[:, 1:] != table[:, 1:2]).any(axis=1), 1:]
-    rest = float(table[:, 0].sum() - (table[(table[:, 1:] != table[:, 1:2]).any(axis=1), 0]).sum())
+    varies = (table[:, 1:] != table[:, 1:2]).any(axis=1)
+    moving, rest = table[varies, 1:], float(table[:, 0].sum() - table[varies, 0].sum())
     rng = np.random.default_rng(seed)
     at_least, done = 0, 0
     rows = np.arange(len(moving))
@@ -531,9 +515,6 @@ def _findings(
     if agreement is not None:
         text = f"agreement with the labels went from {agreement.old:.4g} to {agreement.new:.4g}"
         asked.append((agreement.p_value, f"{text} (p = {agreement.p_value:.3g})"))
-    found = []
-    for place, (p, text) in enumerate(sorted(asked)):  # Holm's correction
-        if p > level / (len(asked) - place):
-            break
-        found.append(text)
-    return tuple(found)
+    asked.sort()
+    adjusted = holm([p for p, _ in asked])
+    return tuple(text for p, (_, text) in zip(adjusted, asked, strict=True) if p <= level)

@@ -1,5 +1,6 @@
-"""A closed denominator: what a figure is at worst and at best, whatever its missing scores would
-have been.
+"""Worst-case (Manski) bounds of figures with missing scores, and a test of what missing goes with.
+
+Ours: the bounds are two divisions; tests are scipy's.
 """
 
 from __future__ import annotations
@@ -19,21 +20,17 @@ NEVER_BEGUN = "caller"
 """The cause of what a run did not get to."""
 
 
-class Closed(NamedTuple):
-    """How many there are, how many of them have a score, who caused that the others have none, and
-    the limits of the mean.
-    """
+class Bounded(NamedTuple):
+    """Counts of scored and missing samples, and the worst-case bounds of the mean."""
 
     n: int
     n_scored: int
     missing: dict[str, int]
-    """Number by cause (endpoint, judge, answer, data, rule, caller), the largest first; only causes
-    that occur.
-    """
+    """Count by cause (endpoint, judge, answer, data, rule, caller) that occurs, largest first."""
     bounds: Interval | None
-    """The mean when every missing score is the lowest, and when every one is the highest of the
-    scale, in the scores' unit; an end is infinite where the scale is open and something is missing.
-    None without anything to score, and where both ends are open."""
+    """The mean if every missing score were the lowest, and if every one were the highest of the
+    scale; an end of an open scale is infinite. None without a sample, and where both ends are
+    open."""
 
     @property
     def n_missing(self) -> int:
@@ -41,21 +38,26 @@ class Closed(NamedTuple):
         return self.n - self.n_scored
 
 
-def closed(
+def worst_case_bounds(
     n: int,
     n_scored: int,
     total: float,
     missing: Mapping[str, int],
     scale: tuple[float, float] = (0.0, 1.0),
-) -> Closed:
-    """Close the denominator of a mean.
+) -> Bounded:
+    """Bounds of a mean: (total + missing * low) / n and (total + missing * high) / n.
+
+    Source: C. Manski, "Nonparametric bounds on treatment effects", 1990.
 
     Args:
-        n: how many there are.
-        n_scored: how many of them have a score.
-        total: the sum of their scores.
-        missing: how many have none, by cause; those that no cause is known of were never begun.
+        n: samples.
+        n_scored: samples with a score.
+        total: sum of their scores.
+        missing: samples without a score by cause; those without a known cause were never begun.
         scale: lowest and highest possible score; infinite where it is open.
+
+    >>> worst_case_bounds(n=10, n_scored=8, total=6.0, missing={"judge": 2}).bounds
+    Interval(low=0.6, high=0.8)
     """
     lost = n - n_scored
     causes = {cause: number for cause, number in missing.items() if number}
@@ -63,15 +65,13 @@ def closed(
         causes[NEVER_BEGUN] = causes.get(NEVER_BEGUN, 0) + unknown
     causes = _largest_first(causes)
     if not n or (lost and not any(map(math.isfinite, scale))):
-        return Closed(n, n_scored, causes, None)
+        return Bounded(n, n_scored, causes, None)
     low, high = ((total + lost * end if lost else total) / n for end in scale)
-    return Closed(n, n_scored, causes, Interval(low, high))
+    return Bounded(n, n_scored, causes, Interval(low, high))
 
 
 def weighted_bounds(parts: Iterable[tuple[Interval | None, float]]) -> Interval | None:
-    """The limits of a weighted mean of figures out of the limits of each, (limits, weight); parts
-    without limits leave the mean.
-    """
+    """Bounds of a weighted mean of figures from (bounds, weight) of each; those without are left out."""
     known = [(bounds, weight) for bounds, weight in parts if bounds is not None]
     whole = math.fsum(weight for _, weight in known)
     if not whole:
@@ -88,11 +88,11 @@ def mean_bounds(parts: Iterable[Interval | None]) -> Interval | None:
 
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """What is missing of several parts together, the largest cause first."""
-    found: Counter[str] = Counter()
+    """Sum of several counts by cause, the largest first."""
+    totals: Counter[str] = Counter()
     for one in counts:
-        found.update(one)
-    return _largest_first(found)
+        totals.update(one)
+    return _largest_first(totals)
 
 
 def _largest_first(counts: Mapping[str, int]) -> dict[str, int]:
@@ -102,21 +102,19 @@ def _largest_first(counts: Mapping[str, int]) -> dict[str, int]:
 ALPHA = 0.05
 SHOWN = 5
 Trait = str | float
-"""What a sample is like: a name, such as that of its subset, or a number, such as a length."""
+"""A property of a sample: a name, such as its subset, or a number, such as a length."""
 
 
 class _Test(NamedTuple):
     p_value: float
     what: str
-    said: str
+    sentence: str
     figures: Mapping[str, Any]
 
 
 @dataclass
 class _TraitCounts:
-    """One trait of all samples: how often each name occurred and was missing, and the numbers;
-    eight bytes a number.
-    """
+    """One trait of all samples: counts of each name and of those missing, or the numbers."""
 
     names: Counter[str] = field(default_factory=Counter)
     gone: Counter[str] = field(default_factory=Counter)
@@ -133,10 +131,8 @@ class _TraitCounts:
 
 
 @dataclass
-class Lookout:
-    """Hears of every sample whether its score is missing and what it is like, and tests if the one
-    goes with the other.
-    """
+class MissingnessTest:
+    """Tests whether scores are missing at random: does being missing go with a trait of samples?"""
 
     _traits: defaultdict[str, _TraitCounts] = field(
         default_factory=lambda: defaultdict(_TraitCounts)
@@ -164,11 +160,11 @@ class Lookout:
             self._sides[key].update(set(lost))
             self._sides[key][""] += 1
 
-    def found(self) -> dict[str, Any]:
-        """What missing scores go with, as plain JSON types; empty where none is missing or all are.
+    def report(self) -> dict[str, Any]:
+        """What missing scores go with, as JSON types; empty where none is missing or all are.
 
-        `found` names at most five, `p_adjusted` counting all `tests` that were made (Holm), and
-        `said` puts it in sentences.
+        `found` has at most five traits with p-values adjusted for all `tests` (Holm); `said` holds
+        them as sentences.
         """
         if not 0 < self.n_missing < self.n:
             return {}
@@ -180,8 +176,9 @@ class Lookout:
             key=lambda pair: (pair[0], pair[1].p_value, pair[1].what),
         )
         named = [(p, test) for p, test in ranked if p <= ALPHA][:SHOWN]
-        said = [
-            f"missing scores go with {test.what}: {test.said} (p = {p:.2g})" for p, test in named
+        sentences = [
+            f"missing scores go with {test.what}: {test.sentence} (p = {p:.2g})"
+            for p, test in named
         ]
         names = ", ".join([*self._traits, *self._sides])
         nothing = (
@@ -194,14 +191,12 @@ class Lookout:
             "tests": len(tests),
             "looked_at": [*self._traits, *self._sides],
             "found": [{"with": test.what, "p_adjusted": p, **test.figures} for p, test in named],
-            "said": said or [nothing],
+            "said": sentences or [nothing],
         }
 
 
 def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
-    """A number against missing (Mann–Whitney), or each name against all others (Fisher's exact
-    test).
-    """
+    """A number against missing (Mann–Whitney), or each name against the others (Fisher's exact)."""
     gone, there = seen.missing, seen.there
     if not gone and not there:
         return _name_tests(name, seen.names, seen.gone)
@@ -212,11 +207,11 @@ def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
     middles = median(gone), median(there)
     figures = dict(zip(("median_missing", "median_elsewhere"), middles, strict=True))
     figures |= {"n_missing": len(gone), "n_elsewhere": len(there)}
-    said = (
+    sentence = (
         f"median {middles[0]:g} where missing (n={len(gone)}), {middles[1]:g} elsewhere "
         f"(n={len(there)})"
     )
-    return [_Test(float(mannwhitneyu(gone, there).pvalue), f"the {name}", said, figures)]
+    return [_Test(float(mannwhitneyu(gone, there).pvalue), f"the {name}", sentence, figures)]
 
 
 def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
@@ -228,23 +223,23 @@ def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
     levels = sorted(of)
     if len(levels) == 2:  # one test says all there is to say
         levels = [max(levels, key=lambda level: gone[level] / of[level])]
-    found = []
+    tests = []
     for level in levels:
         rest = n - of[level], lost - gone[level]
         table = [[gone[level], of[level] - gone[level]], [rest[1], rest[0] - rest[1]]]
-        said = f"{gone[level]:,} of {of[level]:,} there, {rest[1]:,} of {rest[0]:,} elsewhere"
+        sentence = f"{gone[level]:,} of {of[level]:,} there, {rest[1]:,} of {rest[0]:,} elsewhere"
         figures = {
             "missing": gone[level],
             "of": of[level],
             "missing_elsewhere": rest[1],
             "of_elsewhere": rest[0],
         }
-        found.append(_Test(float(fisher_exact(table)[1]), f"{name} '{level}'", said, figures))
-    return found
+        tests.append(_Test(float(fisher_exact(table)[1]), f"{name} '{level}'", sentence, figures))
+    return tests
 
 
 def _side_tests(counts: Counter[str]) -> list[_Test]:
-    """Each side against the share it would have if all were lost alike (binomial test)."""
+    """Each side against an equal share of the missing scores (binomial test)."""
     from scipy.stats import binomtest
 
     n, sides = counts[""], sorted(side for side in counts if side)
@@ -266,18 +261,17 @@ def lengths(sides: Mapping[str, int]) -> dict[str, Trait]:
     """The lengths of answers by the name of their side, in characters, and of two which is the
     longer one.
     """
-    found: dict[str, Trait] = {f"length of {name}": float(size) for name, size in sides.items()}
+    traits: dict[str, Trait] = {f"length of {name}": float(size) for name, size in sides.items()}
     if len(sides) == 2:
         (one, first), (other, second) = sides.items()
-        found["longer one"] = one if first > second else other if second > first else "neither"
-    return found
+        traits["longer one"] = one if first > second else other if second > first else "neither"
+    return traits
 
 
 def labelled_traits(
     subset: str, prompt: int, answers: Sequence[int], chosen: Sequence[bool]
 ) -> dict[str, Trait]:
-    """What a labelled sample is like: its subset, lengths in characters, and where the chosen one
-    of two answers stands.
+    """Traits of a labelled sample: subset, lengths, and the place of the chosen one of two answers.
 
     `prompt` and `answers` are lengths in characters.
     """

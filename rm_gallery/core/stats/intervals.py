@@ -1,5 +1,6 @@
-"""Confidence intervals for a proportion and for a mean of independent values; clusters:
-`clustered`, any figure: `clustered.bootstrapped`.
+"""Confidence intervals of a share and of a mean of independent values.
+
+Values in clusters: `clustered.clustered_mean`; any other figure: `clustered.bootstrapped`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ class Interval(NamedTuple):
 
 
 def shown_side(value: float, interval: tuple[float, float], bounds: tuple[float, float]) -> int:
-    """On which side of `value` a figure is shown to lie: 1 above it, -1 below it, 0 where nothing
-    is shown.
+    """Side of `value` on which a figure lies for sure: 1 above, -1 below, 0 undecided.
 
-    Both have to lie on that side: the `interval`, so that chance does not explain it, and the
-    `bounds`, the figure at worst and at best, so that what is missing does not either. An end that
-    touches `value` shows nothing.
+    Both the confidence `interval` and the worst-case `bounds` must lie on that side, so that
+    neither chance nor missing scores explain it. An end that touches `value` decides nothing.
+
+    >>> shown_side(0.5, interval=(0.55, 0.70), bounds=(0.45, 0.80))
+    0
     """
     low, high = min(interval[0], bounds[0]), max(interval[1], bounds[1])
     return (low > value) - (high < value)
@@ -50,14 +52,15 @@ def check_level(level: float) -> float:
 
 
 def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval:
-    """Give the Wilson score interval of a proportion, within 0..1.
+    """Wilson's score interval of a share, within 0..1.
+
+    Ours: scipy's and statsmodels' take whole counts; ties and effective sample sizes are fractions.
 
     Args:
-        successes: how many of the `n` trials succeeded. Fractional credit is allowed (a tie worth
-            1/k); the interval is then conservative, because outcomes within 0..1 vary at most as
-            much as a 0/1 outcome of the same mean.
-        n: number of trials, or of independent ones they are worth; with none the interval is (0,
-            1), for nothing is known.
+        successes: successes among the `n` trials. With fractional credit (a tie worth 1/2) the
+            interval is conservative: outcomes within 0..1 vary at most as much as 0/1 outcomes of
+            the same mean.
+        n: number of trials, or their effective number; 0 gives (0, 1).
         level: confidence level.
 
     Raises:
@@ -65,6 +68,9 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
 
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
     JASA 1927.
+
+    >>> [round(end, 3) for end in wilson_interval(8, 10)]
+    [0.49, 0.943]
     """
     z = NormalDist().inv_cdf((1.0 + check_level(level)) / 2.0)
     if n < 0 or not -1e-9 <= successes <= n + 1e-9:
@@ -73,26 +79,32 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
         )
     if n == 0:
         return Interval(0.0, 1.0)
-    p = min(max(successes / n, 0.0), 1.0)
-    scale = 1.0 + z * z / n
-    centre = (p + z * z / (2 * n)) / scale
-    half = z / scale * math.sqrt(p * (1.0 - p) / n + z * z / (4.0 * n * n))
-    # rounding must not push the ends past the value itself when all trials agree
+
+    return score_interval(min(max(successes / n, 0.0), 1.0), z * z / n)
+
+
+def score_interval(p: float, square: float) -> Interval:
+    """Give the ends t of |p - t| = sqrt(square * t * (1 - t)): Wilson's interval of a share `p`.
+
+    `square` is the squared quantile divided by the number of independent trials.
+    """
+    centre = (p + square / 2.0) / (1.0 + square)
+    half = math.sqrt(square * p * (1.0 - p) + square * square / 4.0) / (1.0 + square)
+    # rounding must not push an end past a share at a bound
     return Interval(
-        0.0 if p == 0.0 else max(0.0, centre - half), 1.0 if p == 1.0 else min(1.0, centre + half)
+        0.0 if p <= 0.0 else min(p, max(0.0, centre - half)),
+        1.0 if p >= 1.0 else max(p, min(1.0, centre + half)),
     )
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
-    """Give the Student-t interval of the mean of independent values, in the unit of the values.
+    """Student's interval of the mean of independent values: mean ± t * s / sqrt(n).
 
-    One value tells nothing about its own spread, so fewer than two give None.
+    In the unit of the values; None for fewer than two, which say nothing about their spread.
 
     Raises:
         ConfigError: if a value is not finite or `level` is no level.
     """
-    from scipy.special import stdtrit
-
     check_level(level)
     n = len(values)
     if n < 2:
@@ -102,15 +114,12 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
             "mean_interval needs finite values; leave out or count the others before calling it"
         )
     mean = math.fsum(values) / n
-    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
-    half = float(stdtrit(n - 1, (1.0 + level) / 2.0)) * math.sqrt(variance / n)
+    half = t_quantile(n - 1, level) * float(np.std(values, ddof=1)) / math.sqrt(n)
     return Interval(mean - half, mean + half)
 
 
 class Piece(NamedTuple):
-    """One part of a weighted mean: its share, its own mean with variance, and its worth in
-    independent 0/1 labels.
-    """
+    """One stratum of a weighted mean; `n_eff` is the number of 0/1 labels of its precision."""
 
     share: float
     estimate: float
@@ -120,8 +129,9 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreTest:
-    """A weighted mean of independent pieces; their score intervals are put together by squares
-    (MOVER).
+    """A weighted mean of strata; their score intervals are combined by squares (MOVER).
+
+    Ours: no package combines score intervals with a common excess variance and Student's quantile.
 
     Attributes:
         estimate: the mean, within the bounds.
@@ -146,27 +156,27 @@ class ScoreTest:
 
     def interval(self, level: float) -> Interval:
         """Give the interval at `level`."""
-        return self._at(t_quantile(self.df, level))
+        return self._interval_at(t_quantile(self.df, level))
 
     def p_value(self, null: float) -> float:
-        """Give the two-sided p-value of "the mean is `null`": that of the interval which just
-        reaches it.
-        """
+        """Two-sided p-value of "the mean is `null`": 1 - level of the interval that just reaches it."""
         from scipy.special import stdtr
 
         if self.estimate == null:
             return 1.0
 
         least, most = 0.0, 1.0
-        while not self._at(most).covers(null):
+        while not self._interval_at(most).covers(null):
             if most > 1e9:
                 return 0.0
             least, most = most, 2.0 * most
         while (quantile := (least + most) / 2.0) not in (least, most):
-            least, most = (least, quantile) if self._at(quantile).covers(null) else (quantile, most)
+            least, most = (
+                (least, quantile) if self._interval_at(quantile).covers(null) else (quantile, most)
+            )
         return min(1.0, float(2.0 * stdtr(min(self.df, 1e12), -most)))
 
-    def _at(self, quantile: float) -> Interval:
+    def _interval_at(self, quantile: float) -> Interval:
         if len(self.pieces) == 1 and self.extra == 0.0:
             return _piece_interval(self.pieces[0], quantile, self.low, self.high)
         below = above = quantile**2 * self.extra
@@ -185,19 +195,12 @@ def _piece_interval(piece: Piece, quantile: float, low: float, high: float) -> I
         half = quantile * math.sqrt(piece.variance)
         return Interval(max(low, piece.estimate - half), min(high, piece.estimate + half))
     span = high - low
-    p, q2 = (piece.estimate - low) / span, quantile * quantile / piece.n_eff
-    centre = (p + q2 / 2) / (1 + q2)
-    half = math.sqrt(max(0.0, q2 * p * (1 - p) + q2 * q2 / 4)) / (1 + q2)
-    # rounding must not push an end past the estimate where that lies at a bound
-    lower = 0.0 if p <= 0.0 else min(p, max(0.0, centre - half))
-    upper = 1.0 if p >= 1.0 else max(p, min(1.0, centre + half))
-    return Interval(low + span * lower, low + span * upper)
+    share = score_interval((piece.estimate - low) / span, quantile**2 / piece.n_eff)
+    return Interval(low + span * share.low, low + span * share.high)
 
 
 def t_quantile(df: float, level: float) -> float:
-    """Give how many standard errors an interval at `level` reaches to each side; the normal value
-    where df is infinite.
-    """
+    """Standard errors from the middle to an end of an interval; the normal's for infinite df."""
     from scipy.special import ndtri, stdtrit
 
     tail = (1.0 + level) / 2.0
@@ -213,7 +216,11 @@ _NEGLIGIBLE = 1e-18
 
 
 def _correct_counts(different: Counter[float]) -> tuple[int, Floats]:
-    """Offset and probabilities of the number a guesser gets right (Poisson-binomial distribution)."""
+    """Offset and probabilities of the number a guesser gets right (Poisson-binomial).
+
+    Ours: `scipy.stats.poisson_binom` (1.15) is quadratic in the samples; this one is not, as few
+    probabilities differ.
+    """
     from scipy.stats import binom
 
     offset = 0
@@ -246,17 +253,15 @@ def _different(probabilities: Iterable[float], name: str) -> Counter[float]:
 
 
 def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Interval:
-    """Give the central range of accuracy (0..1) of a guesser who is right on each sample with the
-    given probability.
+    """Central range of the accuracy of a guesser, 0..1; an accuracy inside it is no better than chance.
 
-    The range is exact (Poisson-binomial), equal-tailed and closed: each end is an accuracy that can
-    occur, and beyond each end lies at most half of 1 - `level`. An accuracy inside it is what
-    guessing gives. It holds for right-or-wrong outcomes; rules with fractional credit vary less.
+    Exact (Poisson-binomial) and equal-tailed: each end can occur, and at most (1 - level) / 2 lies
+    beyond it. It holds for 0/1 outcomes; fractional credit varies less.
 
     Args:
         probabilities: per sample the chance of being right by guessing, 0..1: 1/2 for a pair, 1/4
             for one of four.
-        level: probability the range is to hold.
+        level: probability inside the range.
 
     Raises:
         ConfigError: without samples or with a probability outside 0..1.
@@ -279,15 +284,13 @@ def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Inte
 def chance_interval_of_means(
     strata: Iterable[Iterable[float]], level: float = 0.95, *, n_draws: int = 20_000, seed: int = 0
 ) -> Interval:
-    """Give the central range a guesser reaches where the figure is the unweighted mean of several
-    subsets' accuracies.
+    """Central range of a guesser's unweighted mean accuracy over subsets, from seeded simulation.
 
-    A small subset weighs as much as a large one, so this range is wider than that of the pooled
-    accuracy.
+    A small subset weighs as much as a large one, so the range is wider than the pooled accuracy's.
 
     Args:
         strata: per subset the chances of being right by guessing, one per sample, 0..1.
-        level: probability the range is to hold.
+        level: probability inside the range.
         n_draws: number of simulated guessers.
         seed: seed of the simulation.
 

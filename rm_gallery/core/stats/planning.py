@@ -1,4 +1,8 @@
-"""How many labels, samples, pairs or clusters a figure needs before it says what one wants to know."""
+"""Sample sizes: labels, rows, pairs or clusters for a wanted precision or power.
+
+Ours: statsmodels plans the normal test of independent rows, not the tests used here (exact,
+clustered, paired, with a judge).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,12 @@ from functools import partial
 from statistics import NormalDist
 
 from rm_gallery.core.stats import Floats, Integers, np
-from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, clustered_mean, likeness
+from rm_gallery.core.stats.clustered import (
+    ClusteredMean,
+    cluster_numbers,
+    clustered_mean,
+    intraclass_correlation,
+)
 from rm_gallery.core.stats.intervals import check_level
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -27,9 +36,7 @@ _MOST_SIMULATED = 10_000
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two values at the planned distance: rows that tell the mean from it, and how
-    surely the plan's rows do.
-    """
+    """A fixed value at the planned distance: rows to tell the mean from it, and the plan's power."""
 
     null: float
     n: int
@@ -45,11 +52,10 @@ class SampleSize:
         clusters: clusters needed, where rows come in clusters.
         half_width: half the width of the interval that n gives, where a precision was asked for.
         alone: labels needed without the judge, where labels are planned.
-        lam: how much of the judge is used, where labels are planned.
+        lam: weight of the judge, where labels are planned.
         rows: rows to judge, where labels are planned.
-        power: probability to find the effect with n, by the test that is used; on the harder side
-            where there are two.
-        sides: the fixed values that differ by the effect, the harder to tell from first.
+        power: probability to find the effect with n; on the harder side where there are two.
+        sides: the fixed values that differ by the effect, the harder one first.
     """
 
     n: int
@@ -63,11 +69,13 @@ class SampleSize:
 
 
 def design_effect(rows_per_cluster: float, icc: float) -> float:
-    """Give how many times as many rows are needed because rows of a cluster are alike: 1 + (m - 1)
-    * ICC.
+    """Factor on the rows needed because rows of a cluster correlate: 1 + (m - 1) * ICC.
 
     Raises:
         ConfigError: fewer than one row per cluster, or an ICC outside 0..1.
+
+    >>> design_effect(5, 0.5)
+    3.0
     """
     if not 1.0 <= rows_per_cluster < math.inf:
         raise ConfigError(f"rows_per_cluster is at least 1, found {rows_per_cluster!r}")
@@ -89,20 +97,17 @@ def plan_mean(
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
 ) -> SampleSize:
-    """Give the rows needed to know a mean to within `half_width`, or to find that it differs by
-    `effect` from a fixed value.
+    """Rows needed to know a mean to within `half_width`, or to find a difference of `effect`.
 
-    Away from one half it takes more rows to tell a share from a value nearer to one half (90 from
-    85 %) than from one farther away (90 from 95 %): the plan is for the harder side and names both.
-    Its power is that of the test itself, `p_value` of `clustered_mean` (of `corrected_mean` with
-    `sd`), counted exactly, or simulated where rows come in clusters or are graded.
+    It takes more rows to tell a share from a value nearer to one half (90 from 85 %) than from one
+    farther away (90 from 95 %): the plan is for the harder side and names both. Its power is that
+    of the test used, `p_value` of `clustered_mean` (of `corrected_mean` with `sd`): exact, or
+    simulated where rows come in clusters or are graded.
 
     Args:
         half_width: half the width the interval may have.
-        effect: the difference that is to be found with probability `power`, for example 0.05 for 55
-            against 50 %.
-        rate: expected mean of 0/1 outcomes, which decides how much they vary; with `effect`, what
-            it truly is.
+        effect: difference to find with probability `power`, for example 0.05 for 55 against 50 %.
+        rate: expected mean of 0/1 outcomes; with `effect`, the true one.
         sd: standard deviation instead, for graded outcomes and differences.
         confidence: level of the interval, or 1 minus the level of the test.
         power: probability to find the effect.
@@ -189,9 +194,7 @@ def _plan_test(
 
 @dataclass(frozen=True)
 class _LargeSampleTest:
-    """The test with very many rows: a normal deviate whose spread is another where the supposed
-    value is true.
-    """
+    """Normal limit of a test, with one standard deviation under the null and one in truth."""
 
     effect: float
     of_null: float
@@ -210,13 +213,11 @@ class _LargeSampleTest:
 
 
 def _exact_power(rate: float, null: float, level: float) -> Callable[[int], float]:
-    """Probability that the test of independent 0/1 outcomes finds that their mean is not `null`, by
-    number of rows.
-    """
+    """Power of the exact test of independent 0/1 outcomes against `null`, by number of rows."""
     from scipy.stats import binom
 
     def power(n: int) -> float:
-        def found(k: int) -> bool:
+        def rejected(k: int) -> bool:
             share = k / n
             return (
                 ClusteredMean(share, share * (1.0 - share) / n, n, n, float(n)).p_value(null)
@@ -224,19 +225,15 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
             )
 
         middle = round(n * null)
-        below = bisect_left(range(middle), True, key=lambda k: not found(k)) - 1
-        above = middle + 1 + bisect_left(range(middle + 1, n + 1), True, key=found)
+        below = bisect_left(range(middle), True, key=lambda k: not rejected(k)) - 1
+        above = middle + 1 + bisect_left(range(middle + 1, n + 1), True, key=rejected)
         return float(binom.cdf(below, n, rate) + binom.sf(above - 1, n, rate))
 
     return power
 
 
 def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[int], float]) -> int:
-    """The fewest rows whose power is what is wanted, or little more.
-
-    As counts are whole, power goes up and down while rows are added; it has to be enough in the
-    mean of one up and down, too.
-    """
+    """Fewest rows with the wanted power; whole counts make power a saw, so its mean must reach it too."""
     step, period = max(1, first // 2000), _up(1.0 / min(null, 1.0 - null))
     candidates = range(max(2, int(0.8 * first) - 8), int(1.2 * first) + 24 + period, step)
     reached = [power(n) for n in candidates]
@@ -254,16 +251,14 @@ def _simulated_power(
     level: float,
     rows_per_cluster: float,
 ) -> Callable[[int], float]:
-    """The same from seeded draws, where `p_value` draws outcomes of rows in the given clusters and
-    tests them.
-    """
+    """Power by number of rows from seeded simulation; `p_value` draws and tests one sample."""
 
     def power(n: int) -> float:
         rng = np.random.default_rng(0)
         clusters = np.floor(np.arange(n) / rows_per_cluster).astype(np.int64)
         k, draws = int(clusters[-1]) + 1, max(400, min(_DRAWS, _MOST_DRAWN // n))
-        found = [p_value(rng, clusters, k) for _ in range(draws)]
-        return sum(p is not None and p < 1.0 - level for p in found) / draws
+        p_values = [p_value(rng, clusters, k) for _ in range(draws)]
+        return sum(p is not None and p < 1.0 - level for p in p_values) / draws
 
     return power
 
@@ -280,10 +275,10 @@ def _test_of_rates(
             if icc < 1.0
             else (rng.random(k) < rate).astype(np.float64)
         )
-    found = clustered_mean(
+    mean = clustered_mean(
         (rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters
     )
-    return None if found is None else found.p_value(null)
+    return None if mean is None else mean.p_value(null)
 
 
 def _test_of_scores(
@@ -308,25 +303,21 @@ def _test_of_pairs(
     discordance: float,
     icc: float,
 ) -> float | None:
-    """One draw of right less right, where rows share the outcome of their cluster so often that two
-    are as alike.
-    """
+    """One draw of paired 0/1 differences; rows share their cluster's outcome with sqrt(icc)."""
     luck = rng.random(len(clusters))
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
     ahead = (discordance + effect) / 2.0
-    found = clustered_mean(
+    mean = clustered_mean(
         (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)),
         clusters,
         bounds=(-1.0, 1.0),
     )
-    return None if found is None else found.p_value(0.0)
+    return None if mean is None else mean.p_value(0.0)
 
 
 def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: float) -> int:
-    """Rows whose simulated power is what is wanted; from one trial to the next as a normal test
-    would need them.
-    """
+    """Rows with the wanted simulated power, by secant steps of the normal test."""
     for _ in range(3):
         reached = min(max(power(n), 0.01), 0.995)
         if abs(reached - wanted) <= 0.75 * _ENOUGH:
@@ -359,11 +350,11 @@ def plan_difference(
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
 ) -> SampleSize:
-    """Give the pairs needed to find that two systems on the same rows differ by `effect`.
+    """Pairs needed to find that two systems on the same rows differ by `effect`.
 
     Either from `discordance`, the share of rows on which only one of the two is right (McNemar), or
-    from variances: `between`, that of the true difference over rows, and `within_a`, `within_b`,
-    those of one answer around its row's mean, divided by the number of answers drawn per row.
+    from variances: `between` of the true difference over rows, and `within_a`, `within_b` of one
+    answer around its row's mean, divided by the answers per row.
 
     Raises:
         ConfigError: not exactly one of `discordance` and `between`, or a number out of range.
@@ -414,8 +405,7 @@ def plan_difference(
 def smallest_difference(
     *, n: int, discordance: float, confidence: float = 0.95, power: float = 0.8
 ) -> float:
-    """Give the smallest difference that `n` pairs find with probability `power`; the reverse of
-    `plan_difference`.
+    """Smallest difference that `n` pairs find with probability `power`; inverts `plan_difference`.
 
     Raises:
         ConfigError: a number out of range.
@@ -451,8 +441,7 @@ def plan_labels(
     cost_label: float | None = None,
     cost_judge: float | None = None,
 ) -> SampleSize:
-    """Give the labels needed among `n_rows` judged rows so that the corrected mean is known to
-    within `half_width`.
+    """Labels needed among `n_rows` judged rows to know the corrected mean to within `half_width`.
 
     Args:
         half_width: half the width the interval may have.
@@ -480,7 +469,7 @@ def plan_labels(
     spread, rho, slope = _judge_model(rate, sensitivity, specificity, sd, correlation)
     spread *= math.sqrt(design_effect(rows_per_cluster, icc))
     rho, slope = min(max(rho, 0.0), 1.0), max(slope, 0.0)
-    alone = max(2, _up((z * spread / half_width) ** 2))
+    labels_only = max(2, _up((z * spread / half_width) ** 2))
 
     def reached(n: int, rows: int) -> float:
         return z * spread * math.sqrt((1.0 - rho**2 * (rows - n) / rows) / n)
@@ -496,7 +485,7 @@ def plan_labels(
     rows, n = n_rows, fewest(n_rows)
     if n is None:
         raise ConfigError(
-            f"half_width {half_width:g} needs {alone} rows with labels on all of them; n_rows is "
+            f"half_width {half_width:g} needs {labels_only} rows with labels on all of them; n_rows is "
             f"{n_rows}. Add rows or"
             " accept a wider interval"
         )
@@ -505,20 +494,19 @@ def plan_labels(
     if cost_label is not None and cost_judge is not None:
         rows = _cheapest(
             n_rows,
-            alone,
+            labels_only,
             fewest,
             _positive(cost_label, "cost_label"),
             _positive(cost_judge, "cost_judge"),
         )
         n = fewest(rows) or n
-    return SampleSize(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
+    return SampleSize(n, half_width=reached(n, rows), alone=labels_only, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
         clusters=_clusters(n, rows_per_cluster),
     )  # fmt: skip
 
 
 def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) -> float:
-    """Give the intraclass correlation (ICC) of a pilot, 0..1: how alike two rows of one cluster
-    are.
+    """Intraclass correlation (ICC) of a pilot, 0..1: 1 if rows of a cluster are all equal.
 
     Raises:
         ConfigError: lengths differ, or no cluster has two rows.
@@ -536,15 +524,13 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
             f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} "
             f"clusters"
         )
-    return likeness(np.asarray(values, dtype=np.float64), names)
+    return intraclass_correlation(np.asarray(values, dtype=np.float64), names)
 
 
 def _judge_model(
     rate: float, sensitivity: float, specificity: float, sd: float | None, correlation: float | None
 ) -> tuple[float, float, float]:
-    """Standard deviation of the labels, correlation with the judge, slope of the labels on the
-    judge.
-    """
+    """Standard deviation of the labels, their correlation with the judge, slope on the judge."""
     if (sd is None) != (correlation is None):
         raise ConfigError(
             "sd and correlation go together; without both, rate, sensitivity and specificity are "
@@ -567,13 +553,17 @@ def _judge_model(
 
 
 def _cheapest(
-    most: int, alone: int, fewest: Callable[[int], int | None], cost_label: float, cost_judge: float
+    most: int,
+    labels_only: int,
+    fewest: Callable[[int], int | None],
+    cost_label: float,
+    cost_judge: float,
 ) -> int:
     """Rows to judge for the least money; more of them save labels, but ever fewer."""
     steps = 400
-    ratio = (most / alone) ** (1.0 / steps) if most > alone else 1.0
+    ratio = (most / labels_only) ** (1.0 / steps) if most > labels_only else 1.0
     best, least = most, math.inf
-    for rows in sorted({most, *(min(most, _up(alone * ratio**k)) for k in range(steps + 1))}):
+    for rows in sorted({most, *(min(most, _up(labels_only * ratio**k)) for k in range(steps + 1))}):
         n = fewest(rows)
         if n is not None and cost_label * n + cost_judge * rows < least:
             best, least = rows, cost_label * n + cost_judge * rows
@@ -604,7 +594,7 @@ def _positive(value: float, name: str) -> float:
 
 
 def _within(value: float, name: str, most: float, sd: float | None) -> float:
-    """A number above 0 and, of shares, below what tells anything: 3 is meant as 3 %."""
+    """A number above 0; a share of `most` or more is refused, since 3 is meant as 3 %."""
     if sd is None and value >= most:
         raise ConfigError(
             f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd "

@@ -1,5 +1,7 @@
-"""One stratum of a corrected mean: the estimate, how much of the judge it uses, and what every row
-adds to its error.
+"""One stratum of a corrected mean: estimate, weight of the judge, influence of every row.
+
+Ours: `ppi-python` has neither clusters nor strata by verdict, and its variance is too small with few
+labels (see `corrected`).
 """
 
 from __future__ import annotations
@@ -8,33 +10,32 @@ import math
 from dataclasses import dataclass
 
 from rm_gallery.core.stats import Array, Bools, Floats, np
-from rm_gallery.core.stats.clustered import likeness
+from rm_gallery.core.stats.clustered import intraclass_correlation
 
-# weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never
-# seen to err
+# weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge without an error
+# among the labels
 _PSEUDO = 1.0
-# a mean for each verdict follows the labels more closely than one slope, so more of the judge's
-# errors hide in it
+# a mean per verdict overfits the labels more than one slope does
 _PSEUDO_BY_VERDICT = 1.5
-# clusters of rows at the ends of the scale; a third of one keeps coverage with few labelled
-# clusters, a whole one widens too much
+# pseudo-clusters at the ends of the scale; 0.3 keeps coverage with few labelled clusters, 1 widens
+# too much
 _PSEUDO_CLUSTER = 0.3
-# judges with more different verdicts than this are not looked at verdict by verdict
+# pseudo-rows are shared out by verdict up to this number of verdicts
 _MOST_CELLS = 4
 
 
 @dataclass(frozen=True)
 class StratumEstimate:
-    """What one stratum says.
+    """Estimate of one stratum.
 
     Attributes:
         estimate: its corrected mean.
-        lam: share of the judge used.
-        psi: per row, what it adds to the error of the estimate; sums over clusters, squared and
-            added, give the variance.
+        lam: weight of the judge.
+        psi: influence of each row on the estimate; the variance is the sum of squares of its sums
+            over clusters.
         variance: of the estimate, with `floor`.
         floor: what the pseudo-rows add to the variance.
-        alone: variance of the mean of the labels alone.
+        labels_variance: variance of the mean of the labels, without the judge.
         df: degrees of freedom.
         m: labels.
     """
@@ -44,7 +45,7 @@ class StratumEstimate:
     psi: Floats
     variance: float
     floor: float
-    alone: float
+    labels_variance: float
     df: float
     m: int
 
@@ -111,7 +112,7 @@ def part_of(
     # labels alone, under the same weights and with their own pseudo-rows, for comparison
     mean = float(weights @ yl)
     bare = yl - mean
-    alone = _squares(bare, _pseudo(bare, yl, np.full(m, mean), bounds), weights, cells)
+    labels_variance = _squares(bare, _pseudo(bare, yl, np.full(m, mean), bounds), weights, cells)
     sizes = np.bincount(gl, weights=weights)
     df = max(1.0, float(1.0 / (sizes @ sizes)) - (1.0 if lam == 0.0 else max(2.0, used)))
     sums = np.bincount(groups, weights=psi)
@@ -119,36 +120,39 @@ def part_of(
     # rows of one cluster: the labels alone would have suffered from that as well
     if count(groups) < n:
         together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
-        alone = max(
+        labels_variance = max(
             0.0,
-            alone
+            labels_variance
             + float(together @ together)
             - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2,
         )
-    return StratumEstimate(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
+    return StratumEstimate(
+        theta, lam * slope, psi, variance, max(floor, 0.0), labels_variance, df, m
+    )
 
 
 def _by_verdict(
     f: Floats, yl: Floats, verdicts: Array, labelled: Bools
 ) -> tuple[Floats, float, Floats, int]:
-    """Mean label of each row's verdict, how steeply it rises with the judge, weights of the labels,
-    and number of verdicts.
-    """
+    """Mean label of each row's verdict, its slope on the judge, weights of labels, verdicts."""
     own, known = verdicts[labelled], verdicts >= 0
     n_labels, n_rows = np.bincount(own[own >= 0]), np.bincount(verdicts[known])
     means = np.bincount(own[own >= 0], weights=yl[own >= 0]) / n_labels
     weights = np.where(own >= 0, (n_rows / n_labels)[own], 0.0) / known.sum()
     predicted = np.where(known, means[verdicts], float(means @ n_rows) / known.sum())
-    apart = f[known] - f[known].mean()
-    return predicted, float(apart @ predicted[known] / (apart @ apart)), weights, len(means)
+    deviations = f[known] - f[known].mean()
+    return (
+        predicted,
+        float(deviations @ predicted[known] / (deviations @ deviations)),
+        weights,
+        len(means),
+    )
 
 
 def _tuned(
     fl: Floats, yl: Floats, f: Floats, n_unlabelled: int, bounds: tuple[float, float]
 ) -> float:
-    """The share of the judge that makes the estimate most precise (PPI++, eq. 10, with the variance
-    over all rows).
-    """
+    """Weight of the judge with the least variance (PPI++, eq. 10, with the variance of all rows)."""
     if n_unlabelled == 0 or len(yl) < 2:
         return 0.0
     spread = float(f.var(ddof=1))
@@ -161,9 +165,7 @@ def _tuned(
 def _tuned_weighted(
     fl: Floats, yl: Floats, f: Floats, inverse: Floats, weights: Floats, bounds: tuple[float, float]
 ) -> float:
-    """The same where labels were drawn with known probabilities: a row that was sure to be labelled
-    needs no judge.
-    """
+    """The same for labels drawn with known probabilities; a row sure to be labelled needs no judge."""
     needed = weights * (inverse - 1.0)
     g = fl - float(weights @ fl)
     spread = float(needed @ (g * g))
@@ -173,7 +175,7 @@ def _tuned_weighted(
 
 
 def _clipped(lam: float, f: Floats, bounds: tuple[float, float]) -> float:
-    """Never against the judge, and never more than all of it where it speaks in the labels' unit."""
+    """The weight clipped to at least 0, and to at most 1 where the judge is on the labels' scale."""
     same_scale = bounds[0] <= float(f.min()) and float(f.max()) <= bounds[1]
     return min(max(lam, 0.0), 1.0) if same_scale else max(lam, 0.0)
 
@@ -181,9 +183,7 @@ def _clipped(lam: float, f: Floats, bounds: tuple[float, float]) -> float:
 def _pseudo(
     residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[float, float]
 ) -> Floats:
-    """Squared residual per labelled row of a pseudo-row: half of it at either end of the scale as
-    far as it was used.
-    """
+    """Squared residual of a pseudo-row per labelled row: half of it at either end of the labels."""
     low, high = float(yl.min()), float(yl.max())
     # a fine scale: the residuals themselves show how far they reach
     if len(np.unique(yl)) > max(5, len(yl) // 2):
@@ -204,10 +204,9 @@ def _pseudo(
 def _squares(
     residuals: Floats, pseudo: Floats, weights: Floats, cells: Array, pseudo_rows: float = _PSEUDO
 ) -> float:
-    """Sum of squared weighted residuals as if the cells together held a pseudo-row more.
+    """Sum of squared weighted residuals with a pseudo-row over all cells.
 
-    Few labels show few of the errors a judge makes, often none; their plain variance is then far
-    too small.
+    Few labels show few or none of a judge's errors; their plain variance is then far too small.
     """
     counts = np.bincount(cells).astype(np.float64)
     strength = pseudo_rows / len(counts)
@@ -222,17 +221,15 @@ def _squares(
 def _unseen_clusters(
     yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: Array
 ) -> float:
-    """What the variance over clusters gains from a part of a cluster more, whose rows lie at an end
-    of the scale together.
+    """Variance added by part of a pseudo-cluster at an end of the scale.
 
-    How far together is what the labels show of likeness within clusters; labels that are all equal
-    show nothing of it.
+    Its rows correlate as the labels do within clusters, fully where all labels are equal.
     """
     groups = np.unique(gl, return_inverse=True)[1]
     sums, sizes, squares = (
         np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2)
     )
-    alike = 1.0 if float(np.ptp(yl)) == 0.0 else likeness(yl, groups)
+    alike = 1.0 if float(np.ptp(yl)) == 0.0 else intraclass_correlation(yl, groups)
     supposed = float(
         pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2)
     )
@@ -243,9 +240,7 @@ def _unseen_clusters(
 
 
 def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> float:
-    """Independent 0/1 labels that would be as precise; the mean is drawn a little to the middle, as
-    its variance was.
-    """
+    """Independent 0/1 labels of the same precision, with a pseudo-label in the middle of the scale."""
     if math.isinf(low) or math.isinf(high):
         return math.inf
     drawn = (m * theta + _PSEUDO * (low + high) / 2.0) / (m + _PSEUDO)
@@ -253,7 +248,7 @@ def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> flo
 
 
 def count(codes: Array) -> int:
-    """How many different ones there are among small whole numbers."""
+    """Number of distinct values among small whole numbers."""
     return int(np.count_nonzero(np.bincount(codes)))
 
 
@@ -261,20 +256,19 @@ def _bessel(k: int, used: int = 1) -> float:
     return math.sqrt(k / (k - used)) if k > used else 1.0
 
 
-# verdicts of two orders with ties; a finer judge is not looked at verdict by verdict
+# verdicts of two orders with ties; a finer judge is not corrected verdict by verdict
 _MOST_VERDICTS = 5
-# fewer labels than this tell too little of a verdict, which is then joined with the next one
+# a verdict with fewer labels is joined with the next one
 _FEWEST_LABELS = 3
-# labels that follow verdicts more closely than chance does once in 300 samples did not fall by
-# chance
+# level of the test that labels were drawn independently of verdicts: 1 in 300
 _BY_CHANCE = 0.003
 
 
 def verdict_numbers(f: Floats, labelled: Bools, *, fewest: int = _FEWEST_LABELS) -> Array | None:
-    """A number per row for its verdict, neighbours put together until each has `fewest` labels;
-    None where that tells nothing.
+    """Code of each row's verdict, neighbours joined until each has `fewest` labels.
 
-    Rows without a verdict have a number of their own if as many of them are labelled, else -1.
+    None for one verdict or too many. Rows without a verdict have a code of their own if `fewest` of
+    them are labelled, else -1.
     """
     judged = ~np.isnan(f)
     kinds, places = np.unique(f[judged], return_inverse=True)
@@ -291,20 +285,18 @@ def verdict_numbers(f: Floats, labelled: Bools, *, fewest: int = _FEWEST_LABELS)
     silent = int(labelled[~judged].sum()) >= fewest
     if joined[-1] == 0 and not silent:
         return None
-    found = np.full(len(f), joined[-1] + 1 if silent else -1)
-    found[judged] = joined[places]
-    return found
+    codes = np.full(len(f), joined[-1] + 1 if silent else -1)
+    codes[judged] = joined[places]
+    return codes
 
 
 def labels_follow_verdicts(
     f: Floats, labelled: Bools, groups: Array, strata: Array | None = None
 ) -> str | None:
-    """How labelled rows differ from the others in what the judge says of them; None where chance
-    may have chosen them.
+    """How verdicts of labelled rows differ from the others'; None where that may be chance.
 
-    The test deals the labels out anew among the rows of each stratum, and asks for the rate of each
-    verdict, or for ranks where there are many; where rows come in clusters it is no surer than
-    clusters are.
+    A permutation test (normal limit) of which rows of a stratum are labelled, on the rate of each
+    verdict or on ranks where there are many; with clusters its variance is at least theirs.
 
     Args:
         f: judge score per row, NaN where there is none; such rows are not looked at.
@@ -324,15 +316,17 @@ def labels_follow_verdicts(
     columns = [(x == kind) * 1.0 for kind in kinds] if few else [rankdata(x)]
     within = np.zeros(len(x), dtype=np.intp) if strata is None else strata[judged]
     rows = np.maximum(np.bincount(within), 1)
-    apart = has - (np.bincount(within, weights=has) / rows)[within]
+    labelled_residuals = has - (np.bincount(within, weights=has) / rows)[within]
     sides = [len(np.unique(own[side])) for side in (has, ~has)]
     clustered = len(np.unique(own)) < len(own)
     df = min(sides) - 1 if clustered else 1e6
     least = 1.0
     for column in columns:
         unlike = column - (np.bincount(within, weights=column) / rows)[within]
-        sums = np.bincount(own, weights=unlike * apart)
-        square = np.bincount(within, weights=unlike**2) * np.bincount(within, weights=apart**2)
+        sums = np.bincount(own, weights=unlike * labelled_residuals)
+        square = np.bincount(within, weights=unlike**2) * np.bincount(
+            within, weights=labelled_residuals**2
+        )
         variance = float(np.sum(square / np.maximum(rows - 1, 1)))
         if clustered:
             variance = max(variance, float(sums @ sums))
@@ -355,6 +349,6 @@ def labels_follow_verdicts(
 
 
 def mended(f: Floats, verdicts: Array | None) -> bool:
-    """Whether every verdict has a number of its own."""
+    """Whether every verdict has a code of its own."""
     judged = ~np.isnan(f)
     return verdicts is not None and len(np.unique(verdicts[judged])) == len(np.unique(f[judged]))

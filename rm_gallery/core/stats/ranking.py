@@ -1,9 +1,11 @@
 """From pairwise wins to one score per candidate: win rate, Copeland, Elo and Bradley–Terry.
 
-`wins[i][j]` is how often i beat j, a draw counting half for both; the diagonal is not looked at.
-Higher scores are better. A candidate that was compared with nobody has no score: None, never 0.
-Every function raises ConfigError for a matrix that is not square, or that holds negative or
-non-finite numbers.
+`wins[i][j]` is how often i beat j, a draw counting half for both; the diagonal is ignored. Higher
+is better. A candidate that met nobody has no score (None). ConfigError for a matrix that is not
+square or holds negative or non-finite numbers.
+
+Ours: evalica's scores depend on the order of the comparisons (Elo) and are undefined for undefeated
+candidates (Bradley–Terry).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,14 +26,15 @@ Wins = Sequence[Sequence[float]]
 Game = tuple[int, int, float, float]
 """Two candidates, the result for the first, and how many comparisons it stands for."""
 
-_MAX_ROUNDS = 10_000
-_TOLERANCE = 1e-10
-_MAX_LOG = 600.0
+_MAX_ROUNDS = 1000
+_LONGEST_STEP = 2.0
+_TOLERANCE = 1e-12
+_DIGITS = 12
 
 
 def win_rate(wins: Wins) -> list[float | None]:
     """Share of its comparisons that each candidate won, draws half; in [0, 1]."""
-    _check(wins)
+    _check_wins(wins)
     rates: list[float | None] = []
     for i, row in enumerate(wins):
         won = math.fsum(value for j, value in enumerate(row) if j != i)
@@ -47,7 +50,7 @@ def copeland(wins: Wins) -> list[float | None]:
     matter. In a cycle everybody gets 0. Source: A. H. Copeland, "A reasonable social welfare
     function", 1951.
     """
-    _check(wins)
+    _check_wins(wins)
     scores: list[float | None] = []
     for i, row in enumerate(wins):
         margins = [
@@ -61,20 +64,18 @@ def copeland(wins: Wins) -> list[float | None]:
 def elo(
     wins: Wins, *, k: float = 32.0, initial: float = 1000.0, orders: int = 32, seed: int = 0
 ) -> list[float | None]:
-    """Elo rating after all comparisons, the mean over `orders` seeded orders of play; the mean of
-    all ratings is `initial`.
+    """Elo rating after all comparisons: the mean over `orders` seeded orders of play.
 
-    After each comparison the winner takes k(1 - E) from the loser, where E = 1 / (1 + 10^((R_loser
-    - R_winner) / 400)) is how surely it was to win; a draw counts half. The order of the candidates
-      decides nothing: candidates are told apart by
-    their results alone, and comparisons that results do not tell apart are played at the same time,
-    so that candidates with the same results share one rating. Source: A. Elo, "The Rating of
-    Chessplayers", 1978.
+    After each comparison the winner takes k(1 - E) from the loser, E = 1 / (1 + 10^((R_loser -
+    R_winner) / 400)); a draw counts half. The mean of all ratings is `initial`. Candidates are
+    told apart by their results alone, and comparisons with the same results are played at the same
+    time, so candidates with the same results share one rating and their order does not matter.
+    Source: A. Elo, "The Rating of Chessplayers", 1978.
 
     Raises:
         ConfigError: `k` or `orders` is not positive.
     """
-    _check(wins)
+    _check_wins(wins)
     if not (0 < k < math.inf and orders > 0):
         raise ConfigError(
             f"elo takes a positive k and at least one order; found k={k}, orders={orders}."
@@ -106,12 +107,7 @@ def elo(
 
 
 def _classes(wins: Wins) -> list[int]:
-    """A number for each candidate that is equal for those whose results, and whose opponents'
-    results, are alike.
-
-    Classes are split by what their members did against each class until that splits none (colour
-    refinement).
-    """
+    """Class of each candidate, equal for equal results against equal opponents (colour refinement)."""
     n = len(wins)
     classes = [0] * n
     while True:
@@ -123,16 +119,14 @@ def _classes(wins: Wins) -> list[int]:
             for i in range(n)
         ]
         places = {kind: place for place, kind in enumerate(sorted(set(seen)))}
-        found = [places[kind] for kind in seen]
-        if len(set(found)) == len(set(classes)):
+        refined = [places[kind] for kind in seen]
+        if len(set(refined)) == len(set(classes)):
             return classes
-        classes = found
+        classes = refined
 
 
 def _rounds(wins: Wins, classes: Sequence[int]) -> list[list[Game]]:
-    """The comparisons in lots that are played at once; the lots are in an order that only the
-    results decide.
-    """
+    """Comparisons in lots that are played at once, in an order that only the results decide."""
     lots: dict[tuple[int, int, float, float, int], list[Game]] = {}
     for i, j in itertools.permutations(range(len(wins)), 2):
         alike = classes[i] == classes[j]
@@ -148,87 +142,57 @@ def _rounds(wins: Wins, classes: Sequence[int]) -> list[list[Game]]:
 
 
 def expected_win(difference: float) -> float:
-    """How probably a player rated `difference` Elo points higher wins; in (0, 1)."""
+    """Probability that a player rated `difference` Elo points higher wins; in (0, 1).
+
+    >>> round(expected_win(400.0), 3)
+    0.909
+    """
     return 1 / (1 + 10 ** (-max(-4000.0, min(4000.0, difference)) / 400))
 
 
 def bradley_terry_group(wins: Wins, *, prior: float = 1.0) -> list[float | None]:
-    """Log-strength of each candidate in the Bradley–Terry model, P(i beats j) = 1 / (1 + exp(s_j -
-    s_i)).
+    """Log-strength of each candidate in the Bradley–Terry model, P(i beats j) = sigmoid(s_i - s_j).
 
     Each candidate also plays `prior` drawn games against a phantom of strength 0. That keeps the
     undefeated and the winless finite, joins groups that never met, and gives cycles and equals
-    exactly equal strengths; the larger `prior`, the nearer all are to 0. The maximum is unique and
-    found by the MM algorithm. Source: D. Hunter, "MM algorithms for generalized Bradley–Terry
-    models", Annals of Statistics 2004, eq. 3.
+    equal strengths; the larger `prior`, the nearer all are to 0. The maximum is unique and found by
+    damped Newton steps. Source: R. Bradley and M. Terry, 1952; D. Hunter, "MM algorithms for
+    generalized Bradley–Terry models", 2004.
+
+    >>> bradley_terry_group([[0, 0], [0, 0]]), bradley_terry_group([[0, 1], [1, 0]])
+    ([None, None], [0.0, 0.0])
 
     Raises:
         ConfigError: `prior` is not positive.
     """
-    _check(wins)
+    from scipy.special import expit
+
+    _check_wins(wins)
     if not 0 < prior < math.inf:
         raise ConfigError(f"bradley_terry_group takes a positive prior, found {prior}.")
-    n = len(wins)
-    won = [prior / 2 + math.fsum(wins[i][j] for j in range(n) if j != i) for i in range(n)]
-    met = [
-        [(j, wins[i][j] + wins[j][i]) for j in range(n) if j != i and wins[i][j] + wins[j][i]]
-        for i in range(n)
-    ]
-
-    def step(logs: list[float]) -> list[float]:
-        p = [math.exp(x) for x in logs]
-        # fsum does not depend on the order of its terms: candidates that did equally well stay
-        # exactly equal
-        return [
-            math.log(
-                won[i]
-                / math.fsum([prior / (p[i] + 1), *(games / (p[i] + p[j]) for j, games in met[i])])
-            )
-            for i in range(n)
-        ]
-
-    logs = _fixed_point(step, [0.0] * n)
-    return [logs[i] if met[i] else None for i in range(n)]
-
-
-def _fixed_point(step: Callable[[list[float]], list[float]], x: list[float]) -> list[float]:
-    """Where `step` changes nothing any more, found by its own steps and by strides along them that
-    get nearer.
-
-    Plain steps are sure but take thousands where strengths lie far apart. Source of the stride: R.
-    Varadhan and C. Roland, "Simple and globally convergent methods for accelerating the convergence
-    of any EM algorithm", 2008, scheme S3.
-    """
-    after = step(x)
-    for _ in range(_MAX_ROUNDS):
-        change = _minus(after, x)
-        if _norm(change) <= _TOLERANCE:
+    won = np.array(wins, dtype=np.float64).reshape(len(wins), len(wins))
+    np.fill_diagonal(won, 0.0)
+    games = won + won.T
+    logs = np.zeros(len(won))
+    for _ in range(_MAX_ROUNDS if games.any() else 0):
+        p, of_phantom = expit(logs[:, None] - logs), expit(logs)
+        slope = won.sum(axis=1) + prior / 2 - (games * p).sum(axis=1) - prior * of_phantom
+        bend = games * p * p.T
+        hessian = np.diag(bend.sum(axis=1) + prior * of_phantom * (1.0 - of_phantom)) - bend
+        step = np.linalg.solve(hessian, slope)
+        longest = float(np.abs(step).max())
+        logs += step * min(1.0, _LONGEST_STEP / longest if longest else 1.0)
+        if longest < _TOLERANCE:
             break
-        second = step(after)
-        bend = _minus(_minus(second, after), change)
-        stride = _norm(change) / _norm(bend) if _norm(bend) else 1.0
-        leap = [a + stride * (2 * c + stride * b) for a, c, b in zip(x, change, bend, strict=True)]
-        if stride > 1 and max(map(abs, leap)) < _MAX_LOG:
-            landing = step(leap)
-            if _norm(_minus(landing, leap)) < _norm(change):
-                x, after = leap, landing
-                continue
-        x, after = second, step(second)
-    return after
-
-
-def _minus(a: list[float], b: list[float]) -> list[float]:
-    return [x - y for x, y in zip(a, b, strict=True)]
-
-
-def _norm(a: list[float]) -> float:
-    return math.sqrt(math.fsum(x * x for x in a))
+    # the order of the candidates moves the last digits, and equals have to stay exactly equal
+    return [
+        round(float(log), _DIGITS) + 0.0 if met else None
+        for log, met in zip(logs, games.sum(axis=1) > 0.0, strict=True)
+    ]
 
 
 def _games(won: float, lost: float) -> list[tuple[float, float]]:
-    """Comparisons of one pair as (result for the first, weight): whole wins each, and what is left
-    of both as one draw.
-    """
+    """Comparisons of a pair as (result for the first, weight): whole wins, the rest as one draw."""
     rest_won, rest_lost = won - int(won), lost - int(lost)
     rest = rest_won + rest_lost
     return (
@@ -238,7 +202,7 @@ def _games(won: float, lost: float) -> list[tuple[float, float]]:
     )
 
 
-def _check(wins: Wins) -> None:
+def _check_wins(wins: Wins) -> None:
     for row in wins:
         if len(row) != len(wins):
             raise ConfigError(
@@ -354,12 +318,13 @@ class BestOf(NamedTuple):
 
 
 def expected_best(scores: Sequence[float], values: Sequence[float], n: int) -> float:
-    """Expected value of the top-scoring one of `n` answers drawn without replacement; equal scores
-    share it.
+    """Expected value of the top-scoring of `n` answers drawn without replacement, unbiased.
 
-    Unbiased for drawing n answers anew, where averaging over a few draws would be noisy. Among k
-    answers, the top of the draw is the i-th from below with probability C(i-1, n-1) / C(k, n).
-    Source: the pass@k estimator of M. Chen et al., 2021.
+    Among k answers the top of the draw is the i-th from below with probability C(i-1, n-1) /
+    C(k, n); equal scores share it. Source: the pass@k estimator of M. Chen et al., 2021.
+
+    >>> expected_best([0.1, 0.9], [0.0, 1.0], 1), expected_best([0.1, 0.9], [0.0, 1.0], 2)
+    (0.5, 1.0)
 
     Raises:
         ConfigError: if lengths differ or n is not within 1..k.
@@ -389,7 +354,7 @@ def best_of_n_curve(
     *,
     clusters: Sequence[Any] | None = None,
 ) -> list[BestOf]:
-    """Give what best-of-N selection by the scores is worth, for growing n, without bias.
+    """Expected value of best-of-n selection by the scores, for growing n, without bias.
 
     Args:
         scores: the reward's score of every answer, one sequence per prompt.
@@ -429,13 +394,13 @@ def best_of_n_curve(
         picked = np.clip(
             [expected_best(scores[place], values[place], n) for place in kept], low, high
         )
-        found: ClusteredMean | None = clustered_mean(picked, names, bounds=(low, high))
-        assert found is not None
+        mean: ClusteredMean | None = clustered_mean(picked, names, bounds=(low, high))
+        assert mean is not None
         oracle = math.fsum(expected_best(values[place], values[place], n) for place in kept) / len(
             kept
         )
         score = math.fsum(expected_best(scores[place], scores[place], n) for place in kept) / len(
             kept
         )
-        curve.append(BestOf(n, found.estimate, found.interval(), oracle, score, len(kept)))
+        curve.append(BestOf(n, mean.estimate, mean.interval(), oracle, score, len(kept)))
     return curve

@@ -1,15 +1,14 @@
-"""Is a difference more than chance? Paired tests, several tests at once, and tests that may be
-looked at after every row.
+"""Paired tests, corrections for several tests, and tests that are valid at every look.
 
-Paired tests see far smaller differences than two intervals do.
+A paired test finds far smaller differences than two separate intervals.
 
 An ordinary interval holds for one look at a sample size fixed beforehand; looked at after every row
-it is wrong about half of the time. Of confidence sequences and sequential tests the error is at
-most 1 - confidence over *all* looks together, however often and whenever one stops. Source of both:
-I. Waudby-Smith and A. Ramdas, "Estimating means of bounded random variables by betting" (arXiv
-2010.09686), theorems 2 and 3. Their observations may be anything within known bounds whose mean,
-given those before, is the mean in question: wins with ties as 1, 0.5 and 0, graded scores, paired
-differences with bounds (-1, 1). Rows that belong together go in as their mean.
+it is wrong about half of the time. Confidence sequences and sequential tests err with probability
+at most 1 - confidence over *all* looks together, whenever one stops. Source of both: I.
+Waudby-Smith and A. Ramdas, "Estimating means of bounded random variables by betting" (arXiv
+2010.09686), theorems 2 and 3; ours, as their package `confseq` has no weights. Observations lie
+within known bounds: wins with ties as 1, 0.5 and 0, graded scores, paired differences with bounds
+(-1, 1). Rows of one cluster go in as their mean.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from rm_gallery.core.utils.errors import ConfigError
 
 
 def sign_test(more: int, less: int, *, mid: bool = False) -> float:
-    """Give the exact two-sided p-value of "either sign is equally probable"; with `mid`, half the
-    observed outcome counts.
+    """Exact two-sided p-value of "both signs are equally probable"; 1 without a pair.
 
-    The mid-p value keeps its level on average where the exact one is conservative; on discordant
-    pairs it is McNemar's test.
+    `mid` counts half the probability of the observed outcome: its level is right on average, where
+    the exact one is conservative. On discordant pairs it is McNemar's mid-p test. Ours: scipy's
+    `binomtest` and statsmodels' `mcnemar` have no mid-p.
 
     Raises:
         ConfigError: a count is negative.
@@ -54,9 +53,8 @@ class McNemar(NamedTuple):
     Attributes:
         only_first: samples the first is right on and the second wrong.
         only_second: samples the second is right on and the first wrong.
-        p_value: two-sided mid-p-value of "both are equally often right"; on average it is right,
-            and never far too small.
-        p_exact: the exact binomial p-value, which is never too small and often too large.
+        p_value: two-sided mid-p-value of "both are equally often right"; right on average.
+        p_exact: the exact binomial p-value; never too small, often too large.
         n: samples compared.
         n_left_out: samples without an outcome on one side or both.
     """
@@ -119,8 +117,7 @@ def paired_mean(
     strata: Names | None = None,
     weights: Mapping[Any, float] | None = None,
 ) -> ClusteredMean | None:
-    """Give the mean of first minus second with what its uncertainty rests on; None where no sample
-    has both.
+    """Mean of first minus second with its uncertainty; None where no sample has both.
 
     Args:
         first: outcome per sample, 0..1, for example 1.0 right, 0.0 wrong; None or NaN where there
@@ -161,35 +158,35 @@ def paired_difference(
     weights: Mapping[Any, float] | None = None,
     level: float = 0.95,
 ) -> PairedDifference:
-    """Give the mean difference of two outcomes on the same samples, with interval and p-value that
-    agree.
+    """Mean difference of two outcomes on the same samples, with interval and p-value that agree.
 
     Arguments and errors as in `paired_mean`; `level` is that of the interval.
     """
     check_level(level)
-    found = paired_mean(first, second, clusters=clusters, strata=strata, weights=weights)
-    if found is None:
+    mean = paired_mean(first, second, clusters=clusters, strata=strata, weights=weights)
+    if mean is None:
         return PairedDifference(None, None, None, None, 0, 0, len(first))
-    return described(found, len(first) - found.n, level)
+    return described(mean, len(first) - mean.n, level)
 
 
-def described(found: ClusteredMean, n_left_out: int = 0, level: float = 0.95) -> PairedDifference:
-    """What a mean difference says: its interval, its p-value, and how many samples a difference
-    like it needs.
-    """
-    difference, p_value = found.estimate, found.p_value(0.0)
+def described(mean: ClusteredMean, n_left_out: int = 0, level: float = 0.95) -> PairedDifference:
+    """Interval and p-value of a mean difference, and the samples a difference like it needs."""
+    difference, p_value = mean.estimate, mean.p_value(0.0)
     # per sample, clusters included: the mean square is the variance and the square of the mean
-    square = found.variance * found.n + difference**2
+    square = mean.variance * mean.n + difference**2
     needed = None if difference == 0.0 else pairs_needed(difference, square)
     return PairedDifference(
-        difference, found.interval(level), p_value, needed, found.n, found.n_clusters, n_left_out
+        difference, mean.interval(level), p_value, needed, mean.n, mean.n_clusters, n_left_out
     )
 
 
 def pairs_needed(
     difference: float, disagreement: float, *, power: float = 0.8, level: float = 0.95
 ) -> int:
-    """Give the number of samples both judges have to score for a difference to be seen.
+    """Samples both judges have to score so that a difference is found with probability `power`.
+
+    n = ((z_level sqrt(D) + z_power sqrt(D - d^2)) / d)^2. Ours: statsmodels has no sample size for
+    paired shares.
 
     Args:
         difference: true mean of first minus second, not 0.
@@ -220,39 +217,40 @@ def pairs_needed(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct the p-values of several tests so that one false alarm among all is as rare as the
-    level says.
+    """p-values adjusted for the chance of any false alarm, 0..1, in the order given.
 
-    Gives adjusted p-values, 0..1, in the order given; compare each with the level. Source: S. Holm,
-    1979.
+    The i-th smallest of m becomes max over j <= i of (m - j + 1) p_j. Source: S. Holm, 1979. Ours:
+    only statsmodels has it, whose import takes longer than a report.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
     """
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    found, highest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        found[place] = highest
-    return found
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        adjusted[place] = highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+    return adjusted
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Correct the p-values of several tests so that the expected share of false alarms among all
-    alarms is the level.
+    """p-values adjusted for the false discovery rate, 0..1, in the order given.
 
-    Gives adjusted p-values, 0..1, in the order given. Source: Y. Benjamini and Y. Hochberg, 1995.
+    The i-th smallest of m becomes min over j >= i of m p_j / j. Source: Y. Benjamini and Y.
+    Hochberg, 1995. Ours: scipy has it (`false_discovery_control`) from 1.11 on, and 1.10 is
+    supported.
+
+    >>> benjamini_hochberg([0.01, 0.02, 0.9])
+    [0.03, 0.03, 0.9]
     """
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place], reverse=True)
-    found, lowest = [0.0] * len(p_values), 1.0
-    for rank, place in enumerate(order):
-        lowest = min(lowest, p_values[place] * len(p_values) / (len(p_values) - rank))
-        found[place] = lowest
-    return found
+    n, adjusted, lowest = len(p_values), [0.0] * len(p_values), 1.0
+    for rank, place in enumerate(sorted(range(n), key=lambda place: -p_values[place])):
+        adjusted[place] = lowest = min(lowest, p_values[place] * n / (n - rank))
+    return adjusted
 
 
 # -- at every look ---------------------------------------------------------------------------------
 
-# The shares that are bet: fine enough (a third apart) that one of them is near the best for any
-# difference. Those for differences that need many thousands of observations get a smaller part of
-# the capital.
+# Shares of the capital that are bet, each a third larger than the last, so that one of them is near
+# the best for any difference. Those for tiny differences get a smaller part of the capital.
 _SHARES = [0.002 * 1.36**k for k in range(20)]
 # Observations are kept as counts per value; more different values than this are kept rounded, away
 # from the conclusion.
@@ -261,14 +259,12 @@ _NEAR = 1e-7
 
 
 class _Bets:
-    """What somebody who bets on both sides of a supposed mean m has made of one unit; were m true,
-    that cannot be expected to grow.
+    """Capital of a bettor on both sides of a supposed mean m; its expectation is 1 if m is true.
 
-    For each share c the capital after observations x within 0..1 is the product of 1 - c + c * x /
-    m on one side, and that of 1 - c + c * (1 - x) / (1 - m) on the other. It depends on how often
-    each value was seen and not on when, so counts are all that is kept; as a function of m the sum
-    of all is convex. Of an observation of weight w the share w * c is bet, which tests the weighted
-    mean.
+    For each share c the capital after observations x within 0..1 is the product of 1 - c + c x / m
+    on one side and of 1 - c + c (1 - x) / (1 - m) on the other. It does not depend on their order,
+    so counts per value are kept; the sum is convex in m. An observation of weight w bets w c, which
+    tests the weighted mean.
     """
 
     def __init__(self) -> None:
@@ -444,7 +440,7 @@ class ConfidenceSequence:
     def interval(self) -> Interval:
         """The interval now, within the bounds."""
         if self._stale:
-            self._look()
+            self._narrow()
         low, high = self.bounds
         return Interval(low + (high - low) * self._low, low + (high - low) * self._high)
 
@@ -452,19 +448,17 @@ class ConfidenceSequence:
         """Tell whether the interval leaves `value` out, which decides the comparison with it."""
         return not self.interval.covers(value)
 
-    def _look(self) -> None:
+    def _narrow(self) -> None:
         self._stale = False
         middle = min(max(self._bets.sum / self._bets.weight, self._low), self._high)
-        self._low = self._end(self._low, middle)
-        self._high = self._end(self._high, middle)
+        self._low = self._moved_inwards(self._low, middle)
+        self._high = self._moved_inwards(self._high, middle)
 
     def _refutes(self, m: float) -> bool:
         return self._bets.log(m) >= -math.log(1.0 - self.confidence)
 
-    def _end(self, end: float, middle: float) -> float:
-        """Move an end inwards as far as the capital refutes it, which it never does at the mean of
-        what was observed.
-        """
+    def _moved_inwards(self, end: float, middle: float) -> float:
+        """An end of the interval, moved inwards by bisection as far as the capital refutes it."""
         if not self._refutes(end) or self._refutes(middle):
             return end
         inside = middle
@@ -500,11 +494,9 @@ class _EmpiricalBernstein:
 
 
 class SequentialTest:
-    """Test of one value, looked at after every observation; the chance of ever rejecting a true
-    `null` is at most 5 %.
+    """Test of one value, valid at every look: P(p-value ever below 0.05) <= 5 % if `null` is true.
 
-    For monitoring against a fixed baseline this is sharper than an interval, since it asks about
-    one value only.
+    Against a fixed baseline it is sharper than a confidence sequence.
 
     Args:
         null: the supposed mean.

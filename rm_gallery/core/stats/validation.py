@@ -1,5 +1,6 @@
-"""How well scores follow labels on the same units: verdicts right, order kept, distance, each with
-its interval.
+"""Agreement of scores with labels (verdicts, order, distance) and calibration, with intervals.
+
+Ours: scikit-learn gives the same figures without intervals over clusters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MOST_CATEGORIES = 20
 
 @dataclass(frozen=True)
 class Validation:
-    """Scores held against labels; a figure that is not defined is None, and so is its interval.
+    """Agreement of scores with labels; an undefined figure is None, and so is its interval.
 
     Attributes:
         n: units with a score and a label.
@@ -81,7 +82,7 @@ def validate(
     clusters: Names | None = None,
     seed: int = 0,
 ) -> Validation:
-    """Hold scores against labels.
+    """Compare scores with labels on the same units.
 
     Args:
         scores: one per unit, None or NaN where there is none; such units are left out.
@@ -102,27 +103,27 @@ def validate(
         return Validation(0, threshold)
     x, y = (np.array([unit[side] for unit in units], dtype=np.float64) for side in (0, 1))
     names = None if clusters is None else [str(name) for _, _, name in units]
-    found: dict[str, ClusteredMean | None] = {}
+    estimates: dict[str, ClusteredMean | None] = {}
     turn = 1.0 if higher_is_better else -1.0
     # labels of verdicts rise with quality, labels on the scores' scale with the score
     verdicts_given = set(np.unique(y)) <= {0.0, 1.0}
-    found["spearman"] = spearman_estimate(
+    estimates["spearman"] = spearman_estimate(
         list(turn * x if verdicts_given else x), list(y), clusters=names
     )
     if threshold is not None:
-        said = turn * x >= turn * threshold
+        passed = turn * x >= turn * threshold
         wanted = y > 0.5 if verdicts_given else turn * y >= turn * threshold
-        found |= _of_verdicts(said, wanted, names, seed)
-        found["kappa"] = cohen_kappa_estimate(
-            list(map(bool, said)), list(map(bool, wanted)), clusters=names, seed=seed
+        estimates |= _of_verdicts(passed, wanted, names, seed)
+        estimates["kappa"] = cohen_kappa_estimate(
+            list(map(bool, passed)), list(map(bool, wanted)), clusters=names, seed=seed
         )
     elif same_scale:
-        found["exact_agreement"] = _mean((x == y).astype(np.float64), 1.0, names, seed)
+        estimates["exact_agreement"] = _bounded_mean((x == y).astype(np.float64), 1.0, names, seed)
         values = sorted({*x, *y})
         if len(values) <= MOST_CATEGORIES and all(value == int(value) for value in values):
             scale = [float(value) for value in range(int(values[0]), int(values[-1]) + 1)]
             if len(scale) <= MOST_CATEGORIES:
-                found["weighted_kappa"] = cohen_kappa_estimate(
+                estimates["weighted_kappa"] = cohen_kappa_estimate(
                     x.tolist(),
                     y.tolist(),
                     weights="quadratic",
@@ -132,14 +133,16 @@ def validate(
                 )
     if same_scale:
         most = float(max(x.max(), y.max()) - min(x.min(), y.min())) or 1.0
-        found["mae"] = _mean(np.abs(x - y), most, names, seed)
+        estimates["mae"] = _bounded_mean(np.abs(x - y), most, names, seed)
     figures: dict[str, Any] = {}
-    for name, one in found.items():
+    for name, one in estimates.items():
         figures |= {name: one.estimate, f"{name}_ci95": one.interval()} if one is not None else {}
     return Validation(len(units), threshold, **figures)
 
 
-def _mean(values: Floats, most: float, names: Names | None, seed: int) -> ClusteredMean | None:
+def _bounded_mean(
+    values: Floats, most: float, names: Names | None, seed: int
+) -> ClusteredMean | None:
     table = np.column_stack([values, np.ones(len(values))])
     return bootstrapped(
         table, lambda sums: sums[:, 0] / sums[:, 1], clusters=names, bounds=(0.0, most), seed=seed
@@ -147,7 +150,7 @@ def _mean(values: Floats, most: float, names: Names | None, seed: int) -> Cluste
 
 
 def _of_verdicts(
-    said: Bools, wanted: Bools, names: Names | None, seed: int
+    passed: Bools, wanted: Bools, names: Names | None, seed: int
 ) -> dict[str, ClusteredMean | None]:
     def among(kept: Bools, right: Bools) -> ClusteredMean | None:
         return clustered_mean(right[kept].astype(np.float64), names_where(names, kept))
@@ -156,12 +159,12 @@ def _of_verdicts(
         return 2.0 * sums[:, 0] / (2.0 * sums[:, 0] + sums[:, 1])
 
     # what neither passes nor should says nothing of F1, and is no witness for it
-    counted = said | wanted
-    table = np.column_stack([said & wanted, said != wanted])[counted].astype(np.float64)
+    counted = passed | wanted
+    table = np.column_stack([passed & wanted, passed != wanted])[counted].astype(np.float64)
     return {
-        "accuracy": among(np.ones(len(said), dtype=bool), said == wanted),
-        "precision": among(said, wanted),
-        "recall": among(wanted, said),
+        "accuracy": among(np.ones(len(passed), dtype=bool), passed == wanted),
+        "precision": among(passed, wanted),
+        "recall": among(wanted, passed),
         "f1": bootstrapped(table, f1, clusters=names_where(names, counted), seed=seed),
     }
 
@@ -171,9 +174,7 @@ _DRAWS = 200
 
 
 class CalibrationBin(NamedTuple):
-    """Predictions of about the same probability: what they said on average, and how often it came
-    true.
-    """
+    """Mean prediction and observed rate of predictions of about the same probability."""
 
     low: float
     high: float
@@ -191,11 +192,10 @@ class Calibration:
         bins: the reliability curve, by rising probability, empty bins left out.
         ece: expected calibration error, 0..1: mean distance of predicted and observed, weighted by
             the bins' sizes.
-        ece_by_chance: what the ECE of perfect probabilities exceeds once in twenty times with as
-            many predictions, outcomes of a cluster being as alike as these are; an ECE below it is
-            no sign of bad calibration.
-        brier: mean squared distance of probability and outcome, 0..1, lower is better; 0.25 is
-            always saying one half.
+        ece_by_chance: 95th percentile of the ECE of perfect probabilities with as many predictions
+            and the same intraclass correlation; an ECE below it is no sign of bad calibration.
+        brier: mean squared distance of probability and outcome, 0..1, lower is better; always
+            predicting one half gives 0.25.
         brier_ci95: its interval over clusters.
         n: predictions.
     """
@@ -217,7 +217,7 @@ def calibration_curve(
     equal: Literal["width", "size"] = "width",
     seed: int = 0,
 ) -> Calibration | None:
-    """Compare probabilities with what came true.
+    """Compare predicted probabilities with outcomes: reliability curve, ECE and Brier score.
 
     Args:
         probabilities: shape (n,), 0..1, of the outcome being 1.
@@ -242,20 +242,17 @@ def calibration_curve(
     if not len(p):
         return None
     names = cluster_numbers(clusters, len(p))
-    edges = (
-        np.linspace(0.0, 1.0, bins + 1)
-        if equal == "width"
-        else np.unique(np.quantile(p, np.linspace(0, 1, bins + 1)))
-    )
+    grid = np.linspace(0.0, 1.0, bins + 1)
+    edges = grid if equal == "width" else np.unique(np.quantile(p, grid))
     # the right edge belongs to a bin, as in the paper
     places = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, max(len(edges) - 2, 0))
-    found = []
+    curve = []
     for place in np.unique(places):
         inside = places == place
         mean = clustered_mean(y[inside], names[inside])
         assert mean is not None
         low, high = float(edges[place]), float(edges[min(place + 1, len(edges) - 1)])
-        found.append(
+        curve.append(
             CalibrationBin(
                 low,
                 high,
@@ -268,11 +265,11 @@ def calibration_curve(
     brier = clustered_mean((p - y) ** 2, names)
     assert brier is not None
     rng = np.random.default_rng(seed)
-    likeness = _likeness(p, y, names)
-    chance = [_ece(p, _outcomes(p, names, likeness, rng), places) for _ in range(_DRAWS)]
+    icc = _excess_correlation(p, y, names)
+    chance = [_ece(p, _outcomes(p, names, icc, rng), places) for _ in range(_DRAWS)]
     limit = float(np.quantile(chance, 0.95))
     return Calibration(
-        tuple(found), _ece(p, y, places), limit, brier.estimate, brier.interval(), len(p)
+        tuple(curve), _ece(p, y, places), limit, brier.estimate, brier.interval(), len(p)
     )
 
 
@@ -280,10 +277,8 @@ def _ece(p: Floats, y: Floats, places: Array) -> float:
     return float(np.sum(np.abs(np.bincount(places, weights=p - y))) / len(p))
 
 
-def _likeness(p: Floats, y: Floats, names: Array) -> float:
-    """How alike outcomes of a cluster are beyond their probabilities, 0..1; a little more where few
-    clusters say so.
-    """
+def _excess_correlation(p: Floats, y: Floats, names: Array) -> float:
+    """Intraclass correlation of outcomes beyond their probabilities, 0..1, raised for few clusters."""
     off, spread = y - p, np.sqrt(p * (1.0 - p))
     n_clusters = int(names.max()) + 1
     pairs = [
@@ -291,18 +286,16 @@ def _likeness(p: Floats, y: Floats, names: Array) -> float:
     ]
     if n_clusters == len(p) or pairs[1] <= 0.0:
         return 0.0
-    found = min(max(pairs[0] / pairs[1], 0.0), 1.0)
-    return found + (1.0 - found) / n_clusters
+    icc = min(max(pairs[0] / pairs[1], 0.0), 1.0)
+    return icc + (1.0 - icc) / n_clusters
 
 
-def _outcomes(p: Floats, names: Array, likeness: float, rng: np.random.Generator) -> Floats:
-    """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as
-    alike, shares its luck.
-    """
+def _outcomes(p: Floats, names: Array, icc: float, rng: np.random.Generator) -> Floats:
+    """Random outcomes of the probabilities, with this intraclass correlation."""
     luck = rng.random(len(p))
-    if likeness > 0.0:
+    if icc > 0.0:
         shared = rng.random(int(names.max()) + 1)[names]
-        luck = np.where(rng.random(len(p)) < np.sqrt(likeness), shared, luck)
+        luck = np.where(rng.random(len(p)) < np.sqrt(icc), shared, luck)
     return (luck < p).astype(np.float64)
 
 
@@ -323,7 +316,7 @@ def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[Floats, Float
 
 @dataclass(frozen=True)
 class ProbabilityMap:
-    """Turns scores into probabilities; never falls where scores rise."""
+    """Maps scores to probabilities; never falls where scores rise."""
 
     method: Method
     x: tuple[float, ...]
@@ -331,7 +324,7 @@ class ProbabilityMap:
     y: tuple[float, ...] = ()
 
     def __call__(self, scores: ArrayLike) -> Floats:
-        """The probabilities of scores; beyond those it was fitted on, the isotonic map stays level."""
+        """Probabilities of scores; beyond the fitted ones the isotonic map is constant."""
         from scipy.special import expit
 
         given = np.asarray(scores, dtype=np.float64)
@@ -343,6 +336,8 @@ class ProbabilityMap:
 def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic") -> ProbabilityMap:
     """Fit a map from scores to the probability of the outcome.
 
+    Isotonic regression is scikit-learn's; its Platt scaling may fall, ours does not.
+
     Args:
         scores: shape (n,), finite, of any range; higher has to mean more likely.
         outcomes: shape (n,), 0..1.
@@ -352,10 +347,8 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
     Raises:
         ConfigError: without outcomes, for lengths that differ, or an unknown method.
 
-    Source: isotonic: B. Zadrozny and C. Elkan, 2002; J. Platt, "Probabilistic outputs for support
-    vector machines", 1999,
-        with his targets, which keep a curve finite that separates the outcomes; a falling curve is
-        made level.
+    Source: B. Zadrozny and C. Elkan, 2002 (isotonic); J. Platt, "Probabilistic outputs for support
+    vector machines", 1999, whose targets keep the curve finite where scores separate the outcomes.
     """
     x, y = _pair(scores, outcomes, "scores")
     if not len(x):
@@ -386,11 +379,11 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
             [np.sum(off * z), np.sum(off)]
         )
 
-    found = minimize(
+    optimum = minimize(
         loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(0.0, None), (None, None)]
     ).x
-    slope = float(found[0]) / scale
-    return ProbabilityMap("platt", (slope, float(found[1]) - slope * middle))
+    slope = float(optimum[0]) / scale
+    return ProbabilityMap("platt", (slope, float(optimum[1]) - slope * middle))
 
 
 class HeldOut(NamedTuple):
@@ -422,9 +415,9 @@ def held_out_calibration(
         return None
     first = np.random.default_rng(seed).permutation(n_clusters) < n_clusters / 2
     fitting = first[names]
-    found = fit_map(x[fitting], y[fitting], method)
+    fitted_map = fit_map(x[fitting], y[fitting], method)
     shown = calibration_curve(
-        found(x[~fitting]), y[~fitting], clusters=names[~fitting], bins=bins, seed=seed
+        fitted_map(x[~fitting]), y[~fitting], clusters=names[~fitting], bins=bins, seed=seed
     )
     assert shown is not None
-    return HeldOut(found, shown, int(fitting.sum()))
+    return HeldOut(fitted_map, shown, int(fitting.sum()))

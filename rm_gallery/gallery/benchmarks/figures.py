@@ -159,7 +159,7 @@ class Report(Figure):
         reasons: why samples have no score, "status: reason" to number and an example.
         stopped: why the run ended early; None when it did not.
         notes: what a reader of the figure should know.
-        suspicion: what missing scores go with (a subset, a side, a length), as `missing.Lookout`
+        suspicion: what missing scores go with (a subset, a side, a length), as `core.stats.denominator.MissingnessTest`
             found it; empty where none is missing.
         constant: what every score or verdict was, in a sentence, where all are the same; empty
             elsewhere.

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.stats.denominator import Closed, added, closed, mean_bounds
+from rm_gallery.core.stats.denominator import Bounded, added, mean_bounds, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
@@ -226,10 +226,10 @@ class Tally:
             "missing": missing,
         }
 
-    def closed(self) -> Closed:
+    def closed(self) -> Bounded:
         """The credits with what is missing of them: between all wrong and all right."""
         n = self.n_scored + self.missing.total()
-        return closed(n, self.n_scored, math.fsum(self.credits), self.missing)
+        return worst_case_bounds(n, self.n_scored, math.fsum(self.credits), self.missing)
 
     @property
     def bounds(self) -> Interval | None:
