@@ -39,6 +39,7 @@ from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.run import alone
 from rm_gallery.core.score import (
     NOT_BEGUN,
+    Missing,
     Score,
     is_run_level,
     outside,
@@ -77,8 +78,8 @@ class GraderPlan:
 
     grader: BaseGrader
     mapper: Mapper = None
-    on_error: str | float = "propagate"
-    """`propagate` gives a GraderError, `raise` ends the run, a number stands in for the score and
+    on_error: Missing = "none"
+    """`none` gives a GraderError, `raise` ends the run, a number stands in for the score and
     says so.
     """
 
@@ -311,7 +312,7 @@ def _settled(plan: GraderPlan, found: GraderResult, row: TableRow) -> GraderResu
         found = found.model_copy(
             update={"range": grader.score_range, "higher_is_better": grader.higher_is_better}
         )
-    if found.ok or on_error == "propagate":
+    if found.ok or on_error == "none":
         return found
     if on_error == "raise":
         assert isinstance(found, GraderError)
@@ -403,7 +404,11 @@ class GraderFolder(RunFolder):
         worked out anew.
         """
         graders = {
-            name: {"grader": plan.grader.describe(), "on_error": plan.on_error}
+            # run folders keep the spelling of the first ones
+            name: {
+                "grader": plan.grader.describe(),
+                "on_error": "propagate" if plan.on_error == "none" else plan.on_error,
+            }
             for name, plan in plans.items()
         }
         super().__init__(options, {"graders": graders}, reuse=STATUSES, what="rows")

@@ -38,6 +38,7 @@ from rm_gallery.core.reward.judges import asks_a_model, given_in_vain, lacking, 
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
+from rm_gallery.core.score import Missing, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 
@@ -56,14 +57,14 @@ class GraderConfig:
             returns fields.
         repeat: how often each row is graded; above 1 the score is the mean, with the spread in the
             metadata.
-        on_error: `propagate` (a GraderError), `raise`, or a number that stands in for the score and
-            is marked as such.
+        on_error: `none` (a GraderError; earlier `propagate`), `raise`, or a number that stands in
+            for the score and is marked as such.
     """
 
     grader: BaseGrader
     mapper: Mapper = None
     repeat: int = 1
-    on_error: str | float = "propagate"
+    on_error: Missing = "none"
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what does not fit."""
@@ -79,13 +80,8 @@ class GraderConfig:
             raise ConfigError(
                 f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number."
             )
-        if isinstance(self.on_error, bool) or (
-            isinstance(self.on_error, str) and self.on_error not in ("propagate", "raise")
-        ):
-            raise ConfigError(
-                f"GraderConfig: on_error is {self.on_error!r}; it is 'propagate', 'raise' or a "
-                f"number."
-            )
+        policy = missing_policy(self.on_error, "GraderConfig", "none", "raise")
+        object.__setattr__(self, "on_error", policy)
         if isinstance(self.mapper, Mapping) and "*" not in self.grader.inputs:
             for name in self.mapper:
                 if name not in self.grader.inputs:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from rm_gallery.core.graders.base import GraderError, GraderResult, GraderScore
-from rm_gallery.core.score import deciding, failed
+from rm_gallery.core.score import Missing, deciding, failed, missing_policy
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 Component = tuple[str, float]
-ON_ERROR = ("propagate", "skip")
 
 
 class BaseAggregator:
@@ -20,8 +19,8 @@ class BaseAggregator:
 
     Args:
         name: the column it makes.
-        on_error: for a grader without a score: `propagate` (the default) gives an error that names
-            it; `skip` goes on with the others, reweighted, and says so in the reason; a number
+        on_error: for a grader without a score: `none` (the default, earlier `propagate`) gives an
+            error that names it; `skip` goes on with the others, reweighted, and says so in the reason; a number
             stands in for its score, on the common scale.
         normalize: None normalises each score to [0, 1], 1 being best, when the graders' ranges or
             directions differ or lower is better, so that a failed grader changes no scale; True
@@ -34,17 +33,14 @@ class BaseAggregator:
     takes_weights: ClassVar[bool] = False
 
     def __init__(
-        self, name: str, on_error: str | float = "propagate", normalize: bool | None = None
+        self, name: str, on_error: Missing = "none", normalize: bool | None = None
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError(
                 f"An aggregator's name is a non-empty string, its column; found {name!r}."
             )
-        if isinstance(on_error, str) and on_error not in ON_ERROR or isinstance(on_error, bool):
-            raise ConfigError(
-                f"{name}: on_error is {on_error!r}; it is 'propagate', 'skip' or a number."
-            )
-        self.name, self.on_error, self.normalize = name, on_error, normalize
+        self.name, self.normalize = name, normalize
+        self.on_error = missing_policy(on_error, name, "none", "skip")
 
     @property
     def __name__(self) -> str:
@@ -71,7 +67,7 @@ class BaseAggregator:
         metadata: dict[str, Any] = {"components": {}, "missing": {}}
         for name, found in missing.items():
             metadata["missing"][name] = found.reason or type(found).__name__
-        if missing and self.on_error == "propagate":
+        if missing and self.on_error == "none":
             return self._error(
                 "; ".join(f"{n}: {why}" for n, why in metadata["missing"].items()),
                 missing,
@@ -159,7 +155,7 @@ class WeightedSumAggregator(BaseAggregator):
         self,
         name: str = "weighted_sum",
         weights: Mapping[str, float] | None = None,
-        on_error: str | float = "propagate",
+        on_error: Missing = "none",
         normalize: bool | None = None,
     ) -> None:
         super().__init__(name, on_error, normalize)
@@ -210,7 +206,7 @@ class MinAggregator(BaseAggregator):
     """The lowest score."""
 
     def __init__(
-        self, name: str = "min", on_error: str | float = "propagate", normalize: bool | None = None
+        self, name: str = "min", on_error: Missing = "none", normalize: bool | None = None
     ) -> None:
         super().__init__(name, on_error, normalize)
 
@@ -223,7 +219,7 @@ class MaxAggregator(BaseAggregator):
     """The highest score."""
 
     def __init__(
-        self, name: str = "max", on_error: str | float = "propagate", normalize: bool | None = None
+        self, name: str = "max", on_error: Missing = "none", normalize: bool | None = None
     ) -> None:
         super().__init__(name, on_error, normalize)
 
@@ -235,7 +231,7 @@ class MaxAggregator(BaseAggregator):
 class GeometricMeanAggregator(BaseAggregator):
     """The geometric mean of the normalised scores, [0, 1]: one that is 0 makes it 0."""
 
-    def __init__(self, name: str = "geometric_mean", on_error: str | float = "propagate") -> None:
+    def __init__(self, name: str = "geometric_mean", on_error: Missing = "none") -> None:
         super().__init__(name, on_error, normalize=True)
 
     def combine(self, scores: Mapping[str, float]) -> float:
@@ -264,7 +260,7 @@ class GatedAggregator(BaseAggregator):
         primary: str,
         threshold: float | None = None,
         secondary: BaseAggregator | None = None,
-        on_error: str | float = "propagate",
+        on_error: Missing = "none",
     ) -> None:
         super().__init__(name, on_error, normalize=True)
         self.primary, self.threshold = primary, threshold
