@@ -28,6 +28,7 @@ from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
     from rm_gallery.core.graders.rows import Mapper
+    from rm_gallery.core.graders.run import GraderBatch
 
 
 class GraderMode(str, Enum):
@@ -412,7 +413,11 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """
         from rm_gallery.core.graders.run import grade_one
 
-        return grade_one(self, *self._told(row, options, fields))
+        return grade_one(self, *self._fields_and_options(row, options, fields))
+
+    def __call__(self, /, *args: Any, **fields: Any) -> Any:
+        """As `evaluate`."""
+        return self.evaluate(*args, **fields)
 
     async def aevaluate(
         self,
@@ -425,7 +430,7 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Awaitable twin of `evaluate`, from any event loop."""
         from rm_gallery.core.graders.run import agrade_one
 
-        return await agrade_one(self, *self._told(row, options, fields))
+        return await agrade_one(self, *self._fields_and_options(row, options, fields))
 
     def evaluate_batch(
         self,
@@ -438,13 +443,9 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Grade many rows, at most `max_workers` judgements at a time; results in the order of the
         rows.
         """
-        from rm_gallery.core.graders.run import GraderBatch, GraderPlan
-
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
-        batch = GraderBatch(
-            {self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords)
-        )
-        return [results[self.name] for results in batch.all()]
+        batch = self._grader_batch(rows, mapper, self._options(options, keywords))
+        return [results[self.name] for results in batch.results()]
 
     async def aevaluate_batch(
         self,
@@ -455,17 +456,20 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         **keywords: Any,
     ) -> list[GraderResult]:
         """Awaitable twin of `evaluate_batch`."""
-        from rm_gallery.core.graders.run import GraderBatch, GraderPlan
+        batch = self._grader_batch(rows, mapper, self._options(options, keywords))
+        return [results[self.name] for results in await batch.aresults()]
 
-        batch = GraderBatch(
-            {self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords)
-        )
-        return [results[self.name] for results in await batch.aall()]
+    def _grader_batch(
+        self, rows: Iterable[Mapping[str, Any]], mapper: Mapper, options: RunOptions
+    ) -> GraderBatch:
+        from rm_gallery.core.graders.run import GraderPlan, grader_batch
+
+        return grader_batch({self.name: GraderPlan(self, mapper)}, rows, options)
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]
 
-    def _told(
+    def _fields_and_options(
         self, row: Mapping[str, Any] | None, options: RunOptions | None, keywords: Mapping[str, Any]
     ) -> tuple[dict[str, Any], RunOptions | None]:
         """The fields of a row, and the options where there are any."""

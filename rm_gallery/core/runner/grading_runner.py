@@ -27,11 +27,13 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunOptions, chosen_options
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.graders.rows import Mapper, TableRow
+from rm_gallery.core.graders.rows import Mapper
 from rm_gallery.core.graders.run import (
     GraderBatch,
     GraderPlan,
     Results,
+    grader_batch,
+    results_of,
 )
 from rm_gallery.core.model.base import BaseLLM, resolve_llm
 from rm_gallery.core.reward.judges import asks_a_model, given_in_vain, lacking, resolved_judge
@@ -172,22 +174,20 @@ class GradingRunner:
         self, dataset: Dataset, options: RunOptions | None, keywords: Mapping[str, Any]
     ) -> GraderBatch:
         chosen = chosen_options(options, self._options, keywords, None)[0]
-        return GraderBatch(
-            self._plans, rows_of(dataset), chosen, self._finish if self.aggregators else None
-        )
+        return grader_batch(self._plans, rows_of(dataset), chosen)
 
     def run(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
     ) -> RunnerResult:
         """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
         library_loop.refuse_blocking("run", "arun")
-        return self._columns(self._batch(dataset, options, keywords).all())
+        return self._columns(self._batch(dataset, options, keywords).results())
 
     async def arun(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
     ) -> RunnerResult:
         """Grade all rows, from any event loop."""
-        return self._columns(await self._batch(dataset, options, keywords).aall())
+        return self._columns(await self._batch(dataset, options, keywords).aresults())
 
     def stream(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
@@ -196,8 +196,8 @@ class GradingRunner:
         an event loop.
         """
         with closing(self._batch(dataset, options, keywords).stream(streaming=True)) as going:
-            for _, results in going:
-                yield results
+            for _, row in going:
+                yield self._aggregated(results_of(row))
 
     async def astream(
         self,
@@ -212,8 +212,8 @@ class GradingRunner:
         async with aclosing(
             self._batch(dataset, options, keywords).astream(streaming=True)
         ) as going:
-            async for _, results in going:
-                yield results
+            async for _, row in going:
+                yield self._aggregated(results_of(row))
 
     def run_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
@@ -229,15 +229,13 @@ class GradingRunner:
         rows, sizes = _joined(datasets)
         return self._apart(await self.arun(rows, **options), sizes)
 
-    def _finish(self, results: Results, row: TableRow) -> Results:
-        graded = dict(results)
-        return {
-            **results,
-            **{aggregator.name: aggregator(graded) for aggregator in self.aggregators},
-        }
+    def _aggregated(self, results: Results) -> Results:
+        made = {aggregator.name: aggregator(results) for aggregator in self.aggregators}
+        return {**results, **made}
 
-    def _columns(self, rows: Sequence[Results]) -> RunnerResult:
+    def _columns(self, graded: Sequence[Results]) -> RunnerResult:
         names = [*self.grader_configs, *(aggregator.name for aggregator in self.aggregators)]
+        rows = [self._aggregated(results) for results in graded]
         return {name: [row[name] for row in rows] for name in names}
 
     @staticmethod
