@@ -66,13 +66,13 @@ class TableRow(DataSample):
         return self.given_id or digest(dict(self.fields), "row")
 
 
-_NO_SAMPLE = DataSample().__dict__
+_NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None}
 
 
 def row_of(fields: Mapping[str, Any]) -> TableRow:
     """The row with these fields; nothing is copied or checked."""
-    own = {"fields": fields, "grader": "", "shown": None, "results": {}}
-    return build(TableRow, {**_NO_SAMPLE, "input": [], "output": [], **own})
+    own = {"input": [], "output": [], "fields": fields, "results": {}}
+    return build(TableRow, {**_NO_SAMPLE, **own})
 
 
 _ABSENT = object()

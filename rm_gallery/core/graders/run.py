@@ -138,15 +138,15 @@ async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
     Raises what the grader raises. Only the fields it asks for reach it; what would block the loop
     runs on a thread.
     """
-    result: GraderResult = await _graded_beside(grader, bound(grader, fields))
+    return await _agraded(grader, bound(grader, fields))
+
+
+async def _agraded(grader: BaseGrader, fields: Any) -> GraderResult:
+    """The grader's result, for the library loop; what would block it is handed to a thread."""
+    value = _graded(grader, fields) if grader.is_async else _on_a_thread(grader, fields)
+    # a grader that asks a model may have a plain `_grade` of its own
+    result: GraderResult = await value if awaitable(value) else value
     return result
-
-
-def _graded_beside(grader: BaseGrader, fields: Any) -> Any:
-    """A coroutine of the grader's result, for the library loop; what would block it is handed to a
-    thread.
-    """
-    return _graded(grader, fields) if grader.is_async else _on_a_thread(grader, fields)
 
 
 def _on_a_thread(grader: BaseGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
@@ -214,7 +214,7 @@ async def _tried(grader: BaseGrader, fields: Any) -> Any:
         asked = next(trying)
         while True:
             try:
-                result = await _graded_beside(grader, asked)
+                result = await _agraded(grader, asked)
             except Exception as error:  # noqa: BLE001 - raised again, or settled, by `_trials`
                 result = error
             asked = trying.send(result)
@@ -268,9 +268,11 @@ class RowReward(BaseReward):
 
     def shown(self, row: TableRow) -> dict[str, Any]:
         """By grader, the fields it is shown of a row, or the error that says why there are none."""
-        if row.shown is None:
-            row.shown = {name: _fields_for(plan, row) for name, plan in self.plans.items()}
-        return row.shown
+        shown = row.shown
+        if shown is None:
+            shown = {name: _fields_for(plan, row) for name, plan in self.plans.items()}
+            row.__dict__["shown"] = shown
+        return shown
 
     def plan(self, sample: Any) -> list[Job]:
         """A job per grader that has no result yet."""
@@ -293,18 +295,18 @@ class RowReward(BaseReward):
 
     def merge(self, sample: Any, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Note by grader what came of its job."""
-        made = {
-            job.place: _result(self.plans[job.place].grader, outcome)
-            for job, outcome in zip(jobs, outcomes, strict=True)
-        }
-        known = sample.results
-        sample.results = {name: known[name] if name in known else made[name] for name in self.plans}
+        made = dict(sample.results)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            made[job.place] = _result(self.plans[job.place].grader, outcome)
+        sample.__dict__["results"] = {name: made[name] for name in self.plans}
 
     def settle(self, row: TableRow) -> TableRow:
         """The row with its results as they are handed on: for an error, what `on_error` says."""
-        row.results = {
-            name: _settled(self.plans[name], result, row) for name, result in row.results.items()
-        }
+        if not all(result.ok for result in row.results.values()):
+            row.__dict__["results"] = {
+                name: result if result.ok else _settled(self.plans[name], result, row)
+                for name, result in row.results.items()
+            }
         return row
 
 
@@ -316,7 +318,7 @@ class AwaitingRowReward(RowReward):
     """Whether a missing score is tried to be explained by control answers."""
 
     async def _evaluate(self, sample: Any) -> Any:
-        return await self._begun(sample, _tried if self.control_answers else _graded_beside)
+        return await self._begun(sample, _tried if self.control_answers else _agraded)
 
 
 def row_reward(plans: Plans, control_answers: bool = False) -> RowReward:
@@ -371,7 +373,7 @@ def _settled(plan: GraderPlan, result: GraderResult, row: TableRow) -> GraderRes
         result = result.model_copy(
             update={"range": grader.score_range, "higher_is_better": grader.higher_is_better}
         )
-    if result.ok or on_error == "none":
+    if on_error == "none":
         return result
     if on_error == "raise":
         assert isinstance(result, GraderError)
