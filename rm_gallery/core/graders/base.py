@@ -247,7 +247,7 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
             if key not in value.model_fields_set or key == "name"
         }
         known["name"] = value.name or about["name"]
-        found = value.model_copy(update=known)
+        result = value.model_copy(update=known)
     elif isinstance(value, Mapping):
         if "rank" in value:
             return GraderRank(**{"name": about["name"], **value})
@@ -259,20 +259,20 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
         rest = {key: item for key, item in value.items() if key not in fields}
         if rest:
             fields["metadata"] = {**fields.get("metadata", {}), **rest}
-        found = GraderScore(**{**about, **fields})
+        result = GraderScore(**{**about, **fields})
     elif isinstance(value, (bool, int, float)) or (
         hasattr(value, "__float__") and not isinstance(value, str)
     ):
-        found = GraderScore(score=float(value), **about)
+        result = GraderScore(score=float(value), **about)
     else:
         raise ValueError(
             f"a number, True or False, a dict or a GraderScore is needed, found "
             f"{type(value).__name__}"
         )
-    low, high = found.range
-    if (low is not None and found.score < low) or (high is not None and found.score > high):
-        raise OutOfRange(found.score, found.range)
-    return found
+    low, high = result.range
+    if (low is not None and result.score < low) or (high is not None and result.score > high):
+        raise OutOfRange(result.score, result.range)
+    return result
 
 
 # -- graders ---------------------------------------------------------------------------------------
@@ -504,18 +504,18 @@ def default_name(kind: type) -> str:
 @lru_cache(maxsize=1024)
 def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
     """The named parameters of a function and whether each is required; ("*", False) for any other."""
-    found = {}
+    required = {}
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.VAR_KEYWORD:
-            found["*"] = False
+            required["*"] = False
         elif p.kind is not p.VAR_POSITIONAL and p.name != "self":
             if p.kind is p.POSITIONAL_ONLY:
                 raise ConfigError(
                     f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by "
                     f"name."
                 )
-            found[p.name] = p.default is p.empty
-    return found
+            required[p.name] = p.default is p.empty
+    return required
 
 
 class FunctionGrader(BaseGrader):

@@ -72,6 +72,13 @@ class NotGraded(RMGalleryError):
         self.cause = cause or "rule"
 
 
+def error_of(outcome: Score[Any]) -> Exception:
+    """What a missing score is raised as inside another judgement."""
+    if outcome.status == "unscored":
+        return Unscored(outcome.reason, reason=outcome.code, cause=outcome.cause)
+    return NotGraded(outcome.reason, outcome.code, outcome.cause)
+
+
 class GraderPlan(NamedTuple):
     """A grader and how the rows reach it."""
 
@@ -143,7 +150,7 @@ async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
 
 async def _agraded(grader: BaseGrader, fields: Any) -> GraderResult:
     """The grader's result, for the library loop; what would block it is handed to a thread."""
-    value = _graded(grader, fields) if grader.is_async else _on_a_thread(grader, fields)
+    value: Any = _graded(grader, fields) if grader.is_async else _on_a_thread(grader, fields)
     # a grader that asks a model may have a plain `_grade` of its own
     result: GraderResult = await value if awaitable(value) else value
     return result
@@ -213,6 +220,7 @@ async def _tried(grader: BaseGrader, fields: Any) -> Any:
     try:
         asked = next(trying)
         while True:
+            result: Any
             try:
                 result = await _agraded(grader, asked)
             except Exception as error:  # noqa: BLE001 - raised again, or settled, by `_trials`

@@ -220,14 +220,14 @@ class GradingRunner:
     ) -> list[RunnerResult]:
         """One result per data set, in order, under one limit."""
         rows, sizes = _joined(datasets)
-        return self._apart(self.run(rows, **options), sizes)
+        return self._by_dataset(self.run(rows, **options), sizes)
 
     async def arun_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
         """Awaitable twin of `run_multiple_datasets`."""
         rows, sizes = _joined(datasets)
-        return self._apart(await self.arun(rows, **options), sizes)
+        return self._by_dataset(await self.arun(rows, **options), sizes)
 
     def _aggregated(self, results: Results) -> Results:
         made = {aggregator.name: aggregator(results) for aggregator in self.aggregators}
@@ -239,11 +239,11 @@ class GradingRunner:
         return {name: [row[name] for row in rows] for name in names}
 
     @staticmethod
-    def _apart(found: RunnerResult, sizes: Sequence[int]) -> list[RunnerResult]:
+    def _by_dataset(columns: RunnerResult, sizes: Sequence[int]) -> list[RunnerResult]:
         ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
         parts = list(zip(ends, sizes, strict=True))
         return [
-            {name: column[end - size : end] for name, column in found.items()}
+            {name: column[end - size : end] for name, column in columns.items()}
             for end, size in parts
         ]
 
@@ -433,12 +433,12 @@ def asks_for_judge(reward: object) -> bool:
     """Whether this is something that `build_reward` takes an `llm` for: a name or class, or what
     was built without its judge.
     """
-    found: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
-    found = getattr(found, "stands_for", found)
-    if not isinstance(found, type):
-        return bool(lacking(found))
-    grader = getattr(found, "grader_class", None)
-    return "llm" in getattr(found, "model_fields", ()) or (
+    scorer: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    scorer = getattr(scorer, "stands_for", scorer)
+    if not isinstance(scorer, type):
+        return bool(lacking(scorer))
+    grader = getattr(scorer, "grader_class", None)
+    return "llm" in getattr(scorer, "model_fields", ()) or (
         grader is not None and "llm" in grader.needs
     )
 
