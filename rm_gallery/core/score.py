@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args
 
 from rm_gallery.core.utils.endpoint_errors import is_endpoint_error
 from rm_gallery.core.utils.errors import (
@@ -34,6 +34,11 @@ Status = Literal["scored", "unscored", "failed"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 Bounds = tuple[float | None, float | None]
 """Lowest and highest possible score; None where there is no bound."""
+Missing: TypeAlias = Literal["raise", "none", "skip", "mean", "worst"] | float
+"""What stands where there is no score: an error, no value, nothing (the others count alone), the
+mean of the others, the worst score of the range, or a number.
+"""
+_EARLIER_SPELLINGS = {"propagate": "none"}
 NOT_BEGUN = frozenset({"stopped", "budget"})
 """Codes of jobs that the run did not get to: counted as stopped, and judged when it is continued."""
 UNDECLARED = "undeclared_range"
@@ -178,6 +183,25 @@ def worst_of(bounds: Bounds, higher_is_better: bool = True) -> float | None:
     open.
     """
     return bounds[0] if higher_is_better else bounds[1]
+
+
+def missing_policy(given: object, what: str, *words: str, why: str = "") -> Missing:
+    """The policy that was given to `what` as its `on_error`, in today's spelling: one of `words`,
+    or a number.
+
+    Raises ConfigError, which says `why` where that is known, for anything else.
+
+    >>> missing_policy("propagate", "GraderConfig", "none", "raise")
+    'none'
+    """
+    if isinstance(given, str):
+        spelled = _EARLIER_SPELLINGS.get(given, given)
+        if spelled in words:
+            return cast("Missing", spelled)
+    elif isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
+        return given
+    choices = ", ".join(f'"{word}"' for word in words)
+    raise ConfigError(f"{what}: on_error is {given!r:.80}{why}; give {choices} or a finite number.")
 
 
 def is_run_level(error: BaseException) -> bool:

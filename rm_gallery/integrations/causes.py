@@ -8,18 +8,18 @@ import hashlib
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.score import CAUSES, Score, failed, scored
-from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
+from rm_gallery.core.score import CAUSES, Missing, Score, failed, missing_policy, scored
+from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.core.utils.recent import Recent, recent_scores
 
-OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
-"""What stands where there is no score through no fault of the completion: None, an error, the mean
-of its group (which leaves everybody's advantage alone), the worst score of the reward, or a number.
-What the completion caused is a score, the worst."""
+OnError: TypeAlias = Missing
+"""What stands where there is no score through no fault of the completion: "none", "raise", "mean"
+(of its group, which leaves everybody's advantage alone), "worst" (of the reward's range), or a
+number. What the completion caused is a score, the worst."""
 GROUP_MEAN = "group_mean"
 """Key of an outcome's extra data: what the others of its group have on average."""
 
@@ -47,23 +47,9 @@ def checked_on_error(
     """`on_error` as it is; ConfigError, which names the adapter, for no such choice and for one
     that its target has no word for.
     """
-    words = [
-        word
-        for word, known in (("none", none), ("raise", True), ("mean", worst), ("worst", worst))
-        if known
-    ]
-    number = (
-        isinstance(on_error, int | float)
-        and not isinstance(on_error, bool)
-        and math.isfinite(on_error)
-    )
-    if number or on_error in words:
-        return on_error
+    words = [*(["none"] if none else []), "raise", *(["mean", "worst"] if worst else [])]
     why = ', and what it reports to has no word for "no score"' if on_error == "none" else ""
-    choices = ", ".join(f'"{word}"' for word in words)
-    raise ConfigError(
-        f"{adapter}: on_error is {on_error!r:.80}{why}; give {choices} or a finite number."
-    )
+    return missing_policy(on_error, adapter, *words, why=why)
 
 
 def value_of(

@@ -10,7 +10,7 @@ from typing import Any
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.reward_servers import RewardServer
-from rm_gallery.core.score import Score, failed, score_of_error
+from rm_gallery.core.score import Score, failed, missing_policy, score_of_error
 from rm_gallery.core.utils.errors import (
     ConfigError,
     DataError,
@@ -19,7 +19,7 @@ from rm_gallery.core.utils.errors import (
     RMGalleryError,
 )
 from rm_gallery.gallery.rm.trained.served import RemoteReward
-from rm_gallery.integrations.causes import OnError, checked_on_error, no_score
+from rm_gallery.integrations.causes import OnError, value_of
 from rm_gallery.serve.formats import FIELDS, MAX_ITEMS
 
 Item = Mapping[str, Any]
@@ -73,7 +73,7 @@ class RewardClient:
     ) -> None:
         """Check the choices; nobody is asked yet."""
         # ranges are the server's to know
-        self.on_error = checked_on_error(on_error, "RewardClient", worst=False)
+        self.on_error = missing_policy(on_error, "RewardClient", "none", "raise")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise ConfigError(
                 f"batch is {batch!r:.80}; give the number of completions per request, 1 or more."
@@ -159,11 +159,8 @@ class RewardClient:
         return self._value(target, self.evaluate(target, prompt, completion, **fields))
 
     def _value(self, target: str, found: Score[float]) -> float | None:
-        if found.value is not None or self.on_error == "none":
-            return found.value
-        if self.on_error == "raise":
-            raise no_score(target, found)
-        return float(self.on_error)
+        number = None if isinstance(self.on_error, str) else self.on_error
+        return value_of(found, self.on_error, target, number)
 
     # -- the server --------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, chosen_options
 from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.llm import shown
-from rm_gallery.core.graders.rows import MissingField, TableRow, mapped
+from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
 from rm_gallery.core.score import NOT_BEGUN, stopped
@@ -298,7 +298,7 @@ def grade(
     with closing(runner.stream(drawn(), options=chosen)) as going, keeping or nullcontext():
         for results in going:
             where, given, known = waiting.popleft()
-            row = TableRow(given)
+            row = row_of(given)
             group = (
                 str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
             )
@@ -410,9 +410,7 @@ def _drawn(
         known = list(rows)
         rows = (known[place] for place in seeded_positions(len(known), limit, seed))
     return (
-        rows
-        if part is None
-        else (pair for pair in rows if part.holds(TableRow(pair[1]).sample_key))
+        rows if part is None else (pair for pair in rows if part.holds(row_of(pair[1]).sample_key))
     )
 
 
@@ -429,10 +427,11 @@ def _identity(data: Any) -> Any:
 
 def _fields(runner: GradingRunner, row: TableRow) -> Mapping[str, Any]:
     config = next(iter(runner.grader_configs.values()))
+    fields: Mapping[str, Any] = row.fields
     try:
-        return mapped(row.fields, config.mapper)
+        return mapped(fields, config.mapper)
     except MissingField:
-        return row.fields
+        return fields
 
 
 def _first_filled(fields: Mapping[str, Any], names: Sequence[str]) -> str:

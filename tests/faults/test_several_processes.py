@@ -17,7 +17,7 @@ import pytest
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.graders.run import GraderBatch, GraderPlan
+from rm_gallery.core.graders.run import GraderPlan, grader_batch
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward import channel
 from rm_gallery.core.reward.base import BasePointWiseReward
@@ -142,7 +142,7 @@ def test_rules_and_graders_go_to_several_processes(server: JudgeServer) -> None:
     asked = [{"response": f"Answer {k}"} for k in range(20)]
     server.set(behaviour='fixed:{"score": 3, "reason": "so"}')
     one, two = (
-        GraderBatch({"said": GraderPlan(grader)}, asked, RunOptions(processes=n)).all()
+        grader_batch({"said": GraderPlan(grader)}, asked, RunOptions(processes=n)).results()
         for n in (1, 2)
     )
     assert [row["said"].model_dump(exclude={"usage"}) for row in one] == [

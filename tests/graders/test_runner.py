@@ -236,6 +236,9 @@ def test_an_error_may_raise_or_stand_for_a_number_that_says_so() -> None:
     assert (stand_in.score, stand_in.metadata["on_error"]["error_type"]) == (0.0, "error")
     with pytest.raises(ConfigError, match="no"):
         runner(GraderConfig(Odd(), on_error="raise")).run(rows)
+    earlier: Any = "propagate"
+    assert GraderConfig(Odd(), on_error=earlier) == GraderConfig(Odd())
+    assert WeightedSumAggregator("r", on_error=earlier).on_error == "none"
 
 
 def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:

@@ -28,6 +28,7 @@ from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
     from rm_gallery.core.graders.rows import Mapper
+    from rm_gallery.core.graders.run import GraderBatch
 
 
 class GraderMode(str, Enum):
@@ -246,7 +247,7 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
             if key not in value.model_fields_set or key == "name"
         }
         known["name"] = value.name or about["name"]
-        found = value.model_copy(update=known)
+        result = value.model_copy(update=known)
     elif isinstance(value, Mapping):
         if "rank" in value:
             return GraderRank(**{"name": about["name"], **value})
@@ -258,20 +259,20 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
         rest = {key: item for key, item in value.items() if key not in fields}
         if rest:
             fields["metadata"] = {**fields.get("metadata", {}), **rest}
-        found = GraderScore(**{**about, **fields})
+        result = GraderScore(**{**about, **fields})
     elif isinstance(value, (bool, int, float)) or (
         hasattr(value, "__float__") and not isinstance(value, str)
     ):
-        found = GraderScore(score=float(value), **about)
+        result = GraderScore(score=float(value), **about)
     else:
         raise ValueError(
             f"a number, True or False, a dict or a GraderScore is needed, found "
             f"{type(value).__name__}"
         )
-    low, high = found.range
-    if (low is not None and found.score < low) or (high is not None and found.score > high):
-        raise OutOfRange(found.score, found.range)
-    return found
+    low, high = result.range
+    if (low is not None and result.score < low) or (high is not None and result.score > high):
+        raise OutOfRange(result.score, result.range)
+    return result
 
 
 # -- graders ---------------------------------------------------------------------------------------
@@ -412,7 +413,11 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """
         from rm_gallery.core.graders.run import grade_one
 
-        return grade_one(self, *self._told(row, options, fields))
+        return grade_one(self, *self._fields_and_options(row, options, fields))
+
+    def __call__(self, /, *args: Any, **fields: Any) -> Any:
+        """As `evaluate`."""
+        return self.evaluate(*args, **fields)
 
     async def aevaluate(
         self,
@@ -425,7 +430,7 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Awaitable twin of `evaluate`, from any event loop."""
         from rm_gallery.core.graders.run import agrade_one
 
-        return await agrade_one(self, *self._told(row, options, fields))
+        return await agrade_one(self, *self._fields_and_options(row, options, fields))
 
     def evaluate_batch(
         self,
@@ -438,13 +443,9 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Grade many rows, at most `max_workers` judgements at a time; results in the order of the
         rows.
         """
-        from rm_gallery.core.graders.run import GraderBatch, GraderPlan
-
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
-        batch = GraderBatch(
-            {self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords)
-        )
-        return [results[self.name] for results in batch.all()]
+        batch = self._grader_batch(rows, mapper, self._options(options, keywords))
+        return [results[self.name] for results in batch.results()]
 
     async def aevaluate_batch(
         self,
@@ -455,17 +456,20 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         **keywords: Any,
     ) -> list[GraderResult]:
         """Awaitable twin of `evaluate_batch`."""
-        from rm_gallery.core.graders.run import GraderBatch, GraderPlan
+        batch = self._grader_batch(rows, mapper, self._options(options, keywords))
+        return [results[self.name] for results in await batch.aresults()]
 
-        batch = GraderBatch(
-            {self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords)
-        )
-        return [results[self.name] for results in await batch.aall()]
+    def _grader_batch(
+        self, rows: Iterable[Mapping[str, Any]], mapper: Mapper, options: RunOptions
+    ) -> GraderBatch:
+        from rm_gallery.core.graders.run import GraderPlan, grader_batch
+
+        return grader_batch({self.name: GraderPlan(self, mapper)}, rows, options)
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]
 
-    def _told(
+    def _fields_and_options(
         self, row: Mapping[str, Any] | None, options: RunOptions | None, keywords: Mapping[str, Any]
     ) -> tuple[dict[str, Any], RunOptions | None]:
         """The fields of a row, and the options where there are any."""
@@ -500,18 +504,18 @@ def default_name(kind: type) -> str:
 @lru_cache(maxsize=1024)
 def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
     """The named parameters of a function and whether each is required; ("*", False) for any other."""
-    found = {}
+    required = {}
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.VAR_KEYWORD:
-            found["*"] = False
+            required["*"] = False
         elif p.kind is not p.VAR_POSITIONAL and p.name != "self":
             if p.kind is p.POSITIONAL_ONLY:
                 raise ConfigError(
                     f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by "
                     f"name."
                 )
-            found[p.name] = p.default is p.empty
-    return found
+            required[p.name] = p.default is p.empty
+    return required
 
 
 class FunctionGrader(BaseGrader):

@@ -18,7 +18,7 @@ from rm_gallery.core.graders.base import (
     GraderResult,
     GraderScore,
 )
-from rm_gallery.core.graders.run import NotGraded, agraded
+from rm_gallery.core.graders.run import agraded, error_of
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.judge import UNSEEN
 from rm_gallery.core.reward.judges import asks_a_model
@@ -31,7 +31,7 @@ from rm_gallery.core.reward.schema import (
     RewardMeta,
     RewardResult,
 )
-from rm_gallery.core.score import Bounds
+from rm_gallery.core.score import Bounds, failed
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
 
@@ -84,7 +84,7 @@ class RewardGrader(BaseGrader):
     def inputs(self) -> dict[str, bool]:
         """`response` or `responses`, and what may be given beside it."""
         needed = "responses" if self.mode is GraderMode.LISTWISE else "response"
-        beside = (
+        optional = (
             "query",
             "messages",
             "context",
@@ -97,7 +97,7 @@ class RewardGrader(BaseGrader):
         # what is named here
         return {
             needed: True,
-            **dict.fromkeys(beside if self.reward.judged else (*beside, "*"), False),
+            **dict.fromkeys(optional if self.reward.judged else (*optional, "*"), False),
         }
 
     @property
@@ -174,9 +174,9 @@ def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrad
         if reward is None:
             from rm_gallery.core.reward.registry import RewardRegistry
 
-            beside = {key: value for key, value in settings.items() if key in _BESIDE}
-            own = {key: value for key, value in settings.items() if key not in _BESIDE}
-            reward, settings = RewardRegistry.create(name, **own), {"name": name, **beside}
+            of_grader = {key: value for key, value in settings.items() if key in _OF_GRADER}
+            own = {key: value for key, value in settings.items() if key not in _OF_GRADER}
+            reward, settings = RewardRegistry.create(name, **own), {"name": name, **of_grader}
         super(made, self).__init__(reward, **settings)
 
     body = {
@@ -248,6 +248,10 @@ class _OfGrader(BaseReward):
     """The grader that `grader:NAME` names."""
     grader: SerializeAsAny[BaseGrader] = Field(default=...)
 
+    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
+        """Take a grader, or the name of one with its settings."""
+        super().__init__(**_built(grader, settings))
+
     def check(self) -> None:
         """Raise ConfigError when the grader could not grade at all."""
         self.grader.check()
@@ -273,10 +277,6 @@ class GraderReward(_OfGrader, BasePointWiseReward):
 
     judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
 
-    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
-        """Take a grader, or the name of one with its settings."""
-        super().__init__(**_built(grader, settings))
-
     @classmethod
     def of_name(cls, name: str) -> type[BaseReward]:
         """What `grader:NAME` stands for: the rule's own reward, or a class that makes the reward of
@@ -295,9 +295,12 @@ class GraderReward(_OfGrader, BasePointWiseReward):
                 kind.kind,
                 lambda settings: as_reward(name, **{"name": f"grader:{name}", **settings}),
             )
-        said = kind.declared()
-        shown = {"score_range": said["score_range"], "higher_is_better": said["higher_is_better"]}
-        if said["mode"] is GraderMode.LISTWISE:
+        declared = kind.declared()
+        shown = {
+            "score_range": declared["score_range"],
+            "higher_is_better": declared["higher_is_better"],
+        }
+        if declared["mode"] is GraderMode.LISTWISE:
             return _class_of(
                 kind, GraderListReward, lambda settings: GraderListReward(name, **settings)
             )
@@ -326,11 +329,11 @@ class GraderReward(_OfGrader, BasePointWiseReward):
             )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        found = await agraded(self.grader, fields_of(self.grader, sample))
-        if not isinstance(found, GraderScore):
-            raise _no_score(found)
-        detail = RewardDimensionWithScore(name=self.name, score=found.score, reason=found.reason)
-        return RewardResult(name=self.name, details=[detail], extra_data=found.metadata)
+        result = await agraded(self.grader, fields_of(self.grader, sample))
+        if not isinstance(result, GraderScore):
+            raise _no_score(result)
+        detail = RewardDimensionWithScore(name=self.name, score=result.score, reason=result.reason)
+        return RewardResult(name=self.name, details=[detail], extra_data=result.metadata)
 
 
 class RubricOfFile(GraderReward):
@@ -375,10 +378,6 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
 
-    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
-        """Take a grader, or the name of one with its settings."""
-        super().__init__(**_built(grader, settings))
-
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in
         the given one.
@@ -390,29 +389,28 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
         )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        found = await agraded(self.grader, fields_of(self.grader, sample))
-        if not isinstance(found, GraderRank):
-            raise _no_score(found)
-        n = len(found.rank)
+        result = await agraded(self.grader, fields_of(self.grader, sample))
+        if not isinstance(result, GraderRank):
+            raise _no_score(result)
+        n = len(result.rank)
         scores = [
-            (sum(other > own for other in found.rank) + 0.5 * (found.rank.count(own) - 1))
+            (sum(other > own for other in result.rank) + 0.5 * (result.rank.count(own) - 1))
             / max(1, n - 1)
-            for own in found.rank
+            for own in result.rank
         ]
-        detail = RewardDimensionWithRank(name=self.name, rank=scores, reason=found.reason)
-        return RewardResult(name=self.name, details=[detail], extra_data=found.metadata)
+        detail = RewardDimensionWithRank(name=self.name, rank=scores, reason=result.reason)
+        return RewardResult(name=self.name, details=[detail], extra_data=result.metadata)
 
 
-def _no_score(found: GraderResult) -> Exception:
-    if not isinstance(found, GraderError):
-        return NotGraded(f"{found.name} gave a {type(found).__name__}.", "invalid_result")
-    if found.status == "unscored":
-        return Unscored(found.error, reason=found.error_type, cause=found.cause)
-    return NotGraded(found.error, found.error_type, found.cause)
+def _no_score(result: GraderResult) -> Exception:
+    if isinstance(result, GraderError):
+        return error_of(result.outcome())
+    why = f"{result.name} gave a {type(result).__name__}."
+    return error_of(failed("invalid_result", why, "rule"))
 
 
-_BESIDE = ("threshold", "description", "max_workers", "deadline", "name")
-_OWN = ("name", "max_workers", "deadline", "seed", "grader")
+_OF_GRADER = ("threshold", "description", "max_workers", "deadline", "name")
+_OF_REWARD = ("name", "max_workers", "deadline", "seed", "grader")
 
 
 def _built(grader: BaseGrader | str | None, settings: dict[str, Any]) -> dict[str, Any]:
@@ -423,7 +421,7 @@ def _built(grader: BaseGrader | str | None, settings: dict[str, Any]) -> dict[st
             if name in ("max_workers", "deadline", "seed")
         }
         given = GraderRegistry.create(
-            grader, **{k: v for k, v in settings.items() if k not in _OWN}
+            grader, **{k: v for k, v in settings.items() if k not in _OF_REWARD}
         )
         settings = {**own, "grader": given, "name": settings.get("name", f"grader:{grader}")}
     elif grader is not None:
@@ -451,9 +449,9 @@ def as_reward(grader: BaseGrader | BaseReward | str, **settings: Any) -> BaseRew
     built = GraderRegistry.create(grader, **settings) if isinstance(grader, str) else grader
     if isinstance(built, RewardGrader):
         return built.reward
-    beside = {} if isinstance(grader, str) else settings
+    of_reward = {} if isinstance(grader, str) else settings
     return (
-        GraderListReward(built, **beside)
+        GraderListReward(built, **of_reward)
         if built.mode is GraderMode.LISTWISE
-        else GraderReward(built, **beside)
+        else GraderReward(built, **of_reward)
     )

@@ -5,12 +5,13 @@ is given.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any
 
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
+from rm_gallery.core.utils.models import build
 
 Mapper = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
 """What puts a row's columns under the names a grader asks for; see `mapped`."""
@@ -23,22 +24,25 @@ class MissingField(RMGalleryError):
     cause: Cause = "data"
 
 
-class TableRow:
-    """One row of the data with its identity, for traces and run folders."""
+class TableRow(DataSample):
+    """A row of named fields as a sample, for graders, which are shown fields by their names."""
 
-    __slots__ = ("__dict__", "fields", "jobs")
+    fields: Any
+    """All that the row holds; in the sample of a job what its grader is shown, or the error that
+    says why that is nothing."""
+    grader: str
+    """In the sample of a job, whose it is."""
+    shown: dict[str, Any] | None
+    """By grader, the `fields` of its job, once that is known."""
+    results: dict[str, Any]
+    """By grader, what it gave."""
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self.fields = fields
-        self.jobs: list[Any] = []
-        """The jobs of its graders, which say what they read of it."""
-
-    @cached_property
+    @property
     def read_key(self) -> str:
         """The id and a hash of what graders read of it: another column makes it no other row."""
         read = {
-            job.place: str(job.fields) if isinstance(job.fields, Exception) else job.fields
-            for job in self.jobs
+            name: str(fields) if isinstance(fields, Exception) else fields
+            for name, fields in (self.shown or {}).items()
         }
         return f"{self.given_id}:{digest(read, 'row')}"
 
@@ -51,15 +55,24 @@ class TableRow:
                 return str(given)
         return ""
 
-    @cached_property
+    @property
     def sample_key(self) -> str:
         """Its id and a hash of all it holds."""
         return f"{self.sample_id}:{digest(dict(self.fields), 'row')}"
 
-    @cached_property
+    @property
     def sample_id(self) -> str:
         """The given id, else a hash of its content."""
         return self.given_id or digest(dict(self.fields), "row")
+
+
+_NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None}
+
+
+def row_of(fields: Mapping[str, Any]) -> TableRow:
+    """The row with these fields; nothing is copied or checked."""
+    own = {"input": [], "output": [], "fields": fields, "results": {}}
+    return build(TableRow, {**_NO_SAMPLE, **own})
 
 
 _ABSENT = object()
@@ -78,25 +91,25 @@ def at_path(row: Mapping[str, Any], path: str) -> Any:
     done: list[str] = []
     for part in path.replace("[", ".").replace("]", "").split("."):
         if isinstance(here, Mapping):
-            found = here.get(part, _ABSENT)
-            there = f"the columns {_shown(here)}" if not done else f"the keys {_shown(here)}"
+            value = here.get(part, _ABSENT)
+            there = f"the columns {_names(here)}" if not done else f"the keys {_names(here)}"
         elif isinstance(here, (list, tuple)):
             index = int(part) if part.lstrip("-").isdigit() else None
-            found = (
+            value = (
                 here[index] if index is not None and -len(here) <= index < len(here) else _ABSENT
             )
             there = f"{len(here)} items"
         else:
-            found, there = _ABSENT, f"a {type(here).__name__}"
-        if found is _ABSENT:
+            value, there = _ABSENT, f"a {type(here).__name__}"
+        if value is _ABSENT:
             before = f"'{'.'.join(done)}' holds" if done else "the row has"
             raise MissingField(f"the path '{path}' leads nowhere at '{part}': {before} {there}")
-        here = found
+        here = value
         done.append(part)
     return here
 
 
-def _shown(mapping: Mapping[Any, Any]) -> str:
+def _names(mapping: Mapping[Any, Any]) -> str:
     names = sorted(map(str, mapping))
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
@@ -138,7 +151,7 @@ def bound(grader: BaseGrader, row: Mapping[str, Any], mapper: Mapper = None) -> 
     for name, required in inputs.items():
         if required and name not in fields:
             raise MissingField(
-                f"{grader.name} needs '{name}', and the row has the columns {_shown(row)}; say "
+                f"{grader.name} needs '{name}', and the row has the columns {_names(row)}; say "
                 f"where it is with "
                 f'mapper={{"{name}": "COLUMN"}}.'
             )

@@ -1,26 +1,30 @@
-"""From graders and rows to the engine and back: every door of a grader and of the runner goes
-through here.
+"""How named fields are judged: a row is a sample, the graders over it are one reward, and what
+rewards go through (batch, run folder, single sample) is what graders go through.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sized
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from operator import length_hint
+from typing import Any, ClassVar, NamedTuple, cast
 
 import orjson
 from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import asked_by, questions, stop_mark
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.engine.run_records import STATUSES
+<<<<<<< HEAD
 from rm_gallery.core.engine.standing import Batch, SingleRun, arun_single, run_single
+=======
+from rm_gallery.core.engine.standing import arun_alone
+>>>>>>> h-graders
 from rm_gallery.core.graders.base import (
     BaseGrader,
     GraderError,
@@ -30,15 +34,16 @@ from rm_gallery.core.graders.base import (
     OutOfRange,
     as_result,
 )
-from rm_gallery.core.graders.rows import Mapper, TableRow, bound
+from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
 from rm_gallery.core.reward.asking import repeat_index
 from rm_gallery.core.reward.blame import attempts
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.outputs import may_be_the_answers_doing, neutral
-from rm_gallery.core.reward.reward import current_job
-from rm_gallery.core.reward.run import alone
+from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, neutral
+from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.reward.run import RewardBatch, alone, arun_one, run_one
 from rm_gallery.core.score import (
     NOT_BEGUN,
+    Missing,
     Score,
     is_run_level,
     outside,
@@ -46,8 +51,8 @@ from rm_gallery.core.score import (
     worst_of,
 )
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
+from rm_gallery.core.utils.models import build, copy_with
 
-DEADLINE = 600.0
 ANEW = 1 << 16
 """Distance between the numbers of a question that is asked anew, beyond those of votes: no reply
 comes from the cache.
@@ -71,28 +76,28 @@ class NotGraded(RMGalleryError):
         self.cause = cause or "rule"
 
 
-@dataclass(frozen=True)
-class GraderPlan:
+def error_of(outcome: Score[Any]) -> Exception:
+    """What a missing score is raised as inside another judgement."""
+    if outcome.status == "unscored":
+        return Unscored(outcome.reason, reason=outcome.code, cause=outcome.cause)
+    return NotGraded(outcome.reason, outcome.code, outcome.cause)
+
+
+class GraderPlan(NamedTuple):
     """A grader and how the rows reach it."""
 
     grader: BaseGrader
     mapper: Mapper = None
-    on_error: str | float = "propagate"
-    """`propagate` gives a GraderError, `raise` ends the run, a number stands in for the score and
-    says so.
+    on_error: Missing = "none"
+    """`none` gives a GraderError, `raise` ends the run, a number stands in for the score and says
+    so.
     """
 
 
-class GraderJob(NamedTuple):
-    """One grader over one row."""
-
-    place: str
-    plan: GraderPlan
-    fields: dict[str, Any] | Exception
-    of: TableRow
+Plans = Mapping[str, GraderPlan]
 
 
-# -- execution -------------------------------------------------------------------------------------
+# -- one grader, some fields --------------------------------------------------------------------------
 
 
 def _graded(grader: BaseGrader, fields: Any) -> Any:
@@ -144,60 +149,58 @@ async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
     Raises what the grader raises. Only the fields it asks for reach it; what would block the loop
     runs on a thread.
     """
-    job = GraderJob(grader.name, GraderPlan(grader), bound(grader, fields), TableRow(fields))
-    result: GraderResult = await (
-        _graded(grader, job.fields) if grader.is_async else _on_a_thread(job)
-    )
+    return await _agraded(grader, bound(grader, fields))
+
+
+async def _agraded(grader: BaseGrader, fields: Any) -> GraderResult:
+    """The grader's result, for the library loop; what would block it is handed to a thread."""
+    value: Any = _graded(grader, fields) if grader.is_async else _on_a_thread(grader, fields)
+    # a grader that asks a model may have a plain `_grade` of its own
+    result: GraderResult = await value if awaitable(value) else value
     return result
 
 
-def _execute(job: GraderJob) -> Any:
-    if isinstance(job.fields, Exception):
-        raise job.fields
-    if job.plan.grader.is_async:
-        current_job.set(job)  # type: ignore[arg-type]  # a trace asks it for its place and its row only
-    return _graded(job.plan.grader, job.fields)
+def _on_a_thread(grader: BaseGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
+    how = alone(type(grader), grader.max_workers, grader.deadline, "threads")
+    return arun_alone((None, [fields]), partial(_graded, grader), _value_of, **how)
 
 
-def _execute_beside(job: GraderJob) -> Any:
-    """`_execute` on the library loop, where what would block is handed to a thread."""
-    if isinstance(job.fields, Exception) or job.plan.grader.is_async:
-        return _execute(job)
-    return _on_a_thread(job)
+def _value_of(_: Any, __: list[Any], outcomes: list[Score[Any]]) -> Any:
+    outcome = outcomes[0]
+    return outcome.value if outcome.ok else GraderError.of("", outcome)
 
 
-def _outcome(found: Any) -> Score[Any]:
+# -- whose doing a missing score is ----------------------------------------------------------------
+
+
+def _outcome(result: Any) -> Score[Any]:
     """A result, or the error, as an outcome."""
-    if isinstance(found, GraderError):
-        return found.outcome()
-    return score_of_error(found) if isinstance(found, Exception) else Score()
+    if isinstance(result, GraderError):
+        return result.outcome()
+    return score_of_error(result) if isinstance(result, Exception) else Score()
 
 
-def _suspected(job: GraderJob, found: Any) -> Score[Any] | None:
-    """Why a job gave nothing, where that may be the response's own doing; else None."""
-    if not isinstance(job.fields, dict) or not isinstance(job.fields.get("response"), str):
+def _suspected(grader: BaseGrader, fields: Any, result: Any) -> Score[Any] | None:
+    """Why there is no score, where that may be the response's own doing; else None."""
+    if not isinstance(fields.get("response"), str):
         return None
-    why = _outcome(found)
-    return why if may_be_the_answers_doing(asks_a_model(job.plan.grader), why) else None
+    why = _outcome(result)
+    return why if may_be_the_answers_doing(asks_a_model(grader), why) else None
 
 
-def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
-    """What is graded for a job where an answer may have made itself impossible to grade: the job,
+def _trials(grader: BaseGrader, fields: Any) -> Generator[Any, Any, Any]:
+    """The fields to grade where an answer may have made itself impossible to grade: the row's own,
     and what `attempts` asks for. Takes what came of each, a result or the error.
     """
-    first = yield job
-    if (why := _suspected(job, first)) is not None and isinstance(job.fields, dict):
-        judged = asks_a_model(job.plan.grader)
-        trying = attempts(judged, why, neutral(judged, job.fields.get("reference_response")))
+    first = yield fields
+    if (why := _suspected(grader, fields, first)) is not None:
+        judged = asks_a_model(grader)
+        trying = attempts(judged, why, neutral(judged, fields.get("reference_response")))
         again = None
         try:
             text = next(trying)
             while True:
-                other = (
-                    yield job
-                    if text is None
-                    else job._replace(fields={**job.fields, "response": text})
-                )
+                other = yield fields if text is None else {**fields, "response": text}
                 again = again or other
                 text = trying.send(_outcome(other))
         except StopIteration as end:
@@ -205,51 +208,29 @@ def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
         if verdict == "again":
             return again
         if verdict == "answer":
-            said = (
+            blamed = (
                 f"The answer made it impossible to judge; another answer could be judged. "
                 f"{why.reason}"
             )
-            raise Unscored(said, reason=why.code, cause="answer")
+            raise Unscored(blamed, reason=why.code, cause="answer")
     if isinstance(first, Exception):
         raise first
     return first
 
 
-def _looked_at_twice(execute: Callable[[GraderJob], Any], job: GraderJob) -> Any:
-    """What `execute` gives for the job after a second look, or a coroutine of it."""
-    trying = _tried(job)
+async def _tried(grader: BaseGrader, fields: Any) -> Any:
+    """The grader's result for the fields after control answers."""
+    trying, undo = _trials(grader, fields), list[Callable[[], None]]()
     try:
-        found = execute(next(trying))
-        if awaitable(found):
-            return _alooked_at_twice(execute, trying, found)
-    except Exception as error:  # noqa: BLE001 - raised again, or settled, by `_tried`
-        found = error
-    try:
+        asked = next(trying)
         while True:
-            asked, undo = trying.send(found), _asking_anew()
+            result: Any
             try:
-                found = execute(asked)
-            except Exception as error:  # noqa: BLE001 - as above
-                found = error
-            finally:
-                undo()
-    except StopIteration as end:
-        return end.value
-
-
-async def _alooked_at_twice(
-    execute: Callable[[GraderJob], Any], trying: Generator[GraderJob, Any, Any], first: Any
-) -> Any:
-    pending, undo = first, list[Callable[[], None]]()
-    try:
-        while True:
-            try:
-                found = await pending
-            except Exception as error:  # noqa: BLE001 - raised again, or settled, by `_tried`
-                found = error
-            asked = trying.send(found)
+                result = await _agraded(grader, asked)
+            except Exception as error:  # noqa: BLE001 - raised again, or settled, by `_trials`
+                result = error
+            asked = trying.send(result)
             undo.append(_asking_anew())
-            pending = execute(asked)
     except StopIteration as end:
         return end.value
     finally:
@@ -270,6 +251,7 @@ def _asking_anew() -> Callable[[], None]:
     return undo
 
 
+<<<<<<< HEAD
 def _on_a_thread(job: GraderJob) -> Coroutine[Any, Any, GraderResult]:
     return arun_single((None, [job]), _execute, _value_of, **_alone(job.plan.grader, "threads"))
 
@@ -329,27 +311,154 @@ def _job(name: str, plan: GraderPlan, row: TableRow) -> GraderJob:
         if is_run_level(error):
             raise
         return GraderJob(name, plan, error, row)
+=======
+# -- rows as samples, graders as a reward of them --------------------------------------------------
+>>>>>>> h-graders
 
 
 class GraderFailed(ConfigError):
     """A row has no result and its grader was to raise."""
 
 
-def lane_of(plans: Iterable[GraderPlan]) -> engine.LaneName:
-    """Where the jobs run: threads when nothing is awaited, else the library loop."""
-    return "loop" if any(plan.grader.is_async for plan in plans) else "threads"
+class RowReward(BaseReward):
+    """Graders over rows as one reward: a job per grader, and each row keeps their results.
+
+    Nothing is awaited; `AwaitingRowReward` is for the others.
+    """
+
+    kind: ClassVar[str] = "pointwise"
+    plans: Any
+    """By name, `GraderPlan`s."""
+
+    @property
+    def declares_missing(self) -> bool:
+        """False here: each grader says it for its own jobs."""
+        return False
+
+    def check(self) -> None:
+        """Raise ConfigError when one of the graders could not grade at all."""
+        for plan in self.plans.values():
+            plan.grader.check()
+
+    def shown(self, row: TableRow) -> dict[str, Any]:
+        """By grader, the fields it is shown of a row, or the error that says why there are none."""
+        shown = row.shown
+        if shown is None:
+            shown = {name: _fields_for(plan, row) for name, plan in self.plans.items()}
+            row.__dict__["shown"] = shown
+        return shown
+
+    def plan(self, sample: Any) -> list[Job]:
+        """A job per grader that has no result yet."""
+        return [
+            Job(copy_with(sample, fields=fields, grader=name, shown=None), name, sample)
+            for name, fields in self.shown(sample).items()
+            if name not in sample.results
+        ]
+
+    def _evaluate(self, sample: Any) -> Any:
+        return self._begun(sample, _graded)
+
+    def _begun(self, sample: TableRow, grade: Callable[[BaseGrader, Any], Any]) -> Any:
+        grader = self.plans[sample.grader].grader
+        if grader.declares_missing and (mark := stop_mark.get()) is not None:
+            mark.declared = True
+        if isinstance(sample.fields, Exception):
+            raise sample.fields
+        return grade(grader, sample.fields)
+
+    def merge(self, sample: Any, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
+        """Note by grader what came of its job."""
+        made = dict(sample.results)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            made[job.place] = _result(self.plans[job.place].grader, outcome)
+        sample.__dict__["results"] = {name: made[name] for name in self.plans}
+
+    def settle(self, row: TableRow) -> TableRow:
+        """The row with its results as they are handed on: for an error, what `on_error` says."""
+        if not all(result.ok for result in row.results.values()):
+            row.__dict__["results"] = {
+                name: result if result.ok else _settled(self.plans[name], result, row)
+                for name, result in row.results.items()
+            }
+        return row
 
 
-# -- one row ---------------------------------------------------------------------------------------
+class AwaitingRowReward(RowReward):
+    """As `RowReward`, on the library loop: what would block it runs on a thread."""
+
+    judged: ClassVar[bool] = True  # a trace asks for the job
+    control_answers: bool = False
+    """Whether a missing score is tried to be explained by control answers."""
+
+    async def _evaluate(self, sample: Any) -> Any:
+        return await self._begun(sample, _tried if self.control_answers else _agraded)
 
 
-def _single(grader: BaseGrader, fields: Mapping[str, Any]) -> tuple[TableRow, list[GraderJob]]:
-    row = TableRow(fields)
-    return row, [_job(grader.name, GraderPlan(grader), row)]
+def row_reward(plans: Plans, control_answers: bool = False) -> RowReward:
+    """The reward of these graders over a row, whose deadline is that of the most patient one."""
+    graders = [plan.grader for plan in plans.values()]
+    patient = [each.deadline for each in graders if each.deadline is not None]
+    settings = {
+        "name": "graders",
+        "max_workers": max(each.max_workers for each in graders),
+        "deadline": max(patient) if len(patient) == len(graders) else None,
+        "worst": None,
+        "plans": dict(plans),
+    }
+    if control_answers or any(each.is_async for each in graders):
+        return build(AwaitingRowReward, {**settings, "control_answers": control_answers})
+    return build(RowReward, settings)
 
 
-def _one(row: TableRow, jobs: list[GraderJob], outcomes: list[Score[Any]]) -> GraderResult:
-    return _settled(jobs[0].plan, _found(jobs[0], outcomes[0]), row)
+def _fields_for(plan: GraderPlan, row: TableRow) -> Any:
+    try:
+        return bound(plan.grader, row.fields, plan.mapper)
+    except Exception as error:
+        if is_run_level(error):
+            raise
+        return error
+
+
+def _result(grader: BaseGrader, outcome: Score[Any]) -> GraderResult:
+    """The founding shape of what became of a grader's job."""
+    result: GraderResult
+    if outcome.value is not None:
+        result = outcome.value
+    elif (
+        outcome.cause == "answer"
+        and (worst := worst_of(grader.score_range, grader.higher_is_better)) is not None
+    ):
+        result = as_result(worst, grader.about()).model_copy(
+            update={
+                "reason": outcome.reason,
+                "metadata": {"caused_by": "answer", "reason": outcome.code},
+            }
+        )
+    else:
+        result = GraderError.of(grader.name, outcome)
+    return result if result.name else result.model_copy(update={"name": grader.name})
+
+
+def _settled(plan: GraderPlan, result: GraderResult, row: TableRow) -> GraderResult:
+    """The result as it is handed on: for an error, what `on_error` says."""
+    grader, on_error = plan.grader, plan.on_error
+    if isinstance(result, GraderError):
+        result = result.model_copy(
+            update={"range": grader.score_range, "higher_is_better": grader.higher_is_better}
+        )
+    if on_error == "none":
+        return result
+    if on_error == "raise":
+        assert isinstance(result, GraderError)
+        raise GraderFailed(f"{grader.name} of row {row.sample_id}: {result.error}")
+    stand_in = as_result(on_error, grader.about())
+    return stand_in.model_copy(
+        update={"reason": result.reason, "metadata": {"on_error": result.model_dump()}}
+    )
+
+
+# -- doors -----------------------------------------------------------------------------------------
 
 
 def grade_one(
@@ -357,31 +466,60 @@ def grade_one(
 ) -> GraderResult:
     """Grade one row, which costs itself; with options it is a batch of one."""
     library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
-    plan = GraderPlan(grader)
+    plans = {grader.name: GraderPlan(grader)}
     if options is not None:
+<<<<<<< HEAD
         return GraderBatch({grader.name: plan}, [fields], options).all()[0][grader.name]
     grader.check()
     return run_single(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan])))
+=======
+        return grader_batch(plans, [fields], options).results()[0][grader.name]
+    reward = row_reward(plans)
+    return _only(reward, run_one(reward, row_of(fields), None, None, {}))
+>>>>>>> h-graders
 
 
 async def agrade_one(
     grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None
 ) -> GraderResult:
     """Awaitable twin of `grade_one`."""
-    plan = GraderPlan(grader)
+    plans = {grader.name: GraderPlan(grader)}
     if options is not None:
+<<<<<<< HEAD
         return (await GraderBatch({grader.name: plan}, [fields], options).aall())[0][grader.name]
     grader.check()
     return await arun_single(
         _single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan]))
     )
+=======
+        return (await grader_batch(plans, [fields], options).aresults())[0][grader.name]
+    reward = row_reward(plans)
+    return _only(reward, await arun_one(reward, row_of(fields), None, None, {}))
+>>>>>>> h-graders
 
 
-# -- many rows -------------------------------------------------------------------------------------
+def _only(reward: RowReward, row: Any) -> GraderResult:
+    (result,) = reward.settle(row).results.values()
+    return cast("GraderResult", result)
+
 
 Results = dict[str, GraderResult]
-Finish = Callable[[Results, TableRow], Results] | None
-"""Adds to a row's results, such as what aggregators make of them."""
+
+
+def results_of(row: Any) -> Results:
+    """What a row that comes out of a batch was given, by grader."""
+    results: Results = row.results
+    return results
+
+
+def grader_batch(
+    plans: Plans, rows: Iterable[Mapping[str, Any]], options: RunOptions
+) -> GraderBatch:
+    """The rows on their way through the graders; each comes back with its `results`."""
+    size = len(rows) if isinstance(rows, Sized) else length_hint(rows) or options.total
+    samples = (_row(fields, number) for number, fields in enumerate(rows))
+    reward = row_reward(plans, options.blame == "probe")
+    return GraderBatch(reward, samples, replace(options, total=size), {})
 
 
 _KINDS: dict[str, type[GraderResult]] = {
@@ -391,106 +529,132 @@ _KINDS: dict[str, type[GraderResult]] = {
 }
 
 
-class GraderFolder(RunFolder):
+class GraderFolder(RewardFolder):
     """Keeps what each grader said of each row; a row that one of five graders failed on is judged
     again by that one.
     """
 
-    def __init__(self, plans: Mapping[str, GraderPlan], options: RunOptions) -> None:
+    def __init__(self, reward: RowReward, options: RunOptions) -> None:
         """Open or continue the folder; ConfigError with a diff when it belongs to another run, or
         when a setting cannot be told from another one. What a mapper makes of a row is a part of
         the row's key, and aggregators are no part of the run: what they make of the results is
         worked out anew.
         """
         graders = {
-            name: {"grader": plan.grader.describe(), "on_error": plan.on_error}
-            for name, plan in plans.items()
+            # run folders keep the spelling of the first ones
+            name: {
+                "grader": plan.grader.describe(),
+                "on_error": "propagate" if plan.on_error == "none" else plan.on_error,
+            }
+            for name, plan in reward.plans.items()
         }
-        super().__init__(options, {"graders": graders}, reuse=STATUSES, what="rows")
-        self._plans = plans
+        RunFolder.__init__(self, options, {"graders": graders}, reuse=STATUSES, what="rows")
+        self._graders, self._plans = reward, reward.plans
 
-    def key_of(self, data: TableRow) -> str:
+    def key_of(self, data: Any) -> str:
         """The row's id and a hash of what its graders read."""
-        return data.read_key
+        self._graders.shown(data)
+        key: str = data.read_key
+        return key
 
-    def restore(self, row: TableRow) -> dict[str, GraderResult]:
-        """What an earlier part of the run found of a row, by grader; what is missing has to be
-        judged.
+    def restore(self, sample: Any) -> bool:
+        """Give the row the results that an earlier part of the run left; False when one is missing.
 
         Raises ConfigError when a judge would be asked something else now.
         """
         asking = [
-            (job.plan.grader, job.fields) for job in row.jobs if asks_a_model(job.plan.grader)
+            partial(plan.grader._grade, **fields)
+            for plan, fields in zip(
+                self._plans.values(), self._graders.shown(sample).values(), strict=True
+            )
+            if asks_a_model(plan.grader) and isinstance(fields, dict)
         ]
-        if asking and (record := self.record_of(row)) is not None:
-            ways = [
-                partial(grader._grade, **fields)
-                for grader, fields in asking
-                if isinstance(fields, dict)
-            ]
-            self.check_asked(row, record, asked_by(ways))
-        return self.known(row, self._read, lambda found: len(found) == len(self._plans)) or {}
+        if asking and (record := self.record_of(sample)) is not None:
+            self.check_asked(sample, record, asked_by(asking))
+        sample.results = self.known(sample, self._read, self._whole) or {}
+        return self._whole(sample.results)
 
-    def _read(self, record: dict[str, Any]) -> dict[str, GraderResult] | None:
+    def _whole(self, results: Results) -> bool:
+        return len(results) == len(self._plans)
+
+    def parts_of(self, sample: Any, record: Mapping[str, Any]) -> Iterator[Any]:
+        """Nothing: strategies are compared as a whole."""
+        yield from ()
+
+    def _read(self, record: dict[str, Any]) -> Results | None:
         results = record.get("results")
         if not isinstance(results, dict):
             return None
-        found = {name: self._one(name, results.get(name)) for name in self._plans}
-        return {name: result for name, result in found.items() if result is not None}
+        kept = {name: self._one(name, results.get(name)) for name in self._plans}
+        return {name: result for name, result in kept.items() if result is not None}
 
-    def unscored(self, data: TableRow) -> Mapping[str, Any]:
-        """The row's fields."""
-        return data.fields
+    def unscored(self, data: Any) -> TableRow:
+        """The row without results."""
+        return row_of(data.fields)
 
-    def fits(self, record: dict[str, Any], data: TableRow) -> bool:
+    def fits(self, record: dict[str, Any], data: Any) -> bool:
         """Whether it holds a result of one of the graders."""
         return bool(self._read(record))
 
-    def _one(self, name: str, said: Any) -> GraderResult | None:
+    def _one(self, name: str, kept: Any) -> GraderResult | None:
         """A result as it was kept; None for one that failed or does not fit."""
-        if not isinstance(said, dict) or said.get("kind") not in _KINDS:
+        if not isinstance(kept, dict) or kept.get("kind") not in _KINDS:
             return None
         try:
-            found = _KINDS[said["kind"]].model_validate(
-                {key: item for key, item in said.items() if key != "kind"}
+            result = _KINDS[kept["kind"]].model_validate(
+                {key: item for key, item in kept.items() if key != "kind"}
             )
-            if isinstance(found, GraderError):
-                return found if found.status == "unscored" else None
-            return as_result(found, self._plans[name].grader.about())
+            if isinstance(result, GraderError):
+                return result if result.status == "unscored" else None
+            return as_result(result, self._plans[name].grader.about())
         except (ValidationError, ValueError):
             return None
 
-    def append(self, row: TableRow, results: Mapping[str, GraderResult]) -> None:
+    def append(self, sample: Any) -> None:
         """Keep a finished row; it is on disk after the next `flush`. What the run did not get to
         leaves no record.
         """
-        said = {
+        results = {
             name: result
-            for name, result in results.items()
+            for name, result in sample.results.items()
             if getattr(result, "error_type", "") not in NOT_BEGUN
         }
-        stopped = len(said) < len(results)
-        statuses = {result.status for result in said.values() if isinstance(result, GraderError)}
+        stopped = len(results) < len(sample.results)
+        statuses = {result.status for result in results.values() if isinstance(result, GraderError)}
         status = (
             "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
         )
+<<<<<<< HEAD
         self.keep(row, status, self.new_record(row, said) if said else {}, stopped)
 
     def new_record(self, data: TableRow, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
         """What each grader said."""
         return {"results": {name: result_record(result) for name, result in results[0].items()}}
+=======
+        record = {"results": {name: result_record(result) for name, result in results.items()}}
+        self.keep(sample, status, record if results else {}, stopped)
+
+    def said(self, data: Any, *results: Any) -> dict[str, Any]:
+        """What each grader gave."""
+        return {"results": {name: result_record(result) for name, result in data.results.items()}}
+>>>>>>> h-graders
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """By grader, its score or ranks, or why it has none."""
+<<<<<<< HEAD
         found: dict[str, Any] = {}
         for name, result in record["results"].items():
+=======
+        scores: dict[str, Any] = {}
+        for name, result in said["results"].items():
+>>>>>>> h-graders
             if result.get("kind") != "error":
-                found[name] = result.get("score", result.get("rank"))
+                scores[name] = result.get("score", result.get("rank"))
             elif about_code(
                 result.get("status", "failed"), result.get("error_type", ""), result.get("cause")
             ):
-                found[name] = f"no score ({result.get('error_type')})"
-        return found
+                scores[name] = f"no score ({result.get('error_type')})"
+        return scores
 
 
 def result_record(result: GraderResult) -> dict[str, Any]:
@@ -511,58 +675,44 @@ def _row(fields: Any, number: int) -> TableRow:
         raise DataError(
             f"row {number} is a {type(fields).__name__}; a row is a dict of named fields."
         )
-    return TableRow(fields)
+    return row_of(fields)
 
 
-class _PartlyGraded(NamedTuple):
-    """A row of which an earlier part of the run found some results."""
+class GraderBatch(RewardBatch):
+    """Rows that graders grade; `settle`d, and kept in a folder by grader."""
 
-    row: TableRow
-    results: Results
+    _later = False  # control answers are tried inside the job
+    _reward: RowReward
 
+    def results(self) -> list[Results]:
+        """The results of all rows, in order."""
+        return [results_of(row) for row in self.all()]
 
-class GraderBatch(Batch[Results]):
-    """Rows that graders grade: the results by name, to which `finish` may add, such as what
-    aggregators make of them.
-    """
+    async def aresults(self) -> list[Results]:
+        """Awaitable twin of `results`."""
+        return [results_of(row) for row in await self.aall()]
 
-    def __init__(
-        self,
-        plans: Mapping[str, GraderPlan],
-        rows: Iterable[Mapping[str, Any]],
-        options: RunOptions,
-        finish: Finish = None,
-    ) -> None:
-        for plan in plans.values():
-            plan.grader.check()
-        deadlines = [plan.grader.deadline for plan in plans.values()]
-        longest = (
-            None
-            if None in deadlines
-            else max((d for d in deadlines if d is not None), default=DEADLINE)
-        )
-        super().__init__(
-            rows,
-            replace(options, deadline=None if options.batch else options.deadline or longest),
-            "graders",
-            lane_of(plans.values()),
-        )
-        self._plans, self._finish = plans, finish
-
+<<<<<<< HEAD
     def _open_folder(self, options: RunOptions) -> GraderFolder:
         return GraderFolder(self._plans, options)
 
     @property
     def _checks_resume(self) -> bool:
         return all(plan.grader.compared_again for plan in self._plans.values())
+=======
+    def _opened(self, options: RunOptions) -> GraderFolder:
+        return GraderFolder(self._reward, options)
 
-    def known(self) -> dict[str, Any]:
-        """The graders."""
-        return dict(self._plans)
+    def _parts(self, items: Any, folder: RewardFolder | Again | None, options: RunOptions) -> Any:
+        plan, execute, merge, options = super()._parts(items, folder, options)
+>>>>>>> h-graders
 
-    def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
-        return {"plans": self._plans, "rows": []}
+        def settled(*unit: Any) -> Any:
+            return self._reward.settle(cast("TableRow", merge(*unit)))
 
+        return plan, execute, settled, options
+
+<<<<<<< HEAD
     def _run_plan(
         self,
         items: Iterable[Mapping[str, Any]],
@@ -570,58 +720,13 @@ class GraderBatch(Batch[Results]):
         options: RunOptions,
     ) -> Any:
         here = _execute if self.lane == "threads" else _execute_beside
+=======
+    def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], Any]:
+        shared = {name: _result(plan.grader, outcome) for name, plan in self._reward.plans.items()}
+>>>>>>> h-graders
 
-        def execute(job: GraderJob) -> Any:
-            if job.plan.grader.declares_missing and (mark := stop_mark.get()) is not None:
-                mark.declared = True
-            if folder is not None:
-                questions.set(folder.questions_of(job.of))
-            return _looked_at_twice(here, job) if options.blame == "probe" else here(job)
-
-        return self._planned(items, folder), execute, partial(self._merge, folder), options
-
-    def _planned(
-        self, rows: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None
-    ) -> Iterator[engine.Planned]:
-        for number, fields in enumerate(rows):
-            row = _row(fields, number)
-            row.jobs = [_job(name, plan, row) for name, plan in self._plans.items()]
-            known = folder.restore(row) if folder is not None else None
-            if known:
-                yield (
-                    _PartlyGraded(row, known),
-                    [job for job in row.jobs if job.place not in known] or None,
-                )
-            else:
-                yield row, row.jobs
-
-    def _not_begun(self, outcome: Score[Any]) -> Callable[[Mapping[str, Any], int], Results]:
-        shared: Results = {}
-
-        def result(fields: Mapping[str, Any], number: int) -> Results:
-            row = _row(fields, number)
-            if not shared:
-                for name, plan in self._plans.items():
-                    shared[name] = _settled(
-                        plan, _found(GraderJob(name, plan, {}, row), outcome), row
-                    )
-            return dict(shared) if self._finish is None else self._finish(dict(shared), row)
+        def result(row: Any, number: int) -> Any:
+            row.results = shared
+            return self._reward.settle(row)
 
         return result
-
-    def _merge(
-        self,
-        folder: GraderFolder | Again | None,
-        data: TableRow | _PartlyGraded,
-        jobs: list[GraderJob],
-        outcomes: list[Score[Any]],
-    ) -> Results:
-        row, known = (data, {}) if isinstance(data, TableRow) else data
-        made = {
-            job.place: _found(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)
-        }
-        results = {name: known[name] if name in known else made[name] for name in self._plans}
-        if jobs and folder is not None:
-            folder.append(row, results)
-        results = {name: _settled(self._plans[name], found, row) for name, found in results.items()}
-        return results if self._finish is None else self._finish(results, row)

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,9 +28,9 @@ from rm_gallery.core.graders.base import (
     GraderScore,
     usage_sum,
 )
-from rm_gallery.core.graders.run import NotGraded, agraded
+from rm_gallery.core.graders.run import agraded, error_of
 from rm_gallery.core.reward.asking import repeat_index
-from rm_gallery.core.score import NOT_BEGUN, deciding, score_of_error
+from rm_gallery.core.score import NOT_BEGUN, deciding, score_of_error, unscored
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
 TIE_BREAKS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
@@ -90,25 +91,25 @@ class _Wrapper(BaseGrader):
     async def _ask(self, fields: Mapping[str, Any], number: int) -> GraderResult:
         repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
         try:
-            found = await agraded(self.grader, dict(fields))
+            result = await agraded(self.grader, dict(fields))
         except Exception as error:  # noqa: BLE001 - an error of the run is raised again
-            found = GraderError.of(self.grader.name, score_of_error(error))
-        if isinstance(found, GraderError) and found.error_type in NOT_BEGUN:
+            result = GraderError.of(self.grader.name, score_of_error(error))
+        if isinstance(result, GraderError) and result.error_type in NOT_BEGUN:
             # what was never asked is no missing vote: the whole is owed again
-            raise RunStopped(found.error, found.cause or "caller")
-        return found
+            raise RunStopped(result.error, result.cause or "caller")
+        return result
 
     async def _ask_all(self, many: Sequence[tuple[Mapping[str, Any], int]]) -> list[GraderResult]:
         # all end before one raises: what is in flight is paid for, and belongs into the cache
         asked = (self._ask(fields, number) for fields, number in many)
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        for one in found:
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        for one in results:
             if isinstance(one, BaseException):
                 raise one
-        return [one for one in found if not isinstance(one, BaseException)]
+        return [one for one in results if not isinstance(one, BaseException)]
 
 
-def _said(results: Sequence[GraderResult]) -> list[dict[str, Any]]:
+def _noted(results: Sequence[GraderResult]) -> list[dict[str, Any]]:
     return [
         {"score": result.score, "reason": result.reason}
         if isinstance(result, GraderScore)
@@ -119,16 +120,16 @@ def _said(results: Sequence[GraderResult]) -> list[dict[str, Any]]:
 
 def _scores(results: Sequence[GraderResult], least: int, what: str) -> list[float]:
     """The scores among the results; Unscored when fewer than `least` came of them."""
-    found = [result.score for result in results if isinstance(result, GraderScore)]
-    if len(found) < least:
+    scores = [result.score for result in results if isinstance(result, GraderScore)]
+    if len(scores) < least:
         missing = [result for result in results if not isinstance(result, GraderScore)]
         why = missing[0].reason if missing else ""
         raise _missed(
-            f"{len(found)} of {len(results)} {what} gave a score, {least} are needed: {why}",
+            f"{len(scores)} of {len(results)} {what} gave a score, {least} are needed: {why}",
             missing,
             "votes",
         )
-    return found
+    return scores
 
 
 def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Exception:
@@ -136,12 +137,9 @@ def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Excep
     unscored.
     """
     lost = [one.outcome() for one in missing if isinstance(one, GraderError)]
-    if not lost:
-        return Unscored(message, reason=reason, cause="rule")
-    why = deciding(lost)
-    if why.status == "failed":
-        return NotGraded(message, why.code, why.cause)
-    return Unscored(message, reason=reason, cause=why.cause)
+    why = deciding(lost) if lost else unscored(reason, message, "rule")
+    code = why.code if why.status == "failed" else reason
+    return error_of(replace(why, reason=message, code=code))
 
 
 class AverageGrader(_Wrapper):
@@ -166,7 +164,7 @@ class AverageGrader(_Wrapper):
             "std": spread,
             "min": min(scores),
             "max": max(scores),
-            "results": _said(results),
+            "results": _noted(results),
         }
         reason = next(result.reason for result in results if isinstance(result, GraderScore))
         mean = math.fsum(scores) / len(scores)
@@ -227,7 +225,7 @@ class VotingGrader(_Wrapper):
             "votes": votes,
             "share": counts[score] / len(votes),
             "tied": len(tied) > 1,
-            "results": _said(results),
+            "results": _noted(results),
         }
         if self.early_stop:
             metadata["calls_saved"] = self.n - len(results)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import math
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -21,7 +21,7 @@ from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward, KeptPart
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.score import Bounds, Score, deciding, score_of_error, scored, worst_of
+from rm_gallery.core.score import Bounds, Missing, Score, deciding, score_of_error, scored, worst_of
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
 
@@ -192,6 +192,30 @@ def _inside(extra: Any, *names: str) -> dict[str, Any]:
     for name in names:
         extra = extra.get(name) if isinstance(extra, dict) else None
     return extra if isinstance(extra, dict) else {}
+
+
+class Combination(NamedTuple):
+    """How several scores become one."""
+
+    combine: Callable[[Mapping[str, float]], tuple[float, str]]
+    """One number out of scores by name, and how it is made up; ScoreError where it is none."""
+    missing: Missing = "none"
+    """For a score there is not: `none` gives none, `skip` combines the others, a number stands in.
+    """
+
+    def __call__(self, scores: Mapping[str, Score[float]]) -> Score[float]:
+        """The whole, or why there is none: of several missing scores one decides who caused it."""
+        lost = {name: score for name, score in scores.items() if score.value is None}
+        values = {name: score.value for name, score in scores.items() if score.value is not None}
+        if lost and (self.missing == "none" or (self.missing == "skip" and not values)):
+            why = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
+            return deciding(lost.values()).without_value(why)
+        if not isinstance(self.missing, str):
+            values |= dict.fromkeys(lost, float(self.missing))
+        try:
+            return scored(*self.combine(values))
+        except ScoreError as error:
+            return score_of_error(error)
 
 
 class _Notes:
@@ -633,20 +657,13 @@ class WeightedSum(Composition):
         notes = _Notes()
         for name, found in said.items():
             notes.add(name, self.rewards[name], found)
-        missing = {
-            name: found.outcome for name, found in said.items() if found.outcome.value is None
-        }
-        if missing:
-            message = "; ".join(f"{name}: {outcome.reason}" for name, outcome in missing.items())
-            return notes.found(self.name, deciding(missing.values()).without_value(message))
-        terms = {
-            name: (self.weights[name], found.outcome.value or 0.0) for name, found in said.items()
-        }
-        try:
-            total, reason = weighted_sum(terms)
-        except ScoreError as error:
-            return notes.found(self.name, score_of_error(error))
-        return notes.found(self.name, scored(total), reason)
+        whole = Combination(self._weighted)({name: part.outcome for name, part in said.items()})
+        if whole.value is None:
+            return notes.found(self.name, whole)
+        return notes.found(self.name, scored(whole.value), whole.reason)
+
+    def _weighted(self, scores: Mapping[str, float]) -> tuple[float, str]:
+        return weighted_sum({name: (self.weights[name], score) for name, score in scores.items()})
 
 
 def _end(value: float | None) -> str:

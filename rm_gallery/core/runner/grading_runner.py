@@ -27,17 +27,20 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunOptions, chosen_options
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.graders.rows import Mapper, TableRow
+from rm_gallery.core.graders.rows import Mapper
 from rm_gallery.core.graders.run import (
     GraderBatch,
     GraderPlan,
     Results,
+    grader_batch,
+    results_of,
 )
 from rm_gallery.core.model.base import BaseLLM, resolve_llm
 from rm_gallery.core.reward.judges import asks_a_model, given_in_vain, lacking, resolved_judge
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
+from rm_gallery.core.score import Missing, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 
@@ -56,14 +59,14 @@ class GraderConfig:
             returns fields.
         repeat: how often each row is graded; above 1 the score is the mean, with the spread in the
             metadata.
-        on_error: `propagate` (a GraderError), `raise`, or a number that stands in for the score and
-            is marked as such.
+        on_error: `none` (a GraderError; earlier `propagate`), `raise`, or a number that stands in
+            for the score and is marked as such.
     """
 
     grader: BaseGrader
     mapper: Mapper = None
     repeat: int = 1
-    on_error: str | float = "propagate"
+    on_error: Missing = "none"
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what does not fit."""
@@ -79,13 +82,8 @@ class GraderConfig:
             raise ConfigError(
                 f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number."
             )
-        if isinstance(self.on_error, bool) or (
-            isinstance(self.on_error, str) and self.on_error not in ("propagate", "raise")
-        ):
-            raise ConfigError(
-                f"GraderConfig: on_error is {self.on_error!r}; it is 'propagate', 'raise' or a "
-                f"number."
-            )
+        policy = missing_policy(self.on_error, "GraderConfig", "none", "raise")
+        object.__setattr__(self, "on_error", policy)
         if isinstance(self.mapper, Mapping) and "*" not in self.grader.inputs:
             for name in self.mapper:
                 if name not in self.grader.inputs:
@@ -176,22 +174,20 @@ class GradingRunner:
         self, dataset: Dataset, options: RunOptions | None, keywords: Mapping[str, Any]
     ) -> GraderBatch:
         chosen = chosen_options(options, self._options, keywords, None)[0]
-        return GraderBatch(
-            self._plans, rows_of(dataset), chosen, self._finish if self.aggregators else None
-        )
+        return grader_batch(self._plans, rows_of(dataset), chosen)
 
     def run(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
     ) -> RunnerResult:
         """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
         library_loop.refuse_blocking("run", "arun")
-        return self._columns(self._batch(dataset, options, keywords).all())
+        return self._columns(self._batch(dataset, options, keywords).results())
 
     async def arun(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
     ) -> RunnerResult:
         """Grade all rows, from any event loop."""
-        return self._columns(await self._batch(dataset, options, keywords).aall())
+        return self._columns(await self._batch(dataset, options, keywords).aresults())
 
     def stream(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
@@ -200,8 +196,8 @@ class GradingRunner:
         an event loop.
         """
         with closing(self._batch(dataset, options, keywords).stream(streaming=True)) as going:
-            for _, results in going:
-                yield results
+            for _, row in going:
+                yield self._aggregated(results_of(row))
 
     async def astream(
         self,
@@ -216,40 +212,38 @@ class GradingRunner:
         async with aclosing(
             self._batch(dataset, options, keywords).astream(streaming=True)
         ) as going:
-            async for _, results in going:
-                yield results
+            async for _, row in going:
+                yield self._aggregated(results_of(row))
 
     def run_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
         """One result per data set, in order, under one limit."""
         rows, sizes = _joined(datasets)
-        return self._apart(self.run(rows, **options), sizes)
+        return self._by_dataset(self.run(rows, **options), sizes)
 
     async def arun_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
         """Awaitable twin of `run_multiple_datasets`."""
         rows, sizes = _joined(datasets)
-        return self._apart(await self.arun(rows, **options), sizes)
+        return self._by_dataset(await self.arun(rows, **options), sizes)
 
-    def _finish(self, results: Results, row: TableRow) -> Results:
-        graded = dict(results)
-        return {
-            **results,
-            **{aggregator.name: aggregator(graded) for aggregator in self.aggregators},
-        }
+    def _aggregated(self, results: Results) -> Results:
+        made = {aggregator.name: aggregator(results) for aggregator in self.aggregators}
+        return {**results, **made}
 
-    def _columns(self, rows: Sequence[Results]) -> RunnerResult:
+    def _columns(self, graded: Sequence[Results]) -> RunnerResult:
         names = [*self.grader_configs, *(aggregator.name for aggregator in self.aggregators)]
+        rows = [self._aggregated(results) for results in graded]
         return {name: [row[name] for row in rows] for name in names}
 
     @staticmethod
-    def _apart(found: RunnerResult, sizes: Sequence[int]) -> list[RunnerResult]:
+    def _by_dataset(columns: RunnerResult, sizes: Sequence[int]) -> list[RunnerResult]:
         ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
         parts = list(zip(ends, sizes, strict=True))
         return [
-            {name: column[end - size : end] for name, column in found.items()}
+            {name: column[end - size : end] for name, column in columns.items()}
             for end, size in parts
         ]
 
@@ -439,12 +433,12 @@ def asks_for_judge(reward: object) -> bool:
     """Whether this is something that `build_reward` takes an `llm` for: a name or class, or what
     was built without its judge.
     """
-    found: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
-    found = getattr(found, "stands_for", found)
-    if not isinstance(found, type):
-        return bool(lacking(found))
-    grader = getattr(found, "grader_class", None)
-    return "llm" in getattr(found, "model_fields", ()) or (
+    scorer: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    scorer = getattr(scorer, "stands_for", scorer)
+    if not isinstance(scorer, type):
+        return bool(lacking(scorer))
+    grader = getattr(scorer, "grader_class", None)
+    return "llm" in getattr(scorer, "model_fields", ()) or (
         grader is not None and "llm" in grader.needs
     )
 

@@ -60,21 +60,21 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
                 f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {held}."
             )
         (name,) = own
-    found = getattr(module, name, None)
-    if found is None:
+    kind = getattr(module, name, None)
+    if kind is None:
         raise ConfigError(
             f"{target}: {unknown_name(f'reward in {where}', name, {**there, **plain})}"
         )
-    if isinstance(found, type) and issubclass(found, BaseReward):
-        return found
-    if isinstance(found, BaseReward | BaseGrader):
-        return class_of_built(as_reward(found))
-    if _is_environment(found):
-        made: type[BaseReward] = importlib.import_module(ENVIRONMENTS).class_of(found)
+    if isinstance(kind, type) and issubclass(kind, BaseReward):
+        return kind
+    if isinstance(kind, BaseReward | BaseGrader):
+        return class_of_built(as_reward(kind))
+    if _is_environment(kind):
+        made: type[BaseReward] = importlib.import_module(ENVIRONMENTS).class_of(kind)
         return made
-    if _is_function(found) or inspect.isfunction(found):
-        return (found if _is_function(found) else RewardFunction(found)).reward_class()
-    raise ConfigError(f"{target}: {name} is a {type(found).__name__} and no reward: {KINDS}.")
+    if _is_function(kind) or inspect.isfunction(kind):
+        return (kind if _is_function(kind) else RewardFunction(kind)).reward_class()
+    raise ConfigError(f"{target}: {name} is a {type(kind).__name__} and no reward: {KINDS}.")
 
 
 def cases_beside(name: str) -> Any:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from rm_gallery.core.graders.base import GraderError, GraderResult, GraderScore
-from rm_gallery.core.score import deciding, failed
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.reward.compose import Combination
+from rm_gallery.core.score import Missing, Score, failed, missing_policy, scored
+from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import unknown_name
-
-Component = tuple[str, float]
-ON_ERROR = ("propagate", "skip")
 
 
 class BaseAggregator:
@@ -20,8 +20,8 @@ class BaseAggregator:
 
     Args:
         name: the column it makes.
-        on_error: for a grader without a score: `propagate` (the default) gives an error that names
-            it; `skip` goes on with the others, reweighted, and says so in the reason; a number
+        on_error: for a grader without a score: `none` (the default, earlier `propagate`) gives an
+            error that names it; `skip` goes on with the others, reweighted, and says so in the reason; a number
             stands in for its score, on the common scale.
         normalize: None normalises each score to [0, 1], 1 being best, when the graders' ranges or
             directions differ or lower is better, so that a failed grader changes no scale; True
@@ -34,17 +34,14 @@ class BaseAggregator:
     takes_weights: ClassVar[bool] = False
 
     def __init__(
-        self, name: str, on_error: str | float = "propagate", normalize: bool | None = None
+        self, name: str, on_error: Missing = "none", normalize: bool | None = None
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError(
                 f"An aggregator's name is a non-empty string, its column; found {name!r}."
             )
-        if isinstance(on_error, str) and on_error not in ON_ERROR or isinstance(on_error, bool):
-            raise ConfigError(
-                f"{name}: on_error is {on_error!r}; it is 'propagate', 'skip' or a number."
-            )
-        self.name, self.on_error, self.normalize = name, on_error, normalize
+        self.name, self.normalize = name, normalize
+        self.on_error = missing_policy(on_error, name, "none", "skip")
 
     @property
     def __name__(self) -> str:
@@ -64,88 +61,98 @@ class BaseAggregator:
     def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
         """The row's combined result; a GraderError where it has none."""
         components = self.wanted(results)
-        scores = {
-            name: found for name, found in components.items() if isinstance(found, GraderScore)
-        }
-        missing = {name: found for name, found in components.items() if name not in scores}
-        metadata: dict[str, Any] = {"components": {}, "missing": {}}
-        for name, found in missing.items():
-            metadata["missing"][name] = found.reason or type(found).__name__
-        if missing and self.on_error == "propagate":
-            return self._error(
-                "; ".join(f"{n}: {why}" for n, why in metadata["missing"].items()),
-                missing,
-                metadata,
-            )
-        if not scores and not isinstance(self.on_error, (int, float)):
-            return self._error("no grader gave a score", missing, metadata)
+        outcomes = {name: _outcome(result) for name, result in components.items()}
+        missing = {name: score.reason for name, score in outcomes.items() if not score.ok}
+        metadata: dict[str, Any] = {"components": {}, "missing": missing}
+        whole = failed("aggregate", "no grader gave a score", "rule")
+        if components:
+            combine = partial(self._combined, components, metadata)
+            lost_all = self.on_error == "skip" and len(missing) == len(components)
+            combined = Combination(combine, self.on_error)(outcomes)
+            whole = combined.without_value(whole.reason) if lost_all else combined
+        if whole.value is None:
+            return GraderError.of(self.name, whole).model_copy(update={"metadata": metadata})
+        return GraderScore(
+            name=self.name,
+            score=whole.value,
+            reason=whole.reason,
+            metadata=metadata,
+            **self._scale(components),
+        )
+
+    def _combined(
+        self,
+        components: Mapping[str, GraderResult],
+        metadata: dict[str, Any],
+        scores: Mapping[str, float],
+    ) -> tuple[float, str]:
+        graded = {n: each for n, each in components.items() if isinstance(each, GraderScore)}
         try:
-            values, about = self._comparable(scores, components.values())
+            raw = self._scale(components) != _NORMALIZED
+            values = {n: each.score if raw else each.normalized for n, each in graded.items()}
         except ConfigError as error:
-            return self._error(str(error), {}, metadata)
-        for name, found in scores.items():
-            metadata["components"][name] = {
-                "score": found.score,
-                "value": values[name],
-                "reason": found.reason,
-            }
-        if missing and isinstance(self.on_error, (int, float)):
-            values |= dict.fromkeys(missing, float(self.on_error))
+            raise NotCombined(str(error)) from error
+        metadata["components"] = {
+            name: {"score": each.score, "value": values[name], "reason": each.reason}
+            for name, each in graded.items()
+        }
+        values = {**values, **{n: score for n, score in scores.items() if n not in graded}}
         try:
             value = self.combine(values)
         except OverflowError:
             value = math.inf  # costs this row its score, not the run
         if not math.isfinite(value):
-            return self._error(f"the combined score is {value}", {}, metadata)
-        return GraderScore(
-            name=self.name,
-            score=value,
-            reason=self._reason(values, missing),
-            metadata=metadata,
-            **about,
-        )
+            raise NotCombined(f"the combined score is {value}")
+        parts = ", ".join(f"{name} {score:g}" for name, score in values.items())
+        what = "skipped" if self.on_error == "skip" else f"taken as {self.on_error}"
+        without = f"; {what}: {', '.join(missing)}" if (missing := metadata["missing"]) else ""
+        return value, f"{type(self).__qualname__.removesuffix('Aggregator')} of {parts}{without}"
 
-    def _comparable(
-        self, scores: Mapping[str, GraderScore], components: Collection[GraderResult]
-    ) -> tuple[dict[str, float], dict[str, Any]]:
-        """The scores on one scale, and its range and direction: as they are where all graders share
-        them, else normalised.
+    def _scale(self, components: Mapping[str, GraderResult]) -> dict[str, Any]:
+        """Range and direction of the result: as they are where all graders share them, else
+        normalised.
         """
         # an error knows its grader's scale: which one of them failed must not decide the scale of a
         # row
         scales = {
-            (found.range, found.higher_is_better)
-            for found in components
-            if isinstance(found, GraderScore)
-            or (isinstance(found, GraderError) and found.range != (None, None))
+            (each.range, each.higher_is_better)
+            for each in components.values()
+            if isinstance(each, GraderScore)
+            or (isinstance(each, GraderError) and each.range != (None, None))
         }
         alike = len(scales) <= 1
         bounds, higher = next(iter(scales)) if scales else ((None, None), True)
         if self.normalize or (self.normalize is None and not (alike and higher)):
-            return {name: found.normalized for name, found in scores.items()}, {"range": (0.0, 1.0)}
-        if not alike:
-            ranges = ", ".join(f"{name} {found.range}" for name, found in scores.items())
-            raise ConfigError(
-                f"the graders' ranges or directions differ ({ranges}); leave out normalize=False"
-            )
-        about = {"range": bounds, "higher_is_better": higher}
-        return {name: found.score for name, found in scores.items()}, about
+            return _NORMALIZED
+        if alike:
+            return {"range": bounds, "higher_is_better": higher}
+        ranges = ", ".join(
+            f"{name} {each.range}"
+            for name, each in components.items()
+            if isinstance(each, GraderScore)
+        )
+        raise NotCombined(
+            f"the graders' ranges or directions differ ({ranges}); leave out normalize=False"
+        )
 
-    def _reason(self, values: Mapping[str, float], missing: Mapping[str, GraderResult]) -> str:
-        parts = ", ".join(f"{name} {value:g}" for name, value in values.items())
-        what = "skipped" if self.on_error == "skip" else f"taken as {self.on_error}"
-        without = f"; {what}: {', '.join(missing)}" if missing else ""
-        return f"{type(self).__qualname__.removesuffix('Aggregator')} of {parts}{without}"
 
-    def _error(
-        self, why: str, missing: Mapping[str, GraderResult], metadata: dict[str, Any]
-    ) -> GraderError:
-        own = failed("aggregate", why, "rule")
-        lost = [
-            found.outcome() if isinstance(found, GraderError) else own for found in missing.values()
-        ]
-        told = deciding(lost).without_value(why) if lost else own
-        return GraderError.of(self.name, told).model_copy(update={"metadata": metadata})
+_NORMALIZED = {"range": (0.0, 1.0)}
+
+
+class NotCombined(ScoreError):
+    """Results of graders make no one number."""
+
+    reason = "aggregate"
+    cause = "rule"
+
+
+def _outcome(result: GraderResult) -> Score[Any]:
+    if isinstance(result, GraderScore):
+        return scored(result.score)
+    why = result.reason or type(result).__name__
+    if isinstance(result, GraderError):
+        return replace(result.outcome(), reason=why)
+    return failed("aggregate", why, "rule")
 
 
 class WeightedSumAggregator(BaseAggregator):
@@ -159,7 +166,7 @@ class WeightedSumAggregator(BaseAggregator):
         self,
         name: str = "weighted_sum",
         weights: Mapping[str, float] | None = None,
-        on_error: str | float = "propagate",
+        on_error: Missing = "none",
         normalize: bool | None = None,
     ) -> None:
         super().__init__(name, on_error, normalize)
@@ -210,7 +217,7 @@ class MinAggregator(BaseAggregator):
     """The lowest score."""
 
     def __init__(
-        self, name: str = "min", on_error: str | float = "propagate", normalize: bool | None = None
+        self, name: str = "min", on_error: Missing = "none", normalize: bool | None = None
     ) -> None:
         super().__init__(name, on_error, normalize)
 
@@ -223,7 +230,7 @@ class MaxAggregator(BaseAggregator):
     """The highest score."""
 
     def __init__(
-        self, name: str = "max", on_error: str | float = "propagate", normalize: bool | None = None
+        self, name: str = "max", on_error: Missing = "none", normalize: bool | None = None
     ) -> None:
         super().__init__(name, on_error, normalize)
 
@@ -235,7 +242,7 @@ class MaxAggregator(BaseAggregator):
 class GeometricMeanAggregator(BaseAggregator):
     """The geometric mean of the normalised scores, [0, 1]: one that is 0 makes it 0."""
 
-    def __init__(self, name: str = "geometric_mean", on_error: str | float = "propagate") -> None:
+    def __init__(self, name: str = "geometric_mean", on_error: Missing = "none") -> None:
         super().__init__(name, on_error, normalize=True)
 
     def combine(self, scores: Mapping[str, float]) -> float:
@@ -264,7 +271,7 @@ class GatedAggregator(BaseAggregator):
         primary: str,
         threshold: float | None = None,
         secondary: BaseAggregator | None = None,
-        on_error: str | float = "propagate",
+        on_error: Missing = "none",
     ) -> None:
         super().__init__(name, on_error, normalize=True)
         self.primary, self.threshold = primary, threshold
@@ -297,11 +304,11 @@ class GatedAggregator(BaseAggregator):
                 range=(0.0, 1.0),
                 metadata={"passed": False},
             )
-        found = self.secondary(
+        score = self.secondary(
             {name: result for name, result in results.items() if name != self.primary}
         )
-        return found.model_copy(
-            update={"name": self.name, "metadata": {**found.metadata, "passed": True}}
+        return score.model_copy(
+            update={"name": self.name, "metadata": {**score.metadata, "passed": True}}
         )
 
     def combine(self, scores: Mapping[str, float]) -> float:
@@ -335,4 +342,5 @@ class CallableAggregator(BaseAggregator):
             }
             return as_result(value, about)
         except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
-            return self._error(f"{type(error).__name__}: {error}", {}, {})
+            lost = failed("aggregate", f"{type(error).__name__}: {error}", "rule")
+            return GraderError.of(self.name, lost)
