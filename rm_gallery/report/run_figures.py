@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.core.stats.denominator import closed
+from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval, shown_side, wilson_interval
 from rm_gallery.core.utils.shown import number, percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause
@@ -83,7 +83,7 @@ def _partial_figure(credits: Sequence[float], n: int) -> dict[str, Any]:
     score = mean(credits)
     bounds = None if score is None else list(wilson_interval(score * len(credits), len(credits)))
     # the causes of missing scores are known only in the saved figures
-    whole = closed(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
+    whole = worst_case_bounds(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
     limits = {"missing": whole.missing, "bounds": whole.bounds and list(whole.bounds)}
     return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds, **limits}
 

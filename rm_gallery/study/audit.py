@@ -501,13 +501,8 @@ class Prepared:
             data=self.data,
             prompts=len(self.pairs.materials),
             questions=(n_questions := sum(len(sheet.questions) for sheet in self.rounds)),
-<<<<<<< HEAD
             scored=(n_scored := sum(one.status == "scored" for one in outcomes)),
-            missing=closed(n_questions, n_scored, 0.0, missing_of(outcomes)).missing,
-=======
-            scored=(n_scored := sum(one.status == "scored" for one in said)),
-            missing=worst_case_bounds(n_questions, n_scored, 0.0, missing_of(said)).missing,
->>>>>>> h-stats
+            missing=worst_case_bounds(n_questions, n_scored, 0.0, missing_of(outcomes)).missing,
             findings=tuple(finding for probe in self.probes for finding in probe.findings()),
             reasons=reasons_of(outcomes),
             calls=calls,

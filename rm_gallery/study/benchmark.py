@@ -368,11 +368,7 @@ class _Counting:
             skipped=met.skipped,
             reasons=reasons.sorted(),
             notes=(*notes, *met.notes()),
-<<<<<<< HEAD
-            suspicion=self.missingness.found(),
-=======
-            suspicion=self.lookout.report(),
->>>>>>> h-stats
+            suspicion=self.missingness.report(),
             constant=self.constancy.sentence(turn),
         )
 

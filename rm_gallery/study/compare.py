@@ -93,12 +93,7 @@ class RunComparison:
             run; `n_unscored` are in both and lack a credit in one or both.
         missing: of each run, how many of the samples of both have no score, by who caused it; where
             it is not finished, those that it did not get to are among them.
-<<<<<<< HEAD
         suspicion: traits that go with missing scores, among the samples that both have.
-=======
-        suspicion: what missing scores go with, of the samples that both have; see
-            `core.stats.denominator.MissingnessTest`.
->>>>>>> h-stats
         examples: samples whose credit differs most, of either direction.
         notes: what a reader has to know.
     """

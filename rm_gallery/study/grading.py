@@ -278,11 +278,7 @@ def grade(
     labels_by_grader: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons = Reasons()
     began = time.monotonic()
-<<<<<<< HEAD
-    missingness = Lookout()
-=======
-    lookout = MissingnessTest()
->>>>>>> h-stats
+    missingness = MissingnessTest()
     waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
     tell = on_graded or (lambda _: None)
@@ -339,11 +335,7 @@ def grade(
         seconds=time.monotonic() - began,
         reasons=reasons,
         stopped=control.stopped,
-<<<<<<< HEAD
-        suspicion=missingness.found(),
-=======
-        suspicion=lookout.report(),
->>>>>>> h-stats
+        suspicion=missingness.report(),
         constant=" ".join(
             f"{name}: {sentence}"
             for name, column in by_grader.items()
@@ -381,13 +373,10 @@ def _count_unread(by_grader: Mapping[str, _Column], reasons: Reasons, control: R
         reasons.setdefault(f"stopped: {name} stopped", {"n": 0, "example": why.reason})["n"] += n
 
 
-<<<<<<< HEAD
-def _observe(missingness: Lookout, fields: Mapping[str, Any], results: Results, main: str) -> None:
+def _observe(
+    missingness: MissingnessTest, fields: Mapping[str, Any], results: Results, main: str
+) -> None:
     """Count a row in the test of missingness, unless the run never got to it."""
-=======
-def _look(lookout: MissingnessTest, fields: Mapping[str, Any], results: Results, main: str) -> None:
-    """Tell the lookout of a row; one that the run did not get to is not missing by what it is like."""
->>>>>>> h-stats
     if any(status_of(result) == "stopped" for result in results.values()):
         return
     traits = labelled_traits(

@@ -308,13 +308,8 @@ class Matched:
 
 
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
-<<<<<<< HEAD
     """Traits that go with missing scores; reads the samples of the first run again."""
-    missingness, runs = Lookout(), ("the first run", "the second run")
-=======
-    """What missing scores go with; reads the first run again, for what its samples are like."""
-    lookout, runs = MissingnessTest(), ("the first run", "the second run")
->>>>>>> h-stats
+    missingness, runs = MissingnessTest(), ("the first run", "the second run")
     never = [run.causes.get(NEVER_BEGUN) for run in pairs.runs]
     places, number = pairs.place[0], 0  # pairs stand in the order of the file
     for place, row in enumerate(pairs.runs[0].run.samples()):
@@ -335,8 +330,4 @@ def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
             # a sample that was never begun is not missing because of its traits
             missingness.add(bool(lost), traits, lost, runs)
         number += 1
-<<<<<<< HEAD
-    return missingness.found()
-=======
-    return lookout.report()
->>>>>>> h-stats
+    return missingness.report()

@@ -248,10 +248,6 @@ class _OfGrader(BaseReward):
     """The grader that `grader:NAME` names."""
     grader: SerializeAsAny[BaseGrader] = Field(default=...)
 
-    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
-        """Take a grader, or the name of one with its settings."""
-        super().__init__(**_built(grader, settings))
-
     def check(self) -> None:
         """Raise ConfigError when the grader could not grade at all."""
         self.grader.check()
@@ -276,6 +272,10 @@ class GraderReward(_OfGrader, BasePointWiseReward):
     """
 
     judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
+
+    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
+        """Take a grader, or the name of one with its settings."""
+        super().__init__(**_built(grader, settings))
 
     @classmethod
     def of_name(cls, name: str) -> type[BaseReward]:
@@ -377,6 +377,10 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
     """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
+        """Take a grader, or the name of one with its settings."""
+        super().__init__(**_built(grader, settings))
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in

@@ -20,11 +20,7 @@ from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.engine.run_records import STATUSES
-<<<<<<< HEAD
-from rm_gallery.core.engine.standing import Batch, SingleRun, arun_single, run_single
-=======
-from rm_gallery.core.engine.standing import arun_alone
->>>>>>> h-graders
+from rm_gallery.core.engine.standing import arun_single
 from rm_gallery.core.graders.base import (
     BaseGrader,
     GraderError,
@@ -162,7 +158,7 @@ async def _agraded(grader: BaseGrader, fields: Any) -> GraderResult:
 
 def _on_a_thread(grader: BaseGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
     how = alone(type(grader), grader.max_workers, grader.deadline, "threads")
-    return arun_alone((None, [fields]), partial(_graded, grader), _value_of, **how)
+    return arun_single((None, [fields]), partial(_graded, grader), _value_of, **how)
 
 
 def _value_of(_: Any, __: list[Any], outcomes: list[Score[Any]]) -> Any:
@@ -251,69 +247,7 @@ def _asking_anew() -> Callable[[], None]:
     return undo
 
 
-<<<<<<< HEAD
-def _on_a_thread(job: GraderJob) -> Coroutine[Any, Any, GraderResult]:
-    return arun_single((None, [job]), _execute, _value_of, **_alone(job.plan.grader, "threads"))
-
-
-def _value_of(_: Any, __: list[Any], outcomes: list[Score[Any]]) -> Any:
-    outcome = outcomes[0]
-    return outcome.value if outcome.ok else GraderError.of("", outcome)
-
-
-def _alone(grader: BaseGrader, lane: engine.LaneName) -> SingleRun:
-    return alone(type(grader), grader.max_workers, grader.deadline, lane)
-
-
-def _found(job: GraderJob, outcome: Score[Any]) -> GraderResult:
-    """What the grader itself said."""
-    grader = job.plan.grader
-    found: GraderResult
-    if outcome.value is not None:
-        found = outcome.value
-    elif (
-        outcome.cause == "answer"
-        and (worst := worst_of(grader.score_range, grader.higher_is_better)) is not None
-    ):
-        found = as_result(worst, grader.about()).model_copy(
-            update={
-                "reason": outcome.reason,
-                "metadata": {"caused_by": "answer", "reason": outcome.code},
-            }
-        )
-    else:
-        found = GraderError.of(grader.name, outcome)
-    return found if found.name else found.model_copy(update={"name": grader.name})
-
-
-def _settled(plan: GraderPlan, found: GraderResult, row: TableRow) -> GraderResult:
-    """The result as it is handed on: for an error, what `on_error` says."""
-    grader, on_error = plan.grader, plan.on_error
-    if isinstance(found, GraderError):
-        found = found.model_copy(
-            update={"range": grader.score_range, "higher_is_better": grader.higher_is_better}
-        )
-    if found.ok or on_error == "propagate":
-        return found
-    if on_error == "raise":
-        assert isinstance(found, GraderError)
-        raise GraderFailed(f"{grader.name} of row {row.sample_id}: {found.error}")
-    stand_in = as_result(on_error, grader.about())
-    return stand_in.model_copy(
-        update={"reason": found.reason, "metadata": {"on_error": found.model_dump()}}
-    )
-
-
-def _job(name: str, plan: GraderPlan, row: TableRow) -> GraderJob:
-    try:
-        return GraderJob(name, plan, bound(plan.grader, row.fields, plan.mapper), row)
-    except Exception as error:
-        if is_run_level(error):
-            raise
-        return GraderJob(name, plan, error, row)
-=======
 # -- rows as samples, graders as a reward of them --------------------------------------------------
->>>>>>> h-graders
 
 
 class GraderFailed(ConfigError):
@@ -468,15 +402,9 @@ def grade_one(
     library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
     plans = {grader.name: GraderPlan(grader)}
     if options is not None:
-<<<<<<< HEAD
-        return GraderBatch({grader.name: plan}, [fields], options).all()[0][grader.name]
-    grader.check()
-    return run_single(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan])))
-=======
         return grader_batch(plans, [fields], options).results()[0][grader.name]
     reward = row_reward(plans)
     return _only(reward, run_one(reward, row_of(fields), None, None, {}))
->>>>>>> h-graders
 
 
 async def agrade_one(
@@ -485,17 +413,9 @@ async def agrade_one(
     """Awaitable twin of `grade_one`."""
     plans = {grader.name: GraderPlan(grader)}
     if options is not None:
-<<<<<<< HEAD
-        return (await GraderBatch({grader.name: plan}, [fields], options).aall())[0][grader.name]
-    grader.check()
-    return await arun_single(
-        _single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan]))
-    )
-=======
         return (await grader_batch(plans, [fields], options).aresults())[0][grader.name]
     reward = row_reward(plans)
     return _only(reward, await arun_one(reward, row_of(fields), None, None, {}))
->>>>>>> h-graders
 
 
 def _only(reward: RowReward, row: Any) -> GraderResult:
@@ -624,30 +544,17 @@ class GraderFolder(RewardFolder):
         status = (
             "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
         )
-<<<<<<< HEAD
-        self.keep(row, status, self.new_record(row, said) if said else {}, stopped)
-
-    def new_record(self, data: TableRow, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
-        """What each grader said."""
-        return {"results": {name: result_record(result) for name, result in results[0].items()}}
-=======
         record = {"results": {name: result_record(result) for name, result in results.items()}}
         self.keep(sample, status, record if results else {}, stopped)
 
-    def said(self, data: Any, *results: Any) -> dict[str, Any]:
+    def new_record(self, data: Any, *results: Any) -> dict[str, Any]:
         """What each grader gave."""
         return {"results": {name: result_record(result) for name, result in data.results.items()}}
->>>>>>> h-graders
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """By grader, its score or ranks, or why it has none."""
-<<<<<<< HEAD
-        found: dict[str, Any] = {}
-        for name, result in record["results"].items():
-=======
         scores: dict[str, Any] = {}
-        for name, result in said["results"].items():
->>>>>>> h-graders
+        for name, result in record["results"].items():
             if result.get("kind") != "error":
                 scores[name] = result.get("score", result.get("rank"))
             elif about_code(
@@ -681,8 +588,10 @@ def _row(fields: Any, number: int) -> TableRow:
 class GraderBatch(RewardBatch):
     """Rows that graders grade; `settle`d, and kept in a folder by grader."""
 
-    _later = False  # control answers are tried inside the job
     _reward: RowReward
+
+    def _looks_again(self, options: RunOptions) -> bool:
+        return False  # control answers are tried inside the job
 
     def results(self) -> list[Results]:
         """The results of all rows, in order."""
@@ -692,38 +601,21 @@ class GraderBatch(RewardBatch):
         """Awaitable twin of `results`."""
         return [results_of(row) for row in await self.aall()]
 
-<<<<<<< HEAD
     def _open_folder(self, options: RunOptions) -> GraderFolder:
-        return GraderFolder(self._plans, options)
-
-    @property
-    def _checks_resume(self) -> bool:
-        return all(plan.grader.compared_again for plan in self._plans.values())
-=======
-    def _opened(self, options: RunOptions) -> GraderFolder:
         return GraderFolder(self._reward, options)
 
-    def _parts(self, items: Any, folder: RewardFolder | Again | None, options: RunOptions) -> Any:
-        plan, execute, merge, options = super()._parts(items, folder, options)
->>>>>>> h-graders
+    def _run_plan(
+        self, items: Any, folder: RewardFolder | Again | None, options: RunOptions
+    ) -> Any:
+        plan, execute, merge, options = super()._run_plan(items, folder, options)
 
         def settled(*unit: Any) -> Any:
             return self._reward.settle(cast("TableRow", merge(*unit)))
 
         return plan, execute, settled, options
 
-<<<<<<< HEAD
-    def _run_plan(
-        self,
-        items: Iterable[Mapping[str, Any]],
-        folder: GraderFolder | Again | None,
-        options: RunOptions,
-    ) -> Any:
-        here = _execute if self.lane == "threads" else _execute_beside
-=======
     def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], Any]:
         shared = {name: _result(plan.grader, outcome) for name, plan in self._reward.plans.items()}
->>>>>>> h-graders
 
         def result(row: Any, number: int) -> Any:
             row.results = shared
