@@ -74,8 +74,8 @@ class Entry(NamedTuple):
     @property
     def grader(self) -> type[BaseGrader] | None:
         """The grader that this name stands for, None for a reward."""
-        found: type[BaseGrader] | None = getattr(self.reward, "grader_class", None)
-        return found
+        grader: type[BaseGrader] | None = getattr(self.reward, "grader_class", None)
+        return grader
 
     @property
     def scenario(self) -> str | None:
@@ -199,9 +199,9 @@ def select(
     model. Raises ConfigError with the nearest names for a task, kind or need that no entry has.
     """
     every = list(known)
-    _check("task", task, {name for entry in every for name in _tasks(entry)})
-    _check("kind", kind, {entry.reward.kind for entry in every} | set(CALLS))
-    _check("need", needs, {need for entry in every for need in entry.reward.needs})
+    _check_filter("task", task, {name for entry in every for name in _tasks(entry)})
+    _check_filter("kind", kind, {entry.reward.kind for entry in every} | set(CALLS))
+    _check_filter("need", needs, {need for entry in every for need in entry.reward.needs})
     return [
         entry
         for entry in every
@@ -256,14 +256,14 @@ def parameters_of(reward: type[Identified]) -> list[Parameter]:
     grader: type[BaseGrader] | None = getattr(reward, "grader_class", None)
     reward, common = (grader, (*OF_GRADERS, *COMMON)) if grader is not None else (reward, COMMON)
     own = [name for name in reward.model_fields if name not in common]
-    said = grader.declared() if grader is not None else {}
-    found = []
+    declared = grader.declared() if grader is not None else {}
+    parameters = []
     for name in (*own, *common):
         info = reward.model_fields[name]
         default = "required"
-        if name in said or not info.is_required():
+        if name in declared or not info.is_required():
             default = _shown_value(
-                said[name] if name in said else info.get_default(call_default_factory=True)
+                declared[name] if name in declared else info.get_default(call_default_factory=True)
             )
         text = info.description or _docstring_of(reward, name) or _mention(reward, name)
         limits = [
@@ -273,8 +273,8 @@ def parameters_of(reward: type[Identified]) -> list[Parameter]:
             if hasattr(note, key)
         ]
         shown = type_text(info.annotation) + (f" ({', '.join(limits)})" if limits else "")
-        found.append(Parameter(name, shown, default, text))
-    return found
+        parameters.append(Parameter(name, shown, default, text))
+    return parameters
 
 
 def type_text(annotation: Any) -> str:
@@ -301,13 +301,13 @@ def _survey(names: Iterable[str]) -> tuple[list[Entry], dict[str, str]]:
     """Every one of these names as an entry, in order, and by name the problem of those that cannot
     be imported.
     """
-    found, broken = [], {}
+    entries, broken = [], {}
     for name in names:
         try:
-            found.append(Entry(name, RewardRegistry.get(name)))
+            entries.append(Entry(name, RewardRegistry.get(name)))
         except ConfigError as error:  # another package's broken entry must not hide the others
             broken[name] = str(error)
-    return found, broken
+    return entries, broken
 
 
 def grader_names() -> list[str]:
@@ -338,7 +338,7 @@ def _tasks(entry: Entry) -> set[str]:
     return {entry.task, *entry.task.split("/"), *([entry.scenario] if entry.scenario else [])}
 
 
-def _check(what: str, value: str | None, known: set[str]) -> None:
+def _check_filter(what: str, value: str | None, known: set[str]) -> None:
     if value is not None and value not in known:
         raise ConfigError(unknown_name(what, value, known, shown=len(known)))
 
@@ -373,8 +373,8 @@ def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] =
                 if len(kinds) == 1
                 else first.name.replace(first.reward.kind, "*")
             )
-            said = first.summary.partition(":")[0] if first.scenario else first.summary
-            lines.append(ended(f"  {name:<29} {said}", SHORT))
+            summary = first.summary.partition(":")[0] if first.scenario else first.summary
+            lines.append(ended(f"  {name:<29} {summary}", SHORT))
     lines += ([""] if broken else []) + [
         ended(f"{name}: {problem}", SHORT) for name, problem in broken.items()
     ]
@@ -435,11 +435,11 @@ def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
             )
         ]
     example = example_of(entry)
-    found = example.create(entry.reward, **params).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
+    prompt = example.create(entry.reward, **params).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
     return (
-        [{"role": "user", "content": found}]
-        if isinstance(found, str)
-        else [dict(message) for message in found]
+        [{"role": "user", "content": prompt}]
+        if isinstance(prompt, str)
+        else [dict(message) for message in prompt]
     )
 
 
@@ -501,7 +501,7 @@ def _field_docstrings(owner: type) -> dict[str, str]:
         (tree,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
     except (OSError, TypeError, SyntaxError, ValueError):  # made by code, or without its source
         return {}
-    found = {}
+    docstrings = {}
     body = getattr(tree, "body", [])
     for before, after in zip(body, body[1:], strict=False):
         if (
@@ -511,8 +511,8 @@ def _field_docstrings(owner: type) -> dict[str, str]:
         ):
             text = getattr(after.value, "value", None)
             if isinstance(text, str):
-                found[before.target.id] = " ".join(text.split())
-    return found
+                docstrings[before.target.id] = " ".join(text.split())
+    return docstrings
 
 
 def _mention(reward: type, word: str) -> str:

@@ -233,11 +233,11 @@ def _conclude(
 def _conclude_part(report: Report, part: RunPart, out: Path, as_json: bool) -> None:
     counts = open_run(part.folder(out)).summary["samples"]
     done = {**counts, "scored": counts["scored"] + counts["reused"]}
-    told = ", ".join(
+    count_text = ", ".join(
         f"{done[name]:,} {name}" for name in STATUSES if done[name] or name == "scored"
     )
     shown = (
-        f"part {part.number} of {part.of}: {told}. Once all parts are done, the same command "
+        f"part {part.number} of {part.of}: {count_text}. Once all parts are done, the same command "
         f"without --part reports."
     )
     opt.show(as_json, {"part": part.name, "samples": counts, "stopped": report.stopped}, [shown])
@@ -253,19 +253,21 @@ def _say_missed(report: Report, missed: Sequence[str]) -> int:
     return 1 if missed else 0
 
 
-def print_estimate(found: Estimate, as_json: bool) -> None:
+def print_estimate(estimate: Estimate, as_json: bool) -> None:
     """Print an estimate, as JSON or as a table."""
-    parts: dict[str, PredictionInterval | None] = {name: getattr(found, name) for name in FIGURES}
+    parts: dict[str, PredictionInterval | None] = {
+        name: getattr(estimate, name) for name in FIGURES
+    }
     if as_json:
         plain = {name: None if part is None else vars(part) for name, part in parts.items()}
-        return typer.echo(orjson.dumps({"samples": found.samples, **plain}).decode())
-    typer.echo(f"for the remaining {found.samples} samples (95 % interval):")
+        return typer.echo(orjson.dumps({"samples": estimate.samples, **plain}).decode())
+    typer.echo(f"for the remaining {estimate.samples} samples (95 % interval):")
     for name, part in parts.items():
-        typer.echo(f"  {name.replace('_', ' '):14} {_line(part)}")
+        typer.echo(f"  {name.replace('_', ' '):14} {_interval_line(part)}")
     return None
 
 
-def _line(value: PredictionInterval | None) -> str:
+def _interval_line(value: PredictionInterval | None) -> str:
     if value is None:
         return "unknown: give --prices"
     digits = 4 if value.mean < 10 else 0
@@ -309,7 +311,7 @@ def _bench_recorded(
         gate.keeping(None if run.out is None else str(run.out)) as folder,
         exported(rows.export, folder, title=rows.title) as kept,
     ):
-        found = score_recorded(
+        reports = score_recorded(
             benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept
         )
         for option, name in (
@@ -317,28 +319,30 @@ def _bench_recorded(
             ("gates", "fail_under"),
             ("gates", "fail_if_worse_than"),
         ):
-            if getattr(rows, name) is not None and len(found) > 1:
+            if getattr(rows, name) is not None and len(reports) > 1:
                 raise Inapplicable(
-                    f"{option} take one judge's candidates and the file holds {len(found)}; keep "
+                    f"{option} take one judge's candidates and the file holds {len(reports)}; keep "
                     f"one.",
                     name,
                 )
-        missed = [_missed_by(report, gate, kept) for _, report in found]
+        missed = [_missed_by(report, gate, kept) for _, report in reports]
     if run.json:
-        opt.print_json(recorded_json(benchmark, found))
-    elif len(found) == 1:
-        print_report(found[0][1])
+        opt.print_json(recorded_json(benchmark, reports))
+    elif len(reports) == 1:
+        print_report(reports[0][1])
     else:
-        opt.show(False, None, (_scored_line(group, report) for group, report in found))
-    sys.exit(max(_say_missed(report, why) for (_, report), why in zip(found, missed, strict=True)))
+        opt.show(False, None, (_scored_line(group, report) for group, report in reports))
+    sys.exit(
+        max(_say_missed(report, why) for (_, report), why in zip(reports, missed, strict=True))
+    )
 
 
 def _scored_line(group: Mapping[str, Any], report: Report) -> str:
     what = " ".join(str(value) for value in group.values()) or report.benchmark
-    said = f" {report.constant}" if report.constant else ""
+    constant = f" {report.constant}" if report.constant else ""
     return (
         f"{what}: {hundredths(report.score)} [{interval(report.ci95)}] n={report.n} "
-        f"({report.rule}){said}"
+        f"({report.rule}){constant}"
     )
 
 
@@ -358,9 +362,9 @@ def _list(as_json: bool) -> None:
         ]
         return opt.print_json(shown)
     width = max(map(len, known))
-    for n, found in known.items():
-        modes = f" · modes: {', '.join(found.modes)}" if found.modes else ""
-        typer.echo(f"{n:<{width}}  {found.measures or found.version}{modes}")
+    for n, entry in known.items():
+        modes = f" · modes: {', '.join(entry.modes)}" if entry.modes else ""
+        typer.echo(f"{n:<{width}}  {entry.measures or entry.version}{modes}")
     return None
 
 
@@ -545,23 +549,23 @@ def read_config(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror or error}; give a YAML file that names graders."
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from error
-    if _size(found, {}) > MOST:
+    if _size(config, {}) > MOST:
         raise ConfigError(
             f"{path}: its aliases stand for more than {MOST:,} values; write out what is meant."
         )
-    if not isinstance(found, dict) or not found.get("graders"):
+    if not isinstance(config, dict) or not config.get("graders"):
         raise ConfigError(f"{path}: holds no 'graders'; write `graders: {{relevance: {{}}}}`.")
-    for name in found:
+    for name in config:
         if name not in PARTS:
             raise ConfigError(f"{path}: {unknown_name('part', str(name), PARTS)}")
-    return found
+    return config
 
 
 def judge_from(config: Mapping[str, Any], llm: str | None, base_url: str | None) -> Any:
@@ -586,7 +590,9 @@ def runner_of(
 
     graders = config["graders"]
     if isinstance(graders, list):
-        graders = {str(_of(item, "name", number)): item for number, item in enumerate(graders)}
+        graders = {
+            str(_required_value(item, "name", number)): item for number, item in enumerate(graders)
+        }
     if not isinstance(graders, Mapping):
         raise ConfigError(
             f"graders: a mapping of name to settings is needed, found {graders!r:.60}."
@@ -664,19 +670,19 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
 
 
 def _aggregator(item: Any, number: int) -> Any:
-    from rm_gallery.core.runner import aggregator as found
+    from rm_gallery.core.runner import aggregator
 
-    kind = str(_of(item, "kind", number, "aggregators"))
+    kind = str(_required_value(item, "kind", number, "aggregators"))
     if kind not in KINDS:
         raise ConfigError(f"aggregators[{number}]: {unknown_name('kind', kind, KINDS)}")
     settings = {str(key): value for key, value in item.items() if key != "kind"}
     try:
-        return getattr(found, KINDS[kind])(**settings)
+        return getattr(aggregator, KINDS[kind])(**settings)
     except TypeError as error:
         raise ConfigError(f"aggregators[{number}]: {error}") from error
 
 
-def _of(item: Any, key: str, number: int, what: str = "graders") -> Any:
+def _required_value(item: Any, key: str, number: int, what: str = "graders") -> Any:
     if not isinstance(item, Mapping) or key not in item:
         raise ConfigError(f"{what}[{number}] is {item!r:.60}; it needs '{key}'.")
     return item[key]

@@ -173,11 +173,11 @@ def _cache() -> CallCache:
 @cache_app.command("stats")
 def stats() -> None:
     """Print where the cache is and what it holds."""
-    found = _cache().stats()
-    typer.echo(f"path       {found.path}")
-    typer.echo(f"entries    {found.entries:,}")
-    typer.echo(f"bytes      {found.bytes:,}")
-    for name, moment in (("oldest", found.oldest), ("newest", found.newest)):
+    held = _cache().stats()
+    typer.echo(f"path       {held.path}")
+    typer.echo(f"entries    {held.entries:,}")
+    typer.echo(f"bytes      {held.bytes:,}")
+    for name, moment in (("oldest", held.oldest), ("newest", held.newest)):
         shown = (
             "-"
             if moment is None

@@ -331,16 +331,16 @@ class Reported:
             "--export": self.export,
         }
         whole["--annotate"] = self.annotate
-        beside = [
+        whole_only = [
             name
             for name, value in {**whole, "--repeats": repeats > 1 or None}.items()
             if value is not None
         ]
-        if beside:
+        if whole_only:
             raise Inapplicable(
-                f"--part judges a share and reports no figure; give {' and '.join(beside)} to the "
+                f"--part judges a share and reports no figure; give {' and '.join(whole_only)} to the "
                 f"run without --part.",
-                *(name.removeprefix("--").replace("-", "_") for name in beside),
+                *(name.removeprefix("--").replace("-", "_") for name in whole_only),
                 "part",
             )
         return self.part
@@ -459,17 +459,17 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
     # Python 3.10's get_type_hints puts an Optional around what has None as its default, and the
     # option's name and help are lost
     own = get_annotations(command, eval_str=True)
-    found: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     groups: dict[str, list[str]] = {}
     for name, parameter in signature(command).parameters.items():
         if not is_dataclass(own[name]):
-            found[name] = parameter.replace(annotation=own[name])
+            parameters[name] = parameter.replace(annotation=own[name])
             continue
         hints = get_type_hints(own[name], include_extras=True)
         kept = [field for field in fields(own[name]) if field.name not in without]
         groups[name] = [field.name for field in kept]
         for each in kept:
-            found[each.name] = Parameter(
+            parameters[each.name] = Parameter(
                 each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
             )
 
@@ -481,16 +481,18 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
         }
         if "run" in made:
             set_log_level(made["run"].log_level)
-        with _at(made.get("run"), made.get("rows")) as run:
+        with _run_folder_at(made.get("run"), made.get("rows")) as run:
             command(**(made if run is None else {**made, "run": run}), **given)
 
-    with_options.__annotations__ = {name: parameter.annotation for name, parameter in found.items()}
-    with_options.__signature__ = Signature([*found.values()])  # type: ignore[attr-defined]  # what the command line reads
+    with_options.__annotations__ = {
+        name: parameter.annotation for name, parameter in parameters.items()
+    }
+    with_options.__signature__ = Signature([*parameters.values()])  # type: ignore[attr-defined]  # what the command line reads
     return with_options
 
 
 @contextmanager
-def _at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
+def _run_folder_at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
     """How a command runs whose --out may be a URL: into a copy that is sent there."""
     if run is None or run.out is None or url_of(run.out) is None:
         yield run
@@ -540,9 +542,9 @@ def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what
     """Say on stderr why samples or questions have no score, each reason once, and why the run ended
     early.
     """
-    for key, found in reasons.items():
-        if not (stopped and (key.startswith("stopped: ") or found["example"] in stopped)):
-            say(f"{found['n']} {what} {key}: {one_line(found['example'])}")
+    for key, entry in reasons.items():
+        if not (stopped and (key.startswith("stopped: ") or entry["example"] in stopped)):
+            say(f"{entry['n']} {what} {key}: {one_line(entry['example'])}")
     if stopped:
         say(f"rm-gallery: {one_line(stopped)}")
 

@@ -140,12 +140,12 @@ class PlanOptions:
             "icc": known.icc if self.icc is None else self.icc,
         }
         if self.discordance is not None and self.detect is not None:
-            found = plan_difference(
+            size = plan_difference(
                 effect=self.detect, discordance=self.discordance, power=self.power, **common
             )
-            return found, f"pairs to find a difference of {self.detect:g}"
+            return size, f"pairs to find a difference of {self.detect:g}"
         if self.judged is None:
-            found = plan_mean(
+            size = plan_mean(
                 half_width=self.precision,
                 effect=self.detect,
                 power=self.power,
@@ -153,8 +153,8 @@ class PlanOptions:
                 sd=sd,
                 **common,
             )
-            return found, f"rows for ±{found.half_width:.4g}" if self.detect is None else _of_sides(
-                found, rate, self.detect
+            return size, f"rows for ±{size.half_width:.4g}" if self.detect is None else _of_sides(
+                size, rate, self.detect
             )
         judge: dict[str, Any] = {
             "sd": sd,
@@ -175,10 +175,10 @@ class PlanOptions:
                 "--sd and --correlation go together; give both, or neither", "correlation", "sd"
             )
         costs: dict[str, Any] = {"cost_label": self.cost_label, "cost_judge": self.cost_judge}
-        found = plan_labels(
+        size = plan_labels(
             half_width=self.precision or 0.0, n_rows=self.judged, **costs, **judge, **common
         )
-        return found, f"labels among {found.rows:,} judged rows for ±{found.half_width:.4g}"
+        return size, f"labels among {size.rows:,} judged rows for ±{size.half_width:.4g}"
 
 
 @opt.grouped()
@@ -189,23 +189,23 @@ def plan(*, wanted: PlanOptions, json: opt.Json = False) -> None:
     wanted.check()
     columns = {"score": wanted.score, "label": wanted.label, "cluster": wanted.cluster}
     known = Pilot() if wanted.pilot is None else read_pilot(Path(wanted.pilot), **columns)
-    found, what = wanted.answer(known)
+    size, what = wanted.answer(known)
     plain = {
-        name: value for name, value in asdict(found).items() if value is not None and value != ()
+        name: value for name, value in asdict(size).items() if value is not None and value != ()
     }
-    rest = "" if found.clusters is None else f", in {found.clusters:,} clusters"
-    rest += "" if found.power is None else f" (power {100 * found.power:.0f} %)"
-    rest += "" if found.alone is None else f"; labels alone: {found.alone:,}"
+    rest = "" if size.clusters is None else f", in {size.clusters:,} clusters"
+    rest += "" if size.power is None else f" (power {100 * size.power:.0f} %)"
+    rest += "" if size.alone is None else f"; labels alone: {size.alone:,}"
     opt.show(
-        json, {**plain, "pilot": known.to_dict()}, [f"{found.n:,} {what}{rest}", *known.lines()]
+        json, {**plain, "pilot": known.to_dict()}, [f"{size.n:,} {what}{rest}", *known.lines()]
     )
 
 
-def _of_sides(found: SampleSize, rate: float, detect: float) -> str:
+def _of_sides(size: SampleSize, rate: float, detect: float) -> str:
     text = f"rows to find a difference of {detect:g}"
-    if not found.sides:
+    if not size.sides:
         return text
-    hard, *easy = found.sides
+    hard, *easy = size.sides
     text = f"{text}: {rate:g} against {hard.null:g}"
     return (
         f"{text}, the harder side; against {easy[0].null:g} it takes {easy[0].n:,}"
@@ -250,13 +250,13 @@ def compare(
     """
     opt.say_reading(*runs)
     try:
-        found = compare_runs(*runs, examples=examples)
+        differences = compare_runs(*runs, examples=examples)
     except DataError as error:  # a folder that is no run is wrong use
         raise ConfigError(str(error)) from None
     if json:
-        opt.print_json([one.to_dict() for one in found])
+        opt.print_json([one.to_dict() for one in differences])
     else:
-        for number, one in enumerate(found):
+        for number, one in enumerate(differences):
             if number:
                 sys.stdout.write("\n")
             print_difference(one)
@@ -303,12 +303,12 @@ def table(
     """
     try:
         opt.say_reading(*runs)
-        opened = [open_run(run) for run in runs]
+        open_runs = [open_run(run) for run in runs]
     except DataError as error:  # a folder that is no run is wrong use
         raise ConfigError(str(error)) from None
-    text = render_table(run_table(*opened, sections=sections), form)
+    text = render_table(run_table(*open_runs, sections=sections), form)
     _hand_out(text, out)
-    for path in save_results(opened, save) if save else []:
+    for path in save_results(open_runs, save) if save else []:
         opt.say(str(path))
 
 
@@ -359,18 +359,18 @@ def report(
     --format junit also an unfinished run.
     """
     opt.say_reading(run)
-    opened = open_run(run)
-    own_unit = opened.report.get("rule") in OWN_UNIT
+    loaded = open_run(run)
+    own_unit = loaded.report.get("rule") in OWN_UNIT
     gate = QualityGate(
         fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit
     )
     browser = None if pdf is None else find_browser()
-    text = render(opened, form, gate, title)
+    text = render(loaded, form, gate, title)
     if pdf is not None and browser is not None:
-        print_summary(opened, pdf, browser, title)
+        print_summary(loaded, pdf, browser, title)
         opt.say(str(pdf))
     if form == "html":
-        out = out or opened.folder / PAGE
+        out = out or loaded.folder / PAGE
         with written_whole(out) as file:
             file.write(text.encode("utf-8"))
         typer.echo(str(out))
@@ -380,12 +380,12 @@ def report(
     gates["unscored"] = max_unscored is not None or fail_under is not None
     if form == "junit" or any(gates.values()):
         missed = gate.missed(
-            figures_of(opened, summarize(opened)), finished=opened.finished, say=opt.say
+            figures_of(loaded, summarize(loaded)), finished=loaded.finished, say=opt.say
         )
-        found = [why for part, why in missed if form == "junit" or gates.get(part)]
-        for why in found:
+        reasons = [why for part, why in missed if form == "junit" or gates.get(part)]
+        for why in reasons:
             opt.say(f"rm-gallery: {why}.")
-        sys.exit(1 if found else 0)
+        sys.exit(1 if reasons else 0)
 
 
 def explain(
@@ -397,11 +397,11 @@ def explain(
 
     Prompts and replies are there where the run was made with --trace.
     """
-    opened = open_run(run)
-    found = [row for row in opened.samples() if row.id == sample]
-    if not found:
-        near = nearest(sample, {row.id for row in opened.samples()})
-        there = ", ".join(near or [row.id for row in islice(opened.samples(), 3)])
+    loaded = open_run(run)
+    rows = [row for row in loaded.samples() if row.id == sample]
+    if not rows:
+        near = nearest(sample, {row.id for row in loaded.samples()})
+        there = ", ".join(near or [row.id for row in islice(loaded.samples(), 3)])
         what = (
             f"near are {there}"
             if near
@@ -410,12 +410,12 @@ def explain(
             else "it holds none"
         )
         raise DataError(f"{run} has no sample '{sample}'; {what}.")
-    entries = list(read_trace(run, sample)) if opened.traced else []
-    for row in found:
-        typer.echo("\n".join(_explained(row, str(opened.report.get("rule") or ""))))
+    entries = list(read_trace(run, sample)) if loaded.traced else []
+    for row in rows:
+        typer.echo("\n".join(_explained(row, str(loaded.report.get("rule") or ""))))
         own = [entry for entry in entries if entry.get("key") in (None, row.key)]
         for entry in own:
-            typer.echo("\n" + _shown(entry))
+            typer.echo("\n" + _judgement_text(entry))
         if not own:
             typer.echo("\nPrompts and replies were not kept; --trace keeps them.")
 
@@ -435,9 +435,9 @@ def _explained(row: SampleRow, rule: str) -> list[str]:
         row.answers, row.labels or blank, row.scores or blank, row.reasons or blank, strict=False
     )
     for number, (answer, label, score, reason) in enumerate(columns):
-        said = "no score" if score is None else f"score {score:.6g}"
+        score_text = "no score" if score is None else f"score {score:.6g}"
         lines.append(
-            f"--- answer {number}{f' ({label})' if label else ''}: {said}\n{_printable(answer)}"
+            f"--- answer {number}{f' ({label})' if label else ''}: {score_text}\n{_printable(answer)}"
         )
         lines += [f"    because: {_printable(reason)}"] if reason else []
     if row.order:
@@ -473,18 +473,20 @@ def trace(
         for known in dict.fromkeys(str(entry.get("id")) for entry in read_trace(run)):
             typer.echo(_printable(known))
         return
-    found = list(read_trace(run, sample))
-    if not found:
+    entries = list(read_trace(run, sample))
+    if not entries:
         near = nearest(sample, {str(entry.get("id")) for entry in read_trace(run)})
         raise DataError(
             f"{run} has no judgement of sample "
             f"'{sample}'{'; near are ' + ', '.join(near) if near else ''}."
         )
-    for number, entry in enumerate(found):
-        typer.echo(_as_json(entry) if as_json else ("\n" if number else "") + _shown(entry))
+    for number, entry in enumerate(entries):
+        typer.echo(
+            _as_json(entry) if as_json else ("\n" if number else "") + _judgement_text(entry)
+        )
 
 
-def _shown(entry: dict[str, Any]) -> str:
+def _judgement_text(entry: dict[str, Any]) -> str:
     head = (
         f"{entry.get('reward')} · place {entry.get('place')} · attempt {entry.get('attempt')} · "
         f"{entry.get('status')}"

@@ -163,8 +163,8 @@ def serve(
 
     def ready(url: str, status_url: str) -> None:
         what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
-        beside = f" and the evaluators of {served.shown}" if served is not None else ""
-        opt.say(f"rm-gallery: serving {what}{beside} on {url}")
+        also = f" and the evaluators of {served.shown}" if served is not None else ""
+        opt.say(f"rm-gallery: serving {what}{also} on {url}")
         if status_url:
             opt.say(f"rm-gallery: /health and /metrics also on {status_url}")
         sys.stderr.flush()
@@ -222,8 +222,8 @@ def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> 
 
     if sandbox not in ("auto", "bwrap", "subprocess"):
         raise ConfigError(f"--sandbox is {sandbox!r:.40}; give auto, bwrap or subprocess.")
-    opened = Store.open(store)
-    return ServedEvaluators(opened, workers=workers, sandbox=sandbox, max_waiting=max_waiting)
+    evaluators = Store.open(store)
+    return ServedEvaluators(evaluators, workers=workers, sandbox=sandbox, max_waiting=max_waiting)
 
 
 def named_rewards(
@@ -250,11 +250,11 @@ def named_rewards(
             )
     open_ = [entry["reward"] for _, entry in entries if not entry.keys() & _OWN_JUDGE]
     judges = iter(judges_for(open_, llm, base_url))
-    found: dict[str, BaseReward] = {}
+    rewards: dict[str, BaseReward] = {}
     for name, entry in entries:
         own = {key: entry[key] for key in _OWN_JUDGE & entry.keys()}
-        found[name] = _built(name, entry, own or next(judges))
-    return found
+        rewards[name] = _build_reward(name, entry, own or next(judges))
+    return rewards
 
 
 _OWN_JUDGE = frozenset({"llm", "base_url"})
@@ -279,15 +279,15 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
             or not isinstance(entry.get("reward"), str)
             or entry.keys() - _ENTRY
         ):
-            found = ", ".join(map(str, entry)) if isinstance(entry, dict) else repr(entry)
+            given = ", ".join(map(str, entry)) if isinstance(entry, dict) else repr(entry)
             raise ConfigError(
                 f"--config {config}: rewards.{name} takes reward (a name), params, llm and "
-                f"base_url; found {found or 'nothing'}."
+                f"base_url; found {given or 'nothing'}."
             )
     return [(str(name), entry) for name, entry in rewards.items()]
 
 
-def _built(name: str, entry: Mapping[str, Any], judge: Mapping[str, Any]) -> BaseReward:
+def _build_reward(name: str, entry: Mapping[str, Any], judge: Mapping[str, Any]) -> BaseReward:
     try:
         built = build_reward(entry["reward"], entry.get("params") or {}, **judge)
         built.check()
@@ -329,15 +329,15 @@ def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
     """Print the names of the tokens with their scopes and rates."""
     from rm_gallery.serve.tokens import read_tokens
 
-    found = read_tokens(tokens).values()
+    known = read_tokens(tokens).values()
     fields = ("id", "name", "per_minute", "created")
     shown = [
-        {**{f: getattr(each, f) for f in fields}, "scopes": sorted(each.scopes)} for each in found
+        {**{f: getattr(each, f) for f in fields}, "scopes": sorted(each.scopes)} for each in known
     ]
-    rates = ("" if each.per_minute is None else f"  {each.per_minute} a minute" for each in found)
+    rates = ("" if each.per_minute is None else f"  {each.per_minute} a minute" for each in known)
     lines = (
         f"{e.id}  {e.name}  {','.join(sorted(e.scopes))}{rate}"
-        for e, rate in zip(found, rates, strict=True)
+        for e, rate in zip(known, rates, strict=True)
     )
     opt.show(json, shown, lines)
 
@@ -396,7 +396,7 @@ def preview(
     from rm_gallery.evaluation.deploy import preview_evaluation
     from rm_gallery.evaluation.pool import LIMITS
 
-    found = preview_evaluation(
+    previewed = preview_evaluation(
         metric_folders=[*(metrics_folders or []), *(more or [])],
         sample_file=samples,
         max_samples=max_samples,
@@ -408,20 +408,20 @@ def preview(
             memory_mb=memory,
         ),
     )
-    say_skipped(found.skipped)
-    for line in found.printed.splitlines():
+    say_skipped(previewed.skipped)
+    for line in previewed.printed.splitlines():
         opt.say(f"printed: {one_line(line)}")
-    if found.sandbox == "subprocess" and sandbox is None:
+    if previewed.sandbox == "subprocess" and sandbox is None:
         opt.say(
             "rm-gallery: there is no bubblewrap here; the code ran with limits alone, as your own "
             "code does"
         )
     opt.show(
         json,
-        found.as_dict(),
-        (line[: len(line) - len(line.lstrip())] + one_line(line) for line in found.lines()),
+        previewed.as_dict(),
+        (line[: len(line) - len(line.lstrip())] + one_line(line) for line in previewed.lines()),
     )
-    if found.count("failed") > max_failures or not found.count("scored"):
+    if previewed.count("failed") > max_failures or not previewed.count("scored"):
         sys.exit(1)
 
 
@@ -456,7 +456,7 @@ def deploy(
     """Store metric folders as a version of an evaluator, which `rm-gallery serve` then offers."""
     from rm_gallery.evaluation.deploy import create_evaluation
 
-    found = create_evaluation(
+    deployed = create_evaluation(
         id,
         [*(metrics_folders or []), *(more or [])],
         display_name=display_name,
@@ -465,12 +465,12 @@ def deploy(
         store=store,
         check=check,
     )
-    say_skipped(found["skipped"])
+    say_skipped(deployed["skipped"])
     done, version = (
-        "created" if found["version"] == 1 else "updated",
-        f"version {found['version']}, hash {found['hash'][:12]}",
+        "created" if deployed["version"] == 1 else "updated",
+        f"version {deployed['version']}, hash {deployed['hash'][:12]}",
     )
-    opt.show(json, found, [f"Successfully {done} evaluator: {found['name']} ({version})"])
+    opt.show(json, deployed, [f"Successfully {done} evaluator: {deployed['name']} ({version})"])
 
 
 @evaluators_app.command("list")
@@ -478,14 +478,14 @@ def list_evaluators(store: StoreUrl = None, json: opt.Json = False) -> None:
     """Name the evaluators with the version that is served."""
     from rm_gallery.evaluation.store import Store
 
-    with Store.open(store) as opened:
-        found = opened.list()
-    width = max((len(each.id) for each in found), default=0)
+    with Store.open(store) as open_store:
+        evaluators = open_store.list()
+    width = max((len(each.id) for each in evaluators), default=0)
     lines = (
         f"{e.id:{width}}  version {e.version}  {e.created[:16]}  {one_line(e.display_name)}"
-        for e in found
+        for e in evaluators
     )
-    opt.show(json, [each.as_dict() for each in found], lines)
+    opt.show(json, [each.as_dict() for each in evaluators], lines)
 
 
 @evaluators_app.command("show")
@@ -500,26 +500,30 @@ def show(
     """Show one evaluator: what it is, its files, its versions."""
     from rm_gallery.evaluation.store import Store
 
-    with Store.open(store) as opened:
-        found, versions = opened.current(id, version=version), opened.versions(id)
-    files = {path: len(data) for path, data in sorted(found.bundle.files.items())}
+    with Store.open(store) as open_store:
+        evaluator, versions = open_store.current(id, version=version), open_store.versions(id)
+    files = {path: len(data) for path, data in sorted(evaluator.bundle.files.items())}
     facts = {
-        "name": found.name,
-        "version": f"{found.version}{' (served)' if found.is_current else ''}",
-        "hash": found.hash,
-        "deployed": found.created,
-        "display name": found.display_name,
-        "description": found.description or "-",
-        "metrics": ", ".join(found.metrics),
-        "requirements": ", ".join(found.requirements) or "-",
-        "mode": found.mode,
+        "name": evaluator.name,
+        "version": f"{evaluator.version}{' (served)' if evaluator.is_current else ''}",
+        "hash": evaluator.hash,
+        "deployed": evaluator.created,
+        "display name": evaluator.display_name,
+        "description": evaluator.description or "-",
+        "metrics": ", ".join(evaluator.metrics),
+        "requirements": ", ".join(evaluator.requirements) or "-",
+        "mode": evaluator.mode,
         "versions": ", ".join(
             f"{each.version}{' (served)' if each.is_current else ''}" for each in versions
         ),
     }
     lines = [f"{name:13} {one_line(value)}" for name, value in facts.items()]
     lines += [f"  {one_line(path)}  {size} bytes" for path, size in files.items()]
-    shown = {**found.as_dict(), "files": files, "versions": [each.as_dict() for each in versions]}
+    shown = {
+        **evaluator.as_dict(),
+        "files": files,
+        "versions": [each.as_dict() for each in versions],
+    }
     opt.show(json, shown, lines)
 
 
@@ -534,9 +538,9 @@ def rollback(
     """Serve an older version again; no version is removed."""
     from rm_gallery.evaluation.store import Store
 
-    with Store.open(store) as opened:
-        found = opened.rollback(id, version)
-    typer.echo(f"{found.name} is version {found.version} now (hash {found.hash[:12]})")
+    with Store.open(store) as open_store:
+        evaluator = open_store.rollback(id, version)
+    typer.echo(f"{evaluator.name} is version {evaluator.version} now (hash {evaluator.hash[:12]})")
 
 
 @evaluators_app.command("delete")
@@ -544,6 +548,6 @@ def delete(id: EvaluatorId, store: StoreUrl = None) -> None:
     """Remove an evaluator with all its versions."""
     from rm_gallery.evaluation.store import Store
 
-    with Store.open(store) as opened:
-        count = opened.delete(id)
+    with Store.open(store) as open_store:
+        count = open_store.delete(id)
     typer.echo(f"removed {id} with {count} version{'' if count == 1 else 's'}")

@@ -81,7 +81,7 @@ def _explaining(
                 what = one_line(f"The environment sets what nothing reads: {'; '.join(unread)}.")
                 typer.echo(f"rm-gallery: {what}", err=True)
             return _applied(invoke, context)
-        for line in _told(context, words):
+        for line in _option_lines(context, words):
             typer.echo(line, err=own)  # where the command itself says what it understood
         return _applied(invoke, context) if own else None
 
@@ -89,7 +89,7 @@ def _explaining(
 
 
 _set_here: ContextVar[frozenset[str]] = ContextVar("settings", default=frozenset())
-_said_here: ContextVar[set[str] | None] = ContextVar("said", default=None)
+_lines_said: ContextVar[set[str] | None] = ContextVar("said", default=None)
 
 
 def is_setting(option: str) -> bool:
@@ -103,10 +103,10 @@ def first_time(line: str) -> bool:
     """Whether the command that runs has not said this line yet, which begins anew without a setting
     that cannot apply.
     """
-    said = _said_here.get()
-    new = said is None or line not in said
-    if said is not None:
-        said.add(line)
+    lines = _lines_said.get()
+    new = lines is None or line not in lines
+    if lines is not None:
+        lines.add(line)
     return new
 
 
@@ -116,7 +116,7 @@ def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
     """
     left = {each.name: each for each in context.command.params if _set(context, each.name)}
     _set_here.set(frozenset(left))
-    _said_here.set(set())
+    _lines_said.set(set())
     while True:
         try:
             return invoke(context)
@@ -132,7 +132,7 @@ def _set(context: Any, name: str) -> bool:
     return getattr(context.get_parameter_source(name), "name", "") in ("ENVIRONMENT", "DEFAULT_MAP")
 
 
-def _told(context: Any, words: tuple[str, ...]) -> Iterator[str]:
+def _option_lines(context: Any, words: tuple[str, ...]) -> Iterator[str]:
     """`--option = value (origin)` for each parameter of the command that runs."""
     origins: Mapping[str, str] = context.find_root().obj or {}
     for parameter in context.command.params:
@@ -169,9 +169,9 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
             nearest.
     """
     commands = {words: options_of(inner) for words, inner in walk(command)}
-    file, table = _read()
-    _check(table, commands, file)
-    found: dict[str, Any] = {}
+    file, table = _read_settings()
+    _check_table(table, commands, file)
+    values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for words, options in commands.items():
         inner: Any = table
@@ -179,7 +179,7 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
             # `trace = true` is an option's value where `trace` is a command as well
             below = inner.get(word)
             inner = below if isinstance(below, dict) else {}
-        here = found
+        here = values
         for word in words:
             here = here.setdefault(word, {})
         for name, option in options.items():
@@ -200,7 +200,7 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
                     here[name] = [value] if several else value
                     origins[".".join((*words, name))] = origin
                     break
-    return found, origins
+    return values, origins
 
 
 def _given(table: Mapping[str, Any], name: str) -> Any:
@@ -217,7 +217,7 @@ def options_of(command: Any) -> dict[str, Any]:
     }
 
 
-def _read() -> tuple[str, dict[str, Any]]:
+def _read_settings() -> tuple[str, dict[str, Any]]:
     """Name and content of the file; nothing where there is none."""
     named = os.environ.get(VARIABLE, "")
     path = Path(named or FILE)
@@ -237,7 +237,7 @@ def _read() -> tuple[str, dict[str, Any]]:
         raise ConfigError(f"{path} is no TOML file: {error}.") from None
 
 
-def _check(
+def _check_table(
     table: Mapping[str, Any],
     commands: Mapping[tuple[str, ...], Mapping[str, Any]],
     file: str,
@@ -255,7 +255,7 @@ def _check(
     where = f"{file} [{'.'.join(words)}]" if words else file
     for key, value in table.items():
         if isinstance(value, dict) and key in below:
-            _check(value, commands, file, (*words, key))
+            _check_table(value, commands, file, (*words, key))
         elif isinstance(value, dict):
             raise ConfigError(f"{where}: {unknown_name('command', key, below)}")
         elif key.replace("-", "_") not in options:

@@ -179,16 +179,16 @@ def check(
         check_reward(reward, cases, **how, **judge)
         for reward, judge in zip(rewards, judges, strict=True)
     ]
-    checks = [shaping(found) for found in checks] if role == "shaping" else checks
+    checks = [shaping(report) for report in checks] if role == "shaping" else checks
     if run.json:
-        told = [found.to_dict() for found in checks]
-        opt.print_json(told[0] if len(told) == 1 else told)
-    for found in checks:
+        dicts = [report.to_dict() for report in checks]
+        opt.print_json(dicts[0] if len(dicts) == 1 else dicts)
+    for report in checks:
         if not run.json:
-            print_check(found)
-        for finding in found.faults if run.json else ():
+            print_check(report)
+        for finding in report.faults if run.json else ():
             opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
-    raise typer.Exit(int(any(found.faults or (strict and found.findings) for found in checks)))
+    raise typer.Exit(int(any(report.faults or (strict and report.findings) for report in checks)))
 
 
 def _check_mix(
@@ -208,21 +208,21 @@ def _check_mix(
             "param",
         )
     given = [(name, 1.0 if weight is None else weight) for name, weight in parts]
-    found = check_mix(given, cases, **how, llm=run.llm, base_url=run.base_url)
+    report = check_mix(given, cases, **how, llm=run.llm, base_url=run.base_url)
     if run.json:
-        opt.print_json(found.to_dict())
+        opt.print_json(report.to_dict())
     else:
-        print_check(found.whole)
-        for name, said in found.through.items():
-            typer.echo(f"{name}: {said}")
-        for name, part in found.parts.items():
-            alone = ", ".join(finding.name for finding in part.findings) or "nothing"
+        print_check(report.whole)
+        for name, verdict in report.through.items():
+            typer.echo(f"{name}: {verdict}")
+        for name, part in report.parts.items():
+            by_itself = ", ".join(finding.name for finding in part.findings) or "nothing"
             typer.echo(
-                f"{name} (weight {found.weights[name]:g}) by itself: {alone}; in the sum "
-                f"{found.can_pay(name)}"
+                f"{name} (weight {report.weights[name]:g}) by itself: {by_itself}; in the sum "
+                f"{report.can_pay(name)}"
             )
-        typer.echo("\n".join(found.lines()))
-    return int(bool(found.faults) or (strict and bool(found.whole.findings)))
+        typer.echo("\n".join(report.lines()))
+    return int(bool(report.faults) or (strict and bool(report.whole.findings)))
 
 
 @opt.grouped("out", "force_new", "trace", "on_bad_row")
@@ -264,12 +264,12 @@ def fuzz(
         "seed": run.seed,
         "options": run.options(),
     }
-    found = fuzz_reward(reward, cases, **how, **run.judge)
+    report = fuzz_reward(reward, cases, **how, **run.judge)
     if run.json:
-        opt.print_json(found.to_dict())
+        opt.print_json(report.to_dict())
     else:
-        print_fuzzed(found)
-    raise typer.Exit(int(bool(found.passed)))
+        print_fuzzed(report)
+    raise typer.Exit(int(bool(report.passed)))
 
 
 @opt.grouped()
@@ -295,7 +295,7 @@ def conflicts(
     """
     options = run.options()
     with run.resumable():
-        found = find_conflicts(
+        report = find_conflicts(
             reward,
             data[0] if len(data) == 1 else data,
             benchmark,
@@ -303,14 +303,14 @@ def conflicts(
             **run.task(limit),
         )
     if run.json:
-        opt.print_json(found.to_dict())
+        opt.print_json(report.to_dict())
     else:
-        print_findings(list(found.figures.values()), found.about())
-    opt.say_lost(found.reasons, found.stopped, "questions")
-    if not found.n_scored:
+        print_findings(list(report.figures.values()), report.about())
+    opt.say_lost(report.reasons, report.stopped, "questions")
+    if not report.n_scored:
         opt.say("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.")
-    lost = found.lost.get("failed", 0) > max_failures or found.lost.get("stopped", 0)
-    sys.exit(int(not found.n_scored or bool(lost)))
+    lost = report.lost.get("failed", 0) > max_failures or report.lost.get("stopped", 0)
+    sys.exit(int(not report.n_scored or bool(lost)))
 
 
 @dataclass(frozen=True)
@@ -367,14 +367,14 @@ def drift(
         return read_anchors(path, **vars(own), optional=not (is_old and joined))
 
     versions = read(old, is_old=True), read(new)
-    for name, told in (("labels", "labels"), ("cluster", "clusters")):
+    for name, attribute in (("labels", "labels"), ("cluster", "clusters")):
         column = getattr(columns, name)
-        if column is not None and not any(getattr(version, told) for version in versions):
+        if column is not None and not any(getattr(version, attribute) for version in versions):
             raise ConfigError(
                 f"--{name} is '{column}': neither {old} nor {new} has such a column, and there is "
                 f"no such file"
             )
-    found = compare_versions(
+    change = compare_versions(
         *versions,
         old_again=[read(path) for path in old_again or ()],
         new_again=[read(path) for path in new_again or ()],
@@ -383,8 +383,8 @@ def drift(
         confidence=confidence,
         seed=seed,
     )
-    opt.show(json, drift_dict(found), drift_lines(found, str(old), str(new)))
-    sys.exit(int(bool(found.findings)))
+    opt.show(json, drift_dict(change), drift_lines(change, str(old), str(new)))
+    sys.exit(int(bool(change.findings)))
 
 
 @dataclass(frozen=True)
@@ -436,30 +436,30 @@ def watch(
     """Look over a training run for rewards that part ways, follow length, teach nothing or say
     nothing; exit 1 when some do.
     """
-    found = look(
+    watched = look(
         log,
         components=component,
-        weights=_weights(weight or []),
+        weights=_parse_weights(weight or []),
         window=window,
         examples=examples,
         confidence=confidence,
         **vars(columns),
     )
-    opt.show(json, found.to_dict(), watched_lines(found))
-    sys.exit(int(bool(found.warned)))
+    opt.show(json, watched.to_dict(), watched_lines(watched))
+    sys.exit(int(bool(watched.warned)))
 
 
-def _weights(given: list[str]) -> dict[str, float]:
-    found = {}
+def _parse_weights(given: list[str]) -> dict[str, float]:
+    weights = {}
     for pair in given:
         name, _, value = pair.rpartition("=")
         try:
-            found[name] = float(value)
+            weights[name] = float(value)
         except ValueError:
             name = ""
         if not name:
             raise ConfigError(f"--weight is '{pair}'; write NAME=W, such as length=-0.1")
-    return found
+    return weights
 
 
 @opt.grouped("param", "on_bad_row")
@@ -510,7 +510,7 @@ def judge_select(
     if judge is not None and judge not in runner.grader_configs:
         raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
     with run.resumable():
-        found = find_judge(
+        selection = find_judge(
             runner,
             path,
             labels,
@@ -520,15 +520,15 @@ def judge_select(
             options=options,
         )
     if run.json:
-        opt.print_json(found.to_dict())
+        opt.print_json(selection.to_dict())
     else:
-        typer.echo("\n".join(opt.table_lines(found.rows(), as_format == "md")))
-        typer.echo(("\n" if as_format == "md" else "") + found.verdict)
-    missed = found.missed(least, name=judge, surely=surely)
-    opt.say_lost(found.report.reasons, found.report.stopped, "rows")
+        typer.echo("\n".join(opt.table_lines(selection.rows(), as_format == "md")))
+        typer.echo(("\n" if as_format == "md" else "") + selection.verdict)
+    missed = selection.missed(least, name=judge, surely=surely)
+    opt.say_lost(selection.report.reasons, selection.report.stopped, "rows")
     for why in missed:
         opt.say(f"rm-gallery: {why}.")
-    sys.exit(1 if missed or found.report.n_stopped or not found.n_shared else 0)
+    sys.exit(1 if missed or selection.report.n_stopped or not selection.n_shared else 0)
 
 
 def _limits(given: Iterable[str]) -> dict[str, float]:

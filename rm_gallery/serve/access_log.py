@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.serve.door import Receive, Scope, told_of
+from rm_gallery.serve.door import Receive, Scope, log_notes
 from rm_gallery.serve.policy import Send
 
 LONGEST_PATH = 500
@@ -38,13 +38,13 @@ class AccessLog:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._at, self._well = sys.stdout.fileno() if file == "-" else -1, True
         try:
-            self._open()
+            self._reopen()
         except OSError as error:
             raise ConfigError(
                 f"--access-log {file} cannot be written: {error.strerror}."
             ) from error
         self._thread = threading.Thread(
-            target=self._write, name="rm-gallery-access-log", daemon=True
+            target=self._write_lines, name="rm-gallery-access-log", daemon=True
         )
         self._thread.start()
 
@@ -60,7 +60,7 @@ class AccessLog:
         self._lines.put(b"")
         self._thread.join(CLOSE_SECONDS)
 
-    def _open(self) -> None:
+    def _reopen(self) -> None:
         """The file of that name, also where another one had it before."""
         if self._file == "-":
             return
@@ -74,14 +74,14 @@ class AccessLog:
             self._at = -1
         self._at = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
 
-    def _write(self) -> None:
+    def _write_lines(self) -> None:
         lines = [b"\n"]
         while lines[-1]:
             lines = [self._lines.get()]
             while not self._lines.empty():
                 lines.append(self._lines.get())
             try:
-                self._open()
+                self._reopen()
                 # at once: the lines of several processes do not mix
                 os.write(self._at, b"".join(lines))
                 self._well = True
@@ -136,17 +136,17 @@ class Logged:
             status = 500
             raise
         finally:
-            client, told = scope.get("client"), told_of(scope)
+            client, notes = scope.get("client"), log_notes(scope)
             self._log.add(
                 {
                     "time": at.isoformat(timespec="milliseconds"),
                     "client": client[0] if client else None,
-                    "token": told.get("token"),
+                    "token": notes.get("token"),
                     "method": scope["method"],
                     "path": scope["path"].encode("utf-8", "replace").decode()[:LONGEST_PATH],
                     "status": status,
                     "ms": round((perf_counter() - began) * 1000, 3),
-                    "completions": told.get("completions"),
+                    "completions": notes.get("completions"),
                     "read": read,
                     "written": written,
                     "request_id": request_id,

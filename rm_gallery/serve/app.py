@@ -23,7 +23,7 @@ from rm_gallery.serve.access_log import AccessLog, Logged
 from rm_gallery.serve.door import Door, Receive, Scope, ServeSettings, refuse, request_id_of
 from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
 from rm_gallery.serve.handler import Handler
-from rm_gallery.serve.listen import answer_status, told_health
+from rm_gallery.serve.listen import answer_status, health_reply
 from rm_gallery.serve.policy import Send, guarded
 from rm_gallery.serve.tokens import TokenFile
 
@@ -315,15 +315,15 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
     handler = door.handler
 
     async def health() -> tuple[int, Any]:
-        return told_health(door.closing, door.problems())
+        return health_reply(door.closing, door.problems())
 
     async def rewards() -> tuple[int, Any]:
         fields = ("kind", "score_range", "higher_is_better")
-        found = [
+        listed = [
             {"name": name, **{field: getattr(reward, field) for field in fields}}
             for name, reward in sorted(handler.rewards.items())
         ]
-        return 200, {"rewards": found}
+        return 200, {"rewards": listed}
 
     async def evaluations() -> tuple[int, Any]:
         return 200, {
@@ -348,18 +348,18 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
         503: {"model": Health, "description": "It does not work, or is about to end."}
     }
     refusals: Replies = {status: REFUSALS[status] for status in (401, 403, 429, 503)}
-    for path, found, summary, model in (
+    for path, read, summary, model in (
         ("/v1/rewards", rewards, "The rewards that are offered.", RewardList),
         ("/v1/evaluations", evaluations, "The evaluators that are deployed.", EvaluationList),
         ("/metrics", metrics, "Counters in Prometheus' text format.", None),
         ("/health", health, "Whether the server works; needs no token.", Health),
     ):
-        free = found is health
+        free = read is health
         kind: dict[str, Any] = (
             {"response_model": model} if model else {"response_class": PlainTextResponse}
         )
         name = path.rpartition("/")[2]
-        answer = partial(door.show, found, None if free else "read")
+        answer = partial(door.show, read, None if free else "read")
         replies = unwell if free else refusals
         _mount(
             app,

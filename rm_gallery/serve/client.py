@@ -109,9 +109,9 @@ class RewardClient:
         Raises ConfigError for a field that the server's format does not have.
         """
         for place, item in enumerate(items):
-            _check(item, f"items[{place}]")
+            _check_item(item, f"items[{place}]")
         return await library_loop.bridge(
-            self._outcomes(self._of(target), [dict(item) for item in items])
+            self._outcomes(self._server_of(target), [dict(item) for item in items])
         )
 
     def evaluate_batch(self, target: str, items: Sequence[Item]) -> list[Score[float]]:
@@ -140,27 +140,35 @@ class RewardClient:
         """Scores of completions, in their order; NoScore where there is none and `on_error` is
         "raise".
         """
-        return [self._value(target, found) for found in await self.aevaluate_batch(target, items)]
+        return [
+            self._value_or_on_error(target, outcome)
+            for outcome in await self.aevaluate_batch(target, items)
+        ]
 
     def score_batch(self, target: str, items: Sequence[Item]) -> list[float | None]:
         """Blocking twin of `ascore_batch`."""
-        return [self._value(target, found) for found in self.evaluate_batch(target, items)]
+        return [
+            self._value_or_on_error(target, outcome)
+            for outcome in self.evaluate_batch(target, items)
+        ]
 
     async def ascore(
         self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
     ) -> float | None:
         """The score of one completion; arguments as in `aevaluate`."""
-        return self._value(target, await self.aevaluate(target, prompt, completion, **fields))
+        return self._value_or_on_error(
+            target, await self.aevaluate(target, prompt, completion, **fields)
+        )
 
     def score(
         self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
     ) -> float | None:
         """Blocking twin of `ascore`."""
-        return self._value(target, self.evaluate(target, prompt, completion, **fields))
+        return self._value_or_on_error(target, self.evaluate(target, prompt, completion, **fields))
 
-    def _value(self, target: str, found: Score[float]) -> float | None:
+    def _value_or_on_error(self, target: str, outcome: Score[float]) -> float | None:
         number = None if isinstance(self.on_error, str) else self.on_error
-        return value_of(found, self.on_error, target, number)
+        return value_of(outcome, self.on_error, target, number)
 
     # -- the server --------------------------------------------------------------------------------
 
@@ -175,37 +183,37 @@ class RewardClient:
 
     def rewards(self) -> list[dict[str, Any]]:
         """The rewards the server offers, with name, kind, range and direction."""
-        return list(self._told("/v1/rewards")["rewards"])
+        return list(self._get("/v1/rewards")["rewards"])
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The evaluators that are deployed there."""
-        return list(self._told("/v1/evaluations")["evaluations"])
+        return list(self._get("/v1/evaluations")["evaluations"])
 
     def healthy(self) -> bool:
         """Whether the server is there and takes requests."""
         try:
-            self._told("/health")
+            self._get("/health")
         except ProviderError:
             return False
         return True
 
-    def _told(self, path: str) -> Any:
+    def _get(self, path: str) -> Any:
         return library_loop.run(self._server.aget(path), "RewardClient", "aevaluate")
 
-    def _of(self, target: str) -> RewardServer:
-        found = self._servers.get(target)
-        if found is None:
+    def _server_of(self, target: str) -> RewardServer:
+        server = self._servers.get(target)
+        if server is None:
             model = ":".join(_split(target))
-            found = self._servers.setdefault(
+            server = self._servers.setdefault(
                 target, self._server.model_copy(update={"model": model})
             )
-        return found
+        return server
 
     async def _outcomes(
         self, server: RewardServer, items: list[dict[str, Any]]
     ) -> list[Score[float]]:
-        parts = _parts(items, self.batch)
-        tasks = [asyncio.ensure_future(_asked(server, part)) for part in parts]
+        parts = _split_requests(items, self.batch)
+        tasks = [asyncio.ensure_future(_ask_in_halves(server, part)) for part in parts]
         try:
             late = (await asyncio.wait(tasks, timeout=self.deadline))[1] if tasks else set()
         except asyncio.CancelledError:
@@ -214,17 +222,17 @@ class RewardClient:
         finally:
             for task in late:
                 task.cancel()
-        found: list[Score[float]] = []
+        outcomes: list[Score[float]] = []
         for task, part in zip(tasks, parts, strict=True):
             if task in late:
                 message = f"{server.endpoint_key()} gave no answer within {self.deadline:g} s."
-                found += [failed("deadline", message, "endpoint")] * len(part)
+                outcomes += [failed("deadline", message, "endpoint")] * len(part)
             else:
-                found += task.result()
-        return found
+                outcomes += task.result()
+        return outcomes
 
 
-def _parts(items: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
+def _split_requests(items: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
     """The items in requests of about `size`; completions of one prompt that follow one another stay
     together, so that a reward that compares them sees all of them.
     """
@@ -250,7 +258,7 @@ def _asked_in(item: dict[str, Any]) -> Any:
         return object()
 
 
-async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Score[float]]:
+async def _ask_in_halves(server: RewardServer, items: list[dict[str, Any]]) -> list[Score[float]]:
     try:
         return await server.ascore(items)
     except RMGalleryError as error:
@@ -260,10 +268,13 @@ async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Scor
         # too large together, or one that is no valid text: it costs no other one
         if one_of_them and len(items) > 1:
             half = len(items) // 2
-            return [*await _asked(server, items[:half]), *await _asked(server, items[half:])]
-        told: Score[Any] = score_of_error(error)
+            return [
+                *await _ask_in_halves(server, items[:half]),
+                *await _ask_in_halves(server, items[half:]),
+            ]
+        outcome: Score[Any] = score_of_error(error)
         unread = isinstance(error, ProviderError) and error.status == 422
-        return [failed("invalid_item", told.reason, "data") if unread else told] * len(items)
+        return [failed("invalid_item", outcome.reason, "data") if unread else outcome] * len(items)
 
 
 def _split(target: str) -> tuple[str, str]:
@@ -280,7 +291,7 @@ def _item(prompt: Any, completion: Any, fields: dict[str, Any]) -> dict[str, Any
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _check(item: Item, where: str) -> None:
+def _check_item(item: Item, where: str) -> None:
     unknown = item.keys() - FIELDS if isinstance(item, Mapping) else {f"({type(item).__name__})"}
     if unknown:
         raise ConfigError(

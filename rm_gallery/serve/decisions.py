@@ -24,6 +24,7 @@ from rm_gallery.serve.formats import (
     Turn,
     conversation,
     invalid,
+    json_text,
     read,
     target_of,
 )
@@ -110,33 +111,36 @@ class _Kept(NamedTuple):
 
 
 def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found = read(OpenaiDecisions, body)
+    request = read(OpenaiDecisions, body)
     state = conversation(body["input"], "input")
     asks: list[Ask] = []
-    for place, question in enumerate(found.questions):
+    for place, question in enumerate(request.questions):
         options: list[tuple[Any, str | None]] = [
             (one.value, one.description) for one in question.choices
         ]
         options = options or [(one.label, one.description) for one in question.levels]
         answers = [answer for answer, _ in options]
-        texts = [": ".join(filter(None, (_text(answer), told))) for answer, told in options]
+        texts = [
+            ": ".join(filter(None, (json_text(answer), description)))
+            for answer, description in options
+        ]
         asked = _Asked(question.name, question.type, tuple(answers), tuple(texts))
-        asks += _asks(asked, question.instructions, state, found.model, f"questions[{place}]")
-    return _target(params, found.model), _few(asks)
+        asks += _asks(asked, question.instructions, state, request.model, f"questions[{place}]")
+    return _target(params, request.model), _few(asks)
 
 
 def _systemone(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found = read(SystemOneRequest, body)
+    request = read(SystemOneRequest, body)
     asks: list[Ask] = []
-    for name, question in found.questions.items():
+    for name, question in request.questions.items():
         sides = question.criteria
         if question.type == "noul":
-            told = (
+            described = (
                 [f"{side}: {text}" for side, text in sides.items() if text]
                 if isinstance(sides, dict)
                 else []
             )
-            instructions = "\n".join([_text(question.instructions), *told])
+            instructions = "\n".join([json_text(question.instructions), *described])
             asked = _Asked(name, "predicate", ())
         else:
             if not isinstance(sides, dict if question.type == "choice" else list):
@@ -148,15 +152,15 @@ def _systemone(body: Any, params: Params) -> tuple[str, list[Ask]]:
                 raise invalid(
                     f"questions.{name:.60}.criteria is {type(sides).__name__}; it is {wanted}."
                 )
-            instructions, answers = _text(question.instructions), tuple(map(str, sides))
+            instructions, answers = json_text(question.instructions), tuple(map(str, sides))
             texts = (
-                [": ".join(filter(None, (a, _text(sides[a])))) for a in sides]
+                [": ".join(filter(None, (a, json_text(sides[a])))) for a in sides]
                 if isinstance(sides, dict)
                 else answers
             )
             asked = _Asked(name, question.type, answers, tuple(texts))
-        asks += _asks(asked, instructions, found.state, found.model, f"questions.{name:.60}")
-    return _target(params, found.model), _few(asks)
+        asks += _asks(asked, instructions, request.state, request.model, f"questions.{name:.60}")
+    return _target(params, request.model), _few(asks)
 
 
 def _target(params: Params, model: str) -> str:
@@ -186,7 +190,7 @@ def _asks(asked: _Asked, instructions: str, state: Any, model: str, where: str) 
     row = {"instructions": instructions, "criteria": [criterion]}
     if asked.kind != "choice":
         return [_about(state, row)._replace(id=asked.name or "", kept=_Kept(asked, model, True))]
-    prompt = state if _is_messages(state) else _text(state)
+    prompt = state if _is_messages(state) else json_text(state)
     return [
         Ask(prompt=prompt, completion=text, row=row, kept=_Kept(asked, model, not place))
         for place, text in enumerate(asked.legend)
@@ -197,15 +201,13 @@ def _about(state: Any, row: dict[str, Any]) -> Ask:
     """A state as a completion: messages whose last assistant turn is judged, an object's `query`
     and `response`, or a text.
     """
-    if (
-        isinstance(state, list)
-        and state
-        and all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in state)
-    ):
+    if _is_messages(state):
         if any(turn["role"] == "assistant" for turn in state):
             return Ask(messages=state, row=row)
         return Ask(
-            prompt=state[:-1] or None, completion="".join(_texts(state[-1].get("content"))), row=row
+            prompt=state[:-1] or None,
+            completion="".join(_content_texts(state[-1].get("content"))),
+            row=row,
         )
     if isinstance(state, dict):
         for answer in ("response", "completion", "answer", "output"):
@@ -232,7 +234,7 @@ def _about(state: Any, row: dict[str, Any]) -> Ask:
                     reference=reference,
                     row={**state, **row},
                 )
-    return Ask(completion=_text(state), row=row)
+    return Ask(completion=json_text(state), row=row)
 
 
 def _is_messages(state: Any) -> bool:
@@ -242,7 +244,7 @@ def _is_messages(state: Any) -> bool:
     )
 
 
-def _texts(content: Any) -> list[str]:
+def _content_texts(content: Any) -> list[str]:
     return (
         [content]
         if isinstance(content, str)
@@ -250,16 +252,8 @@ def _texts(content: Any) -> list[str]:
     )
 
 
-def _text(value: Any) -> str:
-    import orjson
-
-    return (
-        value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
-    )
-
-
 def _questions(
-    asks: Sequence[Ask], found: Sequence[Score[float]]
+    asks: Sequence[Ask], outcomes: Sequence[Score[float]]
 ) -> list[tuple[_Asked, list[Score[float]]]]:
     """Each question with the shares that its completions have.
 
@@ -267,7 +261,7 @@ def _questions(
     that is declined.
     """
     grouped: list[tuple[_Asked, list[Score[float]]]] = []
-    for ask, each in zip(asks, found, strict=True):
+    for ask, each in zip(asks, outcomes, strict=True):
         if each.status == "failed" and each.code != "invalid_item":
             late = 504 if each.code == "deadline" else 503
             raise Refused(
@@ -281,10 +275,10 @@ def _questions(
     return grouped
 
 
-def _decided(asked: _Asked, found: Sequence[Score[float]]) -> Decision | None:
+def _decided(asked: _Asked, outcomes: Sequence[Score[float]]) -> Decision | None:
     """How probable each answer is; None where one of them could not be judged."""
-    shares = [each.value for each in found if each.value is not None]
-    if len(shares) < len(found):
+    shares = [each.value for each in outcomes if each.value is not None]
+    if len(shares) < len(outcomes):
         return None
     shares = [min(1.0, max(0.0, share)) for share in shares]
     if asked.kind == "choice":
@@ -300,7 +294,7 @@ def _decided(asked: _Asked, found: Sequence[Score[float]]) -> Decision | None:
     )
 
 
-def _reply(asks: Sequence[Ask], answers: Any) -> tuple[int, Any]:
+def _decisions_reply(asks: Sequence[Ask], answers: Any) -> tuple[int, Any]:
     return 200, {
         "model": asks[0].kept.model,
         "answers": answers,
@@ -308,20 +302,20 @@ def _reply(asks: Sequence[Ask], answers: Any) -> tuple[int, Any]:
     }
 
 
-def _openai_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
+def _openai_reply(asks: Sequence[Ask], scores: Sequence[Score[float]]) -> tuple[int, Any]:
     answers = []
-    for asked, outcomes in _questions(asks, found):
-        said = _decided(asked, outcomes)
+    for asked, outcomes in _questions(asks, scores):
+        decision = _decided(asked, outcomes)
         answer: dict[str, Any] = {"type": asked.kind, "name": asked.name}
-        if said is None:
+        if decision is None:
             why = next((each.reason for each in outcomes if each.value is None), "")
             answers.append({**answer, "refusal": why or "It cannot be judged."})
         elif asked.kind == "predicate":
-            answers.append({**answer, "probability": said.probabilities["yes"]})
+            answers.append({**answer, "probability": decision.probabilities["yes"]})
         else:
-            values = list(said.probabilities.values())
+            values = list(decision.probabilities.values())
             named = asked.answers if asked.kind == "choice" else range(len(asked.answers))
-            told = [
+            probabilities = [
                 {
                     "value": value,
                     **({} if asked.kind == "choice" else {"label": asked.answers[n]}),
@@ -329,46 +323,53 @@ def _openai_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[i
                 }
                 for n, value in enumerate(named)
             ]
-            top = asked.answers[int(said.top)] if asked.kind == "choice" else _expected(said)
-            answers.append(
-                {**answer, asked.kind: top, "confidence": said.confidence, "probabilities": told}
+            top = (
+                asked.answers[int(decision.top)] if asked.kind == "choice" else _expected(decision)
             )
-    return _reply(asks, answers)
+            answers.append(
+                {
+                    **answer,
+                    asked.kind: top,
+                    "confidence": decision.confidence,
+                    "probabilities": probabilities,
+                }
+            )
+    return _decisions_reply(asks, answers)
 
 
-def _systemone_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
+def _systemone_reply(asks: Sequence[Ask], scores: Sequence[Score[float]]) -> tuple[int, Any]:
     answers: dict[str, dict[str, Any]] = {}
-    for asked, outcomes in _questions(asks, found):
-        said = _decided(asked, outcomes)
-        if said is None:
+    for asked, outcomes in _questions(asks, scores):
+        decision = _decided(asked, outcomes)
+        if decision is None:
             continue
-        name, shares = asked.name or "", said.probabilities
+        name, shares = asked.name or "", decision.probabilities
         if asked.kind == "predicate":
             answers[name] = {"noul": shares["yes"]}
         elif asked.kind == "choice":
-            told = {answer: shares[str(n)] for n, answer in enumerate(asked.answers)}
+            probabilities = {answer: shares[str(n)] for n, answer in enumerate(asked.answers)}
             answers[name] = {
-                "choice": asked.answers[int(said.top)],
-                "confidence": said.confidence,
-                "probabilities": told,
+                "choice": asked.answers[int(decision.top)],
+                "confidence": decision.confidence,
+                "probabilities": probabilities,
             }
         else:
             legend = {str(n): text for n, text in enumerate(asked.answers)}
             answers[name] = {
-                "score": _expected(said),
+                "score": _expected(decision),
                 "probabilities": dict(shares),
                 "legend": legend,
-                "confidence": said.confidence,
+                "confidence": decision.confidence,
             }
-    return _reply(asks, answers)
+    return _decisions_reply(asks, answers)
 
 
-def _expected(said: Decision) -> float:
+def _expected(decision: Decision) -> float:
     """The level, between the whole numbers."""
-    return said.expected({level: float(level) for level in said.probabilities})
+    return decision.expected({level: float(level) for level in decision.probabilities})
 
 
-def _places(name: str) -> tuple[tuple[str, str], ...]:
+def _mounted_at(name: str) -> tuple[tuple[str, str], ...]:
     at = (("", "/v1"), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/evaluations/{id}"))
     return tuple((f"{name}{suffix}", f"{place}/{name}") for suffix, place in at)
 
@@ -399,7 +400,7 @@ FORMATS = (
             ("→ score, probabilities", "the level at that share; of choices each one's part of all shares"),
         ),
         no_score=_DECLINED,
-        places=_places("decisions"),
+        places=_mounted_at("decisions"),
         scaled=True,
     ),
     Format(
@@ -417,7 +418,7 @@ FORMATS = (
             ("→ noul, score, choice", "as above"),
         ),
         no_score=_DECLINED,
-        places=_places("systemone"),
+        places=_mounted_at("systemone"),
         scaled=True,
     ),
 )  # fmt: skip

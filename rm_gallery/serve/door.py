@@ -138,7 +138,7 @@ class Door:
         """Whether connections are told to close: the server is about to end."""
         self.turned: float | None = None
         """When the server's event loop last turned, by time.monotonic(); None where nobody says."""
-        self.closed = False
+        self.refusing = False
         """Whether requests are refused."""
 
     def problems(self) -> list[str]:
@@ -165,13 +165,15 @@ class Door:
             target, asks = codec.parse(
                 parsed(body, self.settings.max_depth), parameters(scope, codec.query)
             )
-            told_of(scope)["completions"] = len(asks)
+            log_notes(scope)["completions"] = len(asks)
             await self.spend(token, len(asks) - 1, had=1)
             with _Presence(receive) as client:
-                found = await client.wait(self.handler.score(target, asks, self._deadline(headers)))
-            metrics.scored(target, found)
+                outcomes = await client.wait(
+                    self.handler.score(target, asks, self._deadline(headers))
+                )
+            metrics.scored(target, outcomes)
             status, reply = codec.render(
-                asks, self.handler.shares(target, found) if codec.scaled else found
+                asks, self.handler.shares(target, outcomes) if codec.scaled else outcomes
             )
             await respond(send, status, dumped(reply), request_id, more)
         except _Gone:
@@ -183,9 +185,9 @@ class Door:
             await refuse(send, refused, request_id, more)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the client is told nothing about this process
             status = 500
-            said = redact(f"{type(error).__name__}: {error}")
+            message = redact(f"{type(error).__name__}: {error}")
             logger.opt(exception=error).debug("request {}", request_id.decode())
-            logger.error("request {} to {} failed: {}", request_id.decode(), codec.path, said)
+            logger.error("request {} to {} failed: {}", request_id.decode(), codec.path, message)
             await refuse(send, FAULT, request_id, more)
         finally:
             metrics.in_flight -= 1
@@ -194,7 +196,7 @@ class Door:
 
     async def show(
         self,
-        found: Callable[[], Awaitable[tuple[int, Any]]],
+        read: Callable[[], Awaitable[tuple[int, Any]]],
         access: Access | None,
         scope: Scope,
         receive: Receive,
@@ -210,7 +212,7 @@ class Door:
         try:
             if access is not None:
                 await self.spend(self.admit(headers, access, scope), 1)
-            status, value = await found()
+            status, value = await read()
             plain = isinstance(value, bytes)
             kind = _JSON if not plain else _PAGE if page else _TEXT
             more = (*more, (b"content-security-policy", STYLED.encode())) if page else more
@@ -229,11 +231,11 @@ class Door:
         """Let a request in, with the token it came with; Refused when it may not do that, or not
         now.
         """
-        if self.closed:
+        if self.refusing:
             raise Refused(503, "closing", "The server is about to end.", retry_after=1.0)
         if self.tokens is not None:
             token = self.tokens.authorize(headers, access)
-            told_of(scope)["token"] = token.name
+            log_notes(scope)["token"] = token.name
             return token
         if not self.settings.open:
             if not _HERE.match(headers.get(b"origin", b"localhost")):
@@ -413,16 +415,16 @@ class _Presence(_Cut):
     def __init__(self, receive: Receive) -> None:
         super().__init__()
         self._message = asyncio.ensure_future(receive())
-        self._message.add_done_callback(self._heard)
+        self._message.add_done_callback(self._on_message)
 
     def __enter__(self) -> _Presence:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._message.remove_done_callback(self._heard)
+        self._message.remove_done_callback(self._on_message)
         self._message.cancel()
 
-    def _heard(self, message: asyncio.Future[MutableMapping[str, Any]]) -> None:
+    def _on_message(self, message: asyncio.Future[MutableMapping[str, Any]]) -> None:
         if (
             not message.cancelled()
             and message.exception() is None
@@ -448,12 +450,12 @@ class _ReadTimeout(_Cut):
         self._handle.cancel()
 
 
-def told_of(scope: Scope) -> dict[str, Any]:
+def log_notes(scope: Scope) -> dict[str, Any]:
     """What is known of a request beside what its client says: its token's name and its completions,
     for the access log.
     """
-    found: dict[str, Any] = scope.setdefault("rm_gallery", {})
-    return found
+    notes: dict[str, Any] = scope.setdefault("rm_gallery", {})
+    return notes
 
 
 def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:
@@ -506,11 +508,11 @@ def dumped(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:  # numpy's numbers, integers beyond 64 bits, lone surrogates
-        text = json.dumps(value, ensure_ascii=False, default=_plain)
+        text = json.dumps(value, ensure_ascii=False, default=_numpy_number)
         return text.encode("utf-8", "replace")
 
 
-def _plain(value: Any) -> Any:
+def _numpy_number(value: Any) -> Any:
     """What a number of a package says of itself; TypeError for anything else."""
     if hasattr(value, "item"):
         return value.item()

@@ -194,15 +194,24 @@ def read(model: type[M], body: Any, where: str = "") -> M:
         place = "".join(
             f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
         ).lstrip(".")
-        found = "" if first["type"] == "missing" else f"; found {_shown(first['input'])}"
+        given = "" if first["type"] == "missing" else f"; found {_describe_input(first['input'])}"
         raise invalid(
-            f"{'.'.join(filter(None, (where, place))) or 'the body'}: {first['msg']}{found}."
+            f"{'.'.join(filter(None, (where, place))) or 'the body'}: {first['msg']}{given}."
         ) from None
 
 
-def _shown(value: Any) -> str:
+def _describe_input(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", type(None): "null"}
     return kinds.get(type(value)) or f"{value!r:.60}"
+
+
+def json_text(value: Any) -> str:
+    """A text as it is, nothing as an empty text, any other value as JSON."""
+    import orjson
+
+    return (
+        value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+    )
 
 
 def kept_of(params: Params, of: Any = None) -> Kept:
@@ -221,24 +230,24 @@ def kept_of(params: Params, of: Any = None) -> Kept:
     return Kept(instead, of)
 
 
-def numbers(asks: Sequence[Ask], found: Sequence[Score[float]]) -> list[float]:
+def numbers(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> list[float]:
     """One number per completion, for formats that have no other way to say it.
 
     Refused when one has no score, unless the sender said with `on_error` what stands for it: 503
     where asking again may help, 504 after a deadline, 422 where there is nothing to judge by.
     """
     instead = asks[0].kept.instead if asks else None
-    scores = [instead if each.value is None else each.value for each in found]
+    scores = [instead if each.value is None else each.value for each in outcomes]
     missing = [place for place, score in enumerate(scores) if score is None]
     if missing:
         # one that broke says more than one that cannot be judged anyway
-        place = next((place for place in missing if _may_help(found[place])), missing[0])
-        first = found[place]
+        place = next((place for place in missing if _may_help(outcomes[place])), missing[0])
+        first = outcomes[place]
         late = 504 if first.code == "deadline" else 503
         raise Refused(
             late if _may_help(first) else 422,
             "no_score",
-            f"{len(missing)} of {len(found)} completions have no score. Number {place} is "
+            f"{len(missing)} of {len(outcomes)} completions have no score. Number {place} is "
             f"{first.status} ({first.code}): {first.reason} This format has no field for that; "
             f"add ?on_error=NUMBER to get a number "
             "of your choice in its place.",
@@ -246,9 +255,9 @@ def numbers(asks: Sequence[Ask], found: Sequence[Score[float]]) -> list[float]:
     return [score for score in scores if score is not None]
 
 
-def _may_help(found: Score[float]) -> bool:
+def _may_help(outcome: Score[float]) -> bool:
     """Whether it may have a score when it is asked for again."""
-    return found.status == "failed" and found.code not in (
+    return outcome.status == "failed" and outcome.code not in (
         "invalid_item",
         "data",
         "invalid_request",
@@ -289,7 +298,7 @@ def conversation(value: Any, where: str) -> str | list[dict[str, Any]]:
             read(Turn, turn, f"{where}[{place}]")
         return value
     raise invalid(
-        f"{where} is {_shown(value)}; it is a text or a list of messages with role and content."
+        f"{where} is {_describe_input(value)}; it is a text or a list of messages with role and content."
     )
 
 
@@ -426,11 +435,11 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _one(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
+def _parse_one(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
     return f"reward:{path['name']}", [ask_of(body)]
 
 
-def _many(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
+def _parse_many(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
     items = body.get("items") if isinstance(body, dict) else None
     if type(items) is not list or not items or len(body) > 1:
         raise invalid(
@@ -454,12 +463,12 @@ def reply_of(ask: Ask, scored: Score[float]) -> dict[str, Any]:
     return {"id": ask.id or None, **scored.to_dict()}
 
 
-def _render_one(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 504 if found[0].code == "deadline" else 200, reply_of(asks[0], found[0])
+def _render_one(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    return 504 if outcomes[0].code == "deadline" else 200, reply_of(asks[0], outcomes[0])
 
 
-def _render_many(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 200, {"results": list(map(reply_of, asks, found))}
+def _render_many(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    return 200, {"results": list(map(reply_of, asks, outcomes))}
 
 
 _EXAMPLE = {"prompt": "What is 2 + 2?", "completion": "4", "reference": "4"}
@@ -468,7 +477,7 @@ NATIVE = (
     Codec(
         "reward",
         "/v1/rewards/{name}",
-        _one,
+        _parse_one,
         _render_one,
         ScoreRequest,
         ScoreReply,
@@ -478,7 +487,7 @@ NATIVE = (
     Codec(
         "reward_batch",
         "/v1/rewards/{name}/batch",
-        _many,
+        _parse_many,
         _render_many,
         BatchRequest,
         BatchReply,

@@ -54,7 +54,7 @@ _PATH = re.compile(
 class _PendingRequest:
     """A request that waits for its outcomes."""
 
-    found: list[Any]
+    outcomes: list[Any]
     left: int
     waiter: asyncio.Future[None]
     seconds: float
@@ -110,11 +110,11 @@ class RewardLane:
         if self.reward.compares and n == 1:
             # compared with itself each completion would get the same number, and a trainer no
             # gradient
-            return [failed("single_output", f"{self.name} {_ALONE}", "caller")]
+            return [failed("single_output", f"{self.name} {_NEEDS_GROUP}", "caller")]
         loop = self._loop = asyncio.get_running_loop()
-        found: list[Any] = [None] * n
+        outcomes: list[Any] = [None] * n
         limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
-        call = _PendingRequest(found, 0, loop.create_future(), limit)
+        call = _PendingRequest(outcomes, 0, loop.create_future(), limit)
         deadline = Deadline(limit, shared=True)
         groups: dict[str, int] = {}
         fresh = self._fresh
@@ -123,7 +123,7 @@ class RewardLane:
             try:
                 sample = sample_of(ask)
             except DataError as error:
-                found[place] = failed("invalid_item", str(error), "data")
+                outcomes[place] = failed("invalid_item", str(error), "data")
                 continue
             if self.reward.compares:
                 same = groups.setdefault(group_of(sample), len(fresh))
@@ -137,7 +137,7 @@ class RewardLane:
             self._open[number] = call, [place] if self.reward.compares else place
         call.left = len(fresh) - begins
         if not call.left:
-            return found
+            return outcomes
         if not begins:
             loop.call_soon(self._feed)
         self.waiting += n
@@ -151,7 +151,7 @@ class RewardLane:
         finally:
             timer.cancel()
             self.waiting -= n
-        return [LATE if outcome is None else outcome for outcome in found]
+        return [LATE if outcome is None else outcome for outcome in outcomes]
 
     def seconds_to_wait(self, n: int) -> float:
         """When there will be room for `n` more, as far as one can tell."""
@@ -184,7 +184,7 @@ class RewardLane:
     # -- on any thread -----------------------------------------------------------------------------
 
     def _deliver(self, results: list[tuple[int, DataSample]]) -> None:
-        self._post(lambda: self._settle(results))
+        self._post(lambda: self._settle_results(results))
 
     def _broken(self, error: BaseException, numbers: list[int]) -> None:
         self._post(lambda: self._settle_broken(error, numbers))
@@ -196,7 +196,7 @@ class RewardLane:
 
     # -- on the server's loop ----------------------------------------------------------------------
 
-    def _settle(self, results: list[tuple[int, DataSample]]) -> None:
+    def _settle_results(self, results: list[tuple[int, DataSample]]) -> None:
         self.broken = ""
         for number, sample in results:
             known = self._open.get(number)
@@ -236,19 +236,24 @@ class RewardLane:
         call, places = known
         if type(places) is list:
             for place, output in zip(places, sample.output, strict=True):
-                call.found[place] = self._told(scored_of(self.reward, output))
+                call.outcomes[place] = self._without_paths(scored_of(self.reward, output))
         else:
-            call.found[places] = self._told(scored_of(self.reward, sample.output[0]))
+            call.outcomes[places] = self._without_paths(scored_of(self.reward, sample.output[0]))
         self._count_down(call)
 
-    def _told(self, found: Score[float]) -> Score[float]:
+    def _without_paths(self, outcome: Score[float]) -> Score[float]:
         """The outcome as a client is told it: what an exception says of this machine's files is for
         the log alone.
         """
-        if found.value is None and (reason := _PATH.sub(r"…/\1", found.reason)) != found.reason:
-            logger.warning("{}: {} ({}): {}", self.name, found.status, found.code, found.reason)
-            return replace(found, reason=reason)
-        return found
+        if (
+            outcome.value is None
+            and (reason := _PATH.sub(r"…/\1", outcome.reason)) != outcome.reason
+        ):
+            logger.warning(
+                "{}: {} ({}): {}", self.name, outcome.status, outcome.code, outcome.reason
+            )
+            return replace(outcome, reason=reason)
+        return outcome
 
     def _settle_broken(self, error: BaseException, numbers: list[int]) -> None:
         self.broken = f"{type(error).__name__}: {redact(str(error))}"
@@ -259,7 +264,7 @@ class RewardLane:
                 continue
             call, places = known
             for place in places if type(places) is list else (places,):
-                call.found[place] = BROKEN
+                call.outcomes[place] = BROKEN
             self._count_down(call)
 
     def _count_down(self, call: _PendingRequest) -> None:
@@ -313,7 +318,7 @@ class Evaluators(Protocol):
         """End what runs."""
 
 
-_ALONE = (
+_NEEDS_GROUP = (
     "compares the completions of a prompt, and this one came by itself: send all of a prompt in "
     "one request."
 )
@@ -387,7 +392,7 @@ class Handler:
             )
         return await self.evaluators.score(name, asks, seconds)
 
-    def shares(self, target: str, found: Sequence[Score[float]]) -> list[Score[float]]:
+    def shares(self, target: str, outcomes: Sequence[Score[float]]) -> list[Score[float]]:
         """Outcomes whose scores are shares of their range, 1 being best; those of an evaluator are
         shares already.
 
@@ -398,11 +403,11 @@ class Handler:
             self.rewards.get(name or next(iter(self.rewards), "")) if kind != "evaluator" else None
         )
         if reward is None:
-            return list(found)
+            return list(outcomes)
         try:
             return [
                 each if each.value is None else replace(each, value=reward.normalized(each.value))
-                for each in found
+                for each in outcomes
             ]
         except ConfigError as error:
             raise Refused(422, "open_range", str(error)) from error
@@ -414,29 +419,29 @@ class Handler:
             if self.evaluators is not None and kind != "reward"
             else ()
         )
-        found = [("evaluator", str(each["id"])) for each in deployed]
-        if kind != "evaluator" or not found:  # reward-kit's format is for evaluators first
-            found += [("reward", name) for name in self.rewards]
-        if len(found) == 1:
-            return found[0]
-        there = ", ".join(f"{kind} {name}" for kind, name in found[:10]) or "none"
+        targets = [("evaluator", str(each["id"])) for each in deployed]
+        if kind != "evaluator" or not targets:  # reward-kit's format is for evaluators first
+            targets += [("reward", name) for name in self.rewards]
+        if len(targets) == 1:
+            return targets[0]
+        there = ", ".join(f"{kind} {name}" for kind, name in targets[:10]) or "none"
         raise Refused(
             404,
             "no_target",
-            f"This path is that of the only target, and there are {len(found)}: {there}. Name one "
+            f"This path is that of the only target, and there are {len(targets)}: {there}. Name one "
             f"in the path: "
             "/v1/rewards/{name}/… or /v1/evaluations/{id}/….",
         )
 
     def problems(self) -> list[str]:
         """What does not work at all now: rewards that cannot score, a store that cannot be read."""
-        found = [
+        broken = [
             f"reward {name} cannot score as it is set up"
             for name, lane in self.lanes.items()
             if lane.broken
         ]
         problem = self.evaluators.problem() if self.evaluators is not None else ""
-        return [*found, *([problem] if problem else [])]
+        return [*broken, *([problem] if problem else [])]
 
     async def close(self) -> None:
         """Give up what is not done."""
@@ -487,12 +492,12 @@ class ServedEvaluators:
         if time.monotonic() - self._at >= LIST_SECONDS:
             # whoever comes meanwhile waits for the same list: an older one may name another target
             try:
-                await asyncio.wait_for(asyncio.shield(self._look()), STORE_SECONDS)
+                await asyncio.wait_for(asyncio.shield(self._start_listing()), STORE_SECONDS)
             except (StoreError, asyncio.TimeoutError) as error:
                 raise self._unreadable(error) from error
         return self._listed
 
-    def _look(self) -> asyncio.Task[list[dict[str, Any]]]:
+    def _start_listing(self) -> asyncio.Task[list[dict[str, Any]]]:
         """The list that is being read, begun if it is not."""
         if self._listing is None:
             self._listing = asyncio.ensure_future(asyncio.to_thread(self._live.list))
@@ -521,7 +526,7 @@ class ServedEvaluators:
             )
             raise Refused(429, "busy", what, retry_after=1.0)
         places = [place for place, ask in enumerate(asks) if not ask.problem]
-        found = [failed("invalid_item", ask.problem, "data") for ask in asks]
+        outcomes = [failed("invalid_item", ask.problem, "data") for ask in asks]
         self.waiting[evaluator_id] = waiting + len(asks)
         try:
             payloads = [payload_of(asks[place]) for place in places]
@@ -543,15 +548,15 @@ class ServedEvaluators:
             else:
                 del self.waiting[evaluator_id]
         for place, result in zip(places, results, strict=True):
-            found[place] = scored_of_result(result)
-        return found
+            outcomes[place] = scored_of_result(result)
+        return outcomes
 
     def problem(self) -> str:
         """Why the store cannot be read, as it was last seen; empty while it can."""
         # who hears of it, on whatever thread, may send no request that would find the store well
         # again
         if self._problem:
-            self._loop.call_soon_threadsafe(self._look)
+            self._loop.call_soon_threadsafe(self._start_listing)
         return self._problem
 
     async def close(self) -> None:
@@ -575,8 +580,8 @@ def payload_of(ask: Ask) -> dict[str, Any]:
     messages = ask.messages
     original = ask.original_messages
     if messages is None:
-        asked = _turns(ask.prompt, "user")
-        messages = [*asked, *_turns(ask.completion, "assistant")]
+        asked = _as_turns(ask.prompt, "user")
+        messages = [*asked, *_as_turns(ask.completion, "assistant")]
         original = original or asked
     payload: dict[str, Any] = {"messages": messages, "ground_truth": ask.reference}
     if original is not None:
@@ -588,7 +593,7 @@ def payload_of(ask: Ask) -> dict[str, Any]:
     return payload
 
 
-def _turns(said: str | list[dict[str, Any]] | None, speaker: str) -> list[dict[str, Any]]:
-    if said is None:
+def _as_turns(content: str | list[dict[str, Any]] | None, speaker: str) -> list[dict[str, Any]]:
+    if content is None:
         return []
-    return [{"role": speaker, "content": said}] if isinstance(said, str) else said
+    return [{"role": speaker, "content": content}] if isinstance(content, str) else content

@@ -31,6 +31,7 @@ from rm_gallery.serve.formats import (
     conversation,
     described,
     invalid,
+    json_text,
     kept_of,
     numbers,
     read,
@@ -87,15 +88,15 @@ _GOOGLE_ROLES = {"model": "assistant", "function": "tool", None: "user"}
 
 
 def _google(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found, kept = read(GoogleRequest, body), kept_of(params)
-    example = found.example
+    request, kept = read(GoogleRequest, body), kept_of(params)
+    example = request.example
     before = [turn for content in example.contents for turn in _google_turns(content)]
     if example.systemInstruction is not None:
         before = [
             {**turn, "role": "system"}
             for turn in _google_turns(example.systemInstruction.model_copy())
         ] + before
-    answer = _google_turns(found.response.model_copy(update={"role": "model"}))
+    answer = _google_turns(request.response.model_copy(update={"role": "model"}))
     rows = example.references
     reference = column(rows, params, "reference", REFERENCES)
     if reference is None and len(rows) == 1 and "reference" not in params:
@@ -115,13 +116,13 @@ def _google(body: Any, params: Params) -> tuple[str, list[Ask]]:
 def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
     """A turn as chat messages: one, and one more for every answer of a tool."""
     role = _GOOGLE_ROLES.get(content.role, content.role)
-    said = [part for part in content.parts if not part.thought]
+    parts = [part for part in content.parts if not part.thought]
     others = [
         part
-        for part in said
+        for part in parts
         if part.text is None and not part.functionCall and not part.functionResponse
     ]
-    texts = [part.text for part in said if part.text is not None]
+    texts = [part.text for part in parts if part.text is not None]
     shown: Any = "".join(texts)
     if others:
         shown = [{"type": "text", "text": text} for text in texts]
@@ -130,38 +131,30 @@ def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
     thoughts = "".join(part.text or "" for part in content.parts if part.thought)
     if thoughts:
         turn["reasoning_content"] = thoughts
-    calls = [part.functionCall for part in said if part.functionCall]
+    calls = [part.functionCall for part in parts if part.functionCall]
     if calls:
         turn["tool_calls"] = [_call(call) for call in calls]
-    answers = [part.functionResponse for part in said if part.functionResponse]
-    told = [
-        {"role": "tool", "name": _text(a.get("name")), "content": _text(a.get("response"))}
+    answers = [part.functionResponse for part in parts if part.functionResponse]
+    tool_turns = [
+        {"role": "tool", "name": json_text(a.get("name")), "content": json_text(a.get("response"))}
         for a in answers
     ]
-    return told if told and not texts and not calls else [turn, *told]
+    return tool_turns if tool_turns and not texts and not calls else [turn, *tool_turns]
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call.get("args")
     function = {
-        "name": _text(call.get("name")),
+        "name": json_text(call.get("name")),
         "arguments": arguments if isinstance(arguments, dict) else {},
     }
-    return {"id": _text(call.get("id")), "type": "function", "function": function}
+    return {"id": json_text(call.get("id")), "type": "function", "function": function}
 
 
-def _text(value: Any) -> str:
-    import orjson
-
-    return (
-        value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
-    )
-
-
-def _google_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
+def _google_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
     return 200, {
-        "reward": numbers(asks, found)[0],
-        "user_requested_aux_info": found[0].reason or None,
+        "reward": numbers(asks, outcomes)[0],
+        "user_requested_aux_info": outcomes[0].reason or None,
     }
 
 
@@ -203,8 +196,8 @@ class AzureReply(BaseModel):
 
 
 def _azure(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found, kept = read(AzureRequest, body), kept_of(params)
-    sample, row = found.sample, found.item or {}
+    request, kept = read(AzureRequest, body), kept_of(params)
+    sample, row = request.sample, request.item or {}
     if sample.choices:
         answer = body["sample"]["choices"][0]["message"]
     elif sample.output_text is not None or sample.output_tools:
@@ -219,14 +212,14 @@ def _azure(body: Any, params: Params) -> tuple[str, list[Ask]]:
         completion=[answer],
         reference=reference,
         row=row,
-        id=found.trace_id or "",
+        id=request.trace_id or "",
         kept=kept,
     )
     return target_of(params), [ask]
 
 
-def _azure_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 200, {"score": numbers(asks, found)[0]}
+def _azure_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    return 200, {"score": numbers(asks, outcomes)[0]}
 
 
 # -- AWS -------------------------------------------------------------------------------------------
@@ -266,9 +259,9 @@ class AwsReply(RootModel[list[AwsReplyItem]]):
 
 
 def _aws(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found, kept = read(AwsRequest, body).root, kept_of(params)
+    items, kept = read(AwsRequest, body).root, kept_of(params)
     asks = []
-    for raw, item in zip(body, found, strict=True):
+    for raw, item in zip(body, items, strict=True):
         row = {**(item.metadata or {}), **(item.model_extra or {})}
         if item.reference_answer is not None:
             row["reference_answer"] = item.reference_answer
@@ -279,9 +272,9 @@ def _aws(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), asks
 
 
-def _aws_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
+def _aws_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
     entries = []
-    for ask, each, score in zip(asks, found, numbers(asks, found), strict=True):
+    for ask, each, score in zip(asks, outcomes, numbers(asks, outcomes), strict=True):
         metrics = [
             {"name": name, "value": value, "type": "Reward"}
             for name, value in each.components.items()
@@ -362,8 +355,8 @@ _DETAILS = {"model_grader_server_error", "python_grader_runtime_error"}
 
 
 def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found = read(OpenaiRequest, body)
-    grader, row = found.grader or {}, found.item or {}
+    request = read(OpenaiRequest, body)
+    grader, row = request.grader or {}, request.item or {}
     target, named = target_of(params), grader.get("name")
     if not target and isinstance(named, str) and named:
         target = f"reward:{named}"
@@ -373,12 +366,12 @@ def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
     prompt = conversation(column(row, params, "prompt", PROMPTS), "item's prompt")
     reference = column(row, params, "reference", REFERENCES)
     return target, [
-        Ask(prompt=prompt, completion=found.model_sample, reference=reference, row=row, kept=kept)
+        Ask(prompt=prompt, completion=request.model_sample, reference=reference, row=row, kept=kept)
     ]
 
 
-def _openai_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    each, kept = found[0], asks[0].kept
+def _openai_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    each, kept = outcomes[0], asks[0].kept
     errors = OpenaiErrors().model_dump()
     if each.value is None:
         flag = _FLAGS.get(each.code, "other_error")

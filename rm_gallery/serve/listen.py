@@ -115,7 +115,7 @@ def run_server(
         ) from error
 
 
-Found = Callable[[], Awaitable[tuple[int, Any]]]
+StatusSource = Callable[[], Awaitable[tuple[int, Any]]]
 """What gives a status and a value, as `Door.show` takes it."""
 TICKS = 10
 """Of uvicorn's loop in a second."""
@@ -124,14 +124,19 @@ STATUS_SECONDS = 5
 """How long who asks for the status may take for a head, or be idle."""
 
 
-def told_health(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
+def health_reply(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
     """The reply of /health."""
     status = "closing" if closing else "unhealthy" if problems else "ok"
     return 200 if status == "ok" else 503, {"status": status, "problems": list(problems)}
 
 
 async def answer_status(
-    door: Door, health: Found, metrics: Found, scope: Scope, receive: Receive, send: Send
+    door: Door,
+    health: StatusSource,
+    metrics: StatusSource,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
 ) -> None:
     """The application behind the port of /health and /metrics; who may see them is as at the
     server's own port.
@@ -211,11 +216,11 @@ class _Bounded(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._settle()
+        self._head_done()
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._settle()
+        self._head_done()
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -240,7 +245,7 @@ class _Bounded(asyncio.Protocol):
         super().resume_writing()
 
     def on_headers_complete(self) -> None:
-        self._settle()
+        self._head_done()
         if (
             sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url)
             > MAX_HEAD
@@ -268,7 +273,7 @@ class _Bounded(asyncio.Protocol):
         if self._late is None:
             self._late = self.loop.call_later(self.seconds, self.transport.close)
 
-    def _settle(self) -> None:
+    def _head_done(self) -> None:
         self._pending = 0
         if self._late is not None:
             self._late.cancel()
@@ -318,7 +323,7 @@ class _Ending:
         passed = time.monotonic() - self._began
         if passed < settings.linger and connected:
             return False
-        self._door.closed = True
+        self._door.refusing = True
         if passed > settings.linger + settings.read_timeout + settings.deadline:
             return True
         return not self._door.metrics.in_flight and (

@@ -39,10 +39,10 @@ class Metrics:
         self.seconds[route][bisect_left(BUCKETS, seconds)] += 1
         self.total_seconds[route] += seconds
 
-    def scored(self, target: str, found: Sequence[Score[float]]) -> None:
+    def scored(self, target: str, scores: Sequence[Score[float]]) -> None:
         """Count outcomes."""
         outcomes = self.outcomes
-        for each in found:
+        for each in scores:
             outcomes[target, each.status] += 1
 
     def exposed(self, handler: Any) -> bytes:
@@ -119,22 +119,22 @@ def added(texts: Iterable[bytes]) -> bytes:
     """Several expositions in Prometheus' text format as one: samples of the same name and labels
     are added up.
     """
-    found: dict[str, float | None] = {}
+    samples: dict[str, float | None] = {}
     for text in texts:
         for line in text.decode().splitlines():
             if line.startswith("#") or not line.strip():
-                found.setdefault(line, None)
+                samples.setdefault(line, None)
                 continue
             name, _, value = line.rpartition(" ")
-            found[name] = (found.get(name) or 0.0) + float(value)
-    lines = _grouped(found)
+            samples[name] = (samples.get(name) or 0.0) + float(value)
+    lines = _grouped(samples)
     return ("\n".join(lines) + "\n").encode()
 
 
-def _grouped(found: Mapping[str, float | None]) -> list[str]:
+def _grouped(samples: Mapping[str, float | None]) -> list[str]:
     """Lines with the samples of a family behind its comments, also those that only one part had."""
     families: dict[str, list[str]] = {}
-    for line, value in found.items():
+    for line, value in samples.items():
         if value is None:
             name = line.split(" ", 3)[2] if line.startswith("#") else ""
         else:

@@ -27,7 +27,7 @@ from rm_gallery.core.engine.processes.worker_process import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.serve.door import Door, ServeSettings
 from rm_gallery.serve.handler import Handler
-from rm_gallery.serve.listen import answer_status, status_served, told_health
+from rm_gallery.serve.listen import answer_status, health_reply, status_served
 from rm_gallery.serve.metrics import added
 from rm_gallery.serve.tokens import TokenFile, TokenRates
 
@@ -95,15 +95,15 @@ class Part:
 
     async def metrics(self) -> bytes:
         """The counters of all parts together; from any event loop."""
-        found: bytes = await library_loop.bridge(self._there.ask(lambda _: None, "metrics"))
-        return found
+        text: bytes = await library_loop.bridge(self._there.ask(lambda _: None, "metrics"))
+        return text
 
     async def spend(self, id: str, per_minute: int, n: int, had: int) -> float:
         """As `TokenRates.spend`, where the rates of all parts are kept; from any event loop."""
-        found: float = await library_loop.bridge(
+        wait: float = await library_loop.bridge(
             self._there.ask(lambda _: None, "spend", id, per_minute, n, had)
         )
-        return found
+        return wait
 
 
 def part() -> Part | None:
@@ -121,7 +121,7 @@ class _Running:
     channel: MemberChannel = field(init=False)
     exposing: dict[str, asyncio.Future[bytes]] = field(default_factory=dict)
     ready: bool = False
-    heard: float = 0.0
+    last_heard: float = 0.0
     """When it last said that it is well, and what of it is not."""
     problems: list[str] = field(default_factory=list)
 
@@ -140,20 +140,21 @@ class ServerParts:
             )
         self._loop = library_loop.get_loop()
         self._ready = ready
-        self._said = False
+        self._announced = False
         self._ending = threading.Event()
         self._sockets = _listening(settings.host, settings.port, parts)
-        self._desk = Desk(
-            RunControl(fail_fast=None), lambda running, *said: running.channel.say(("said", *said))
+        self._coordinator = Desk(
+            RunControl(fail_fast=None),
+            lambda running, *answer: running.channel.say(("said", *answer)),
         )
         self._running: dict[int, _Running] = {}
         self.rates = TokenRates()
         self.over = threading.Event()
         """Set when no part is left."""
         for place in range(parts):
-            self._start(place)
+            self._start_part(place)
 
-    def _start(self, place: int) -> None:
+    def _start_part(self, place: int) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         listening = self._sockets[place]
@@ -187,19 +188,19 @@ class ServerParts:
         kind, *args = message
         if kind == "ready":
             running.ready = True
-            if not self._said and all(each.ready for each in self._running.values()):
-                self._said = True
+            if not self._announced and all(each.ready for each in self._running.values()):
+                self._announced = True
                 self._ready(*args)
         elif kind == "ask" and args[1] == "metrics":
             self._adding = self._loop.create_task(self._metrics(running, args[0]))
         elif kind == "ask" and args[1] == "spend":
             running.channel.say(("said", args[0], None, self.rates.spend(*args[2])))
         elif kind == "ask":
-            self._desk.asked(running, *args)
+            self._coordinator.asked(running, *args)
         elif kind == "tell":
-            self._desk.told(running, *args)
+            self._coordinator.told(running, *args)
         elif kind == "well":
-            running.heard, (running.problems,) = time.monotonic(), args
+            running.last_heard, (running.problems,) = time.monotonic(), args
         elif kind == "exposed":
             token, text = args
             waiting = running.exposing.pop(token, None)
@@ -227,13 +228,13 @@ class ServerParts:
         thread.
         """
         since = time.monotonic() - SILENT_SECONDS
-        well = [running for running in list(self._running.values()) if running.heard > since]
-        found = sorted({problem for running in well for problem in running.problems})
+        well = [running for running in list(self._running.values()) if running.last_heard > since]
+        problems = sorted({problem for running in well for problem in running.problems})
         n = len(self._sockets)
         return (
-            found
+            problems
             if len(well) == n
-            else [*found, f"{n - len(well)} of {n} server processes do not answer"]
+            else [*problems, f"{n - len(well)} of {n} server processes do not answer"]
         )
 
     @property
@@ -248,7 +249,7 @@ class ServerParts:
         if self._running.get(running.place) is not running:
             return
         del self._running[running.place]
-        self._desk.gone(running)
+        self._coordinator.gone(running)
         library_loop.start_thread(lambda: self._replace(running))
 
     def _replace(self, running: _Running) -> None:
@@ -267,7 +268,7 @@ class ServerParts:
             if not self._running:
                 self.over.set()
         else:
-            self._start(running.place)
+            self._start_part(running.place)
 
     def end(self) -> None:
         """Have every part answer what it has, and leave."""
@@ -291,29 +292,31 @@ class ServerParts:
 
 def _listening(host: str, port: int, parts: int) -> list[socket.socket]:
     """As many sockets of one port: the system spreads connections over them."""
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         for _ in range(parts):
             made = socket.socket(family, socket.SOCK_STREAM)
-            found.append(made)
+            sockets.append(made)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if not found[1:]:  # nobody else listens there already, which the next option would hide
+            if not sockets[
+                1:
+            ]:  # nobody else listens there already, which the next option would hide
                 made.bind((host, port))
                 port = made.getsockname()[1]
                 made.close()
-                found[0] = made = socket.socket(family, socket.SOCK_STREAM)
+                sockets[0] = made = socket.socket(family, socket.SOCK_STREAM)
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             made.bind((host, port))
             made.listen(BACKLOG)
     except OSError as error:
-        for each in found:
+        for each in sockets:
             each.close()
         raise ConfigError(
             f"Nothing can listen on {host}:{port}; look at --host, or give another --port."
         ) from error
-    return found
+    return sockets
 
 
 def supervise(
@@ -332,7 +335,7 @@ def supervise(
         return running.rates.spend(*given)
 
     async def health() -> tuple[int, Any]:
-        return told_health(running.ending, running.problems())
+        return health_reply(running.ending, running.problems())
 
     async def metrics() -> tuple[int, Any]:
         return 200, await library_loop.bridge(running.exposed())

@@ -94,7 +94,7 @@ class TokenFile:
         """
         now = time.monotonic()
         if now - self._looked > LOOK_SECONDS:
-            self._look(now)
+            self._reload(now)
         token = self._token_of(given_token(headers))
         if token is None:
             raise Refused(
@@ -112,19 +112,19 @@ class TokenFile:
         same = hmac.compare_digest(digest, _NOBODY if known is None else known.digest)
         return known if same else None
 
-    def _look(self, now: float) -> None:
+    def _reload(self, now: float) -> None:
         self._looked = now
         stamp = _stamp(self.path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
-            found = read_tokens(self.path)
+            tokens = read_tokens(self.path)
         except ConfigError as error:
             # nobody gets in by breaking or removing the file
             logger.error("No token is accepted any more: {}", error)
-            found = {}
-        self._known = found
+            tokens = {}
+        self._known = tokens
 
 
 def given_token(headers: dict[bytes, bytes]) -> str | None:
@@ -196,14 +196,14 @@ def create_token(
     token = _token(
         _entry(Token(secrets.token_hex(6), name, digest, frozenset(scopes), per_minute, made))
     )
-    with _alone(path):
+    with _locked(path):
         tokens = read_tokens(path) if path.exists() else {}
         if any(known.name == name for known in tokens.values()):
             raise ConfigError(
                 f"there is a token named {name!r:.60} already; give another name, or revoke it "
                 f"first."
             )
-        _write(path, [*tokens.values(), token])
+        _write_tokens(path, [*tokens.values(), token])
     return f"rmg_{token.id}_{secret}"
 
 
@@ -211,18 +211,18 @@ def revoke_token(path: Path, name: str) -> None:
     """Remove a token by name or id; ConfigError when there is none."""
     if not path.exists():
         read_tokens(path)  # says so, and leaves no lock behind
-    with _alone(path):
+    with _locked(path):
         tokens = read_tokens(path)
         kept = [token for token in tokens.values() if name not in (token.id, token.name)]
         if len(kept) == len(tokens):
             raise ConfigError(
                 unknown_name("token", name, [token.name for token in tokens.values()])
             )
-        _write(path, kept)
+        _write_tokens(path, kept)
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """Read and write the file as one step: of two changes at once neither undoes the other."""
     lock = FileLock(path.with_name(f"{path.name}.lock"))
     try:
@@ -238,7 +238,7 @@ def _alone(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def _write(path: Path, tokens: Sequence[Token]) -> None:
+def _write_tokens(path: Path, tokens: Sequence[Token]) -> None:
     before = os.umask(0o077) if os.name != "nt" else 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -252,7 +252,7 @@ def _write(path: Path, tokens: Sequence[Token]) -> None:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -81,69 +81,69 @@ class EvaluateReplies(RootModel[list[EvaluateReply]]):
     """One result per conversation, in their order."""
 
 
-def _ask(body: Any, where: str = "") -> Ask:
-    found = read(EvaluateRequest, body, where)
-    row = {**(found.model_extra or {}), **(found.kwargs or {})}
+def _conversation_ask(body: Any, where: str = "") -> Ask:
+    request = read(EvaluateRequest, body, where)
+    row = {**(request.model_extra or {}), **(request.kwargs or {})}
     return Ask(
         messages=body["messages"],
-        reference=found.ground_truth,
+        reference=request.ground_truth,
         row=row,
         original_messages=body.get("original_messages"),
-        tools=found.tools,
+        tools=request.tools,
     )
 
 
-def _one(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    return target_of(params) or "evaluator:", [_ask(body)]
+def _parse_one(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    return target_of(params) or "evaluator:", [_conversation_ask(body)]
 
 
-def _many(body: Any, params: Params) -> tuple[str, list[Ask]]:
+def _parse_many(body: Any, params: Params) -> tuple[str, list[Ask]]:
     if not isinstance(body, list) or not 0 < len(body) <= MAX_ITEMS:
         raise invalid(f"the body is no list of 1 to {MAX_ITEMS} conversations.")
     asks = []
     for place, item in enumerate(body):
         try:
-            asks.append(_ask(item, f"[{place}]"))
+            asks.append(_conversation_ask(item, f"[{place}]"))
         except Refused as refused:
             asks.append(Ask(messages=[], problem=str(refused)))
     return target_of(params) or "evaluator:", asks
 
 
-def _result(found: Score[float]) -> dict[str, Any]:
+def _evaluate_result(outcome: Score[float]) -> dict[str, Any]:
     """An outcome as an EvaluateResult; a result without a valid score has no number that could be
     taken for one.
     """
-    said = found.reason or None
+    reason = outcome.reason or None
     base: dict[str, Any] = {
-        "score": found.value,
-        "is_score_valid": found.value is not None,
-        "reason": said,
+        "score": outcome.value,
+        "is_score_valid": outcome.value is not None,
+        "reason": reason,
     }
     base |= {"metrics": {}, "step_outputs": None, "error": None}
-    if found.status == "failed":
-        return {**base, "error": f"{found.code}: {found.reason}"}
+    if outcome.status == "failed":
+        return {**base, "error": f"{outcome.code}: {outcome.reason}"}
     metrics = {
         name: {"is_score_valid": True, "score": part, "reason": ""}
-        for name, part in found.components.items()
+        for name, part in outcome.components.items()
     }
-    told = found.extra.get("metrics")
-    for name, metric in told.items() if isinstance(told, Mapping) else ():
+    own_metrics = outcome.extra.get("metrics")
+    for name, metric in own_metrics.items() if isinstance(own_metrics, Mapping) else ():
         if isinstance(metric, Mapping) and "score" in metric:
             metrics[name] = {**metrics.get(name, {}), **metric}
     # what a function put there may be anything
-    steps = _ANYTHING.dump_python(found.extra.get("step_outputs"), mode="json", fallback=str)
+    steps = _ANYTHING.dump_python(outcome.extra.get("step_outputs"), mode="json", fallback=str)
     return {**base, "metrics": metrics, "step_outputs": steps}
 
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def _one_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 504 if found[0].code == "deadline" else 200, _result(found[0])
+def _one_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    return 504 if outcomes[0].code == "deadline" else 200, _evaluate_result(outcomes[0])
 
 
-def _many_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 200, list(map(_result, found))
+def _many_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    return 200, list(map(_evaluate_result, outcomes))
 
 
 _EXAMPLE = {
@@ -188,18 +188,18 @@ class OpenrlhfReply(BaseModel):
 
 
 def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found = read(OpenrlhfRequest, body)
+    request = read(OpenrlhfRequest, body)
     kept = kept_of(params, [name for name in params.get("components", "").split(",") if name])
     one_length(
         "query, prompts and labels are",
-        query=found.query,
-        prompts=found.prompts,
-        labels=found.labels,
+        query=request.query,
+        prompts=request.prompts,
+        labels=request.labels,
     )
-    labels = found.labels or [None] * len(found.query)
+    labels = request.labels or [None] * len(request.query)
     asks = []
     for place, (text, prompt, label) in enumerate(
-        zip(found.query, found.prompts, labels, strict=True)
+        zip(request.query, request.prompts, labels, strict=True)
     ):
         answer = response_of(text, prompt)
         problem = (
@@ -219,19 +219,19 @@ def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), asks
 
 
-def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    scores = numbers(asks, found)
+def _openrlhf_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    scores = numbers(asks, outcomes)
     # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a
     # time
     logs = {
         name: [
             each.components.get(name, score if each.value is None else 0.0)
-            for each, score in zip(found, scores, strict=True)
+            for each, score in zip(outcomes, scores, strict=True)
         ]
         for name in asks[0].kept.of
     }
-    for flag in flags(found[0]):
-        logs[flag] = [flags(each)[flag] for each in found]
+    for flag in flags(outcomes[0]):
+        logs[flag] = [flags(each)[flag] for each in outcomes]
     return 200, {"rewards": scores, "scores": scores, "extra_logs": logs}
 
 
@@ -254,25 +254,25 @@ class RemoteRmReply(RootModel[float | dict[str, float]]):
 
 
 def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found = read(RemoteRmRequest, body)
+    request = read(RemoteRmRequest, body)
     wanted = params.get("keys", "false")
     if wanted not in ("true", "false"):
         raise invalid(
             f"keys is {wanted!r:.60}; give true for an object with all components, or false."
         )
     kept = kept_of(params, wanted == "true")
-    row = {**(found.metadata or {}), "label": found.label}
+    row = {**(request.metadata or {}), "label": request.label}
     prompt = conversation(body.get("prompt"), "prompt")
     return target_of(params), [
-        Ask(prompt=prompt, completion=found.response, reference=found.label, row=row, kept=kept)
+        Ask(prompt=prompt, completion=request.response, reference=request.label, row=row, kept=kept)
     ]
 
 
-def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    score = numbers(asks, found)[0]
+def _remote_rm_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    score = numbers(asks, outcomes)[0]
     if not asks[0].kept.of:
         return 200, score
-    return 200, {**found[0].components, "score": score, **flags(found[0])}
+    return 200, {**outcomes[0].components, "score": score, **flags(outcomes[0])}
 
 
 # -- vLLM ------------------------------------------------------------------------------------------
@@ -362,9 +362,9 @@ def _model_target(model: str | None, params: Params) -> str:
 
 
 def _vllm_score(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found, kept = read(VllmScoreRequest, body), None
-    first = found.text_1 if found.text_1 is not None else found.queries
-    second = found.text_2 if found.text_2 is not None else found.documents
+    request, kept = read(VllmScoreRequest, body), None
+    first = request.text_1 if request.text_1 is not None else request.queries
+    second = request.text_2 if request.text_2 is not None else request.documents
     if first is None or second is None:
         raise invalid("the body lacks text_1 or text_2; give prompts and answers.")
     answers = [second] if isinstance(second, str) else second
@@ -372,25 +372,25 @@ def _vllm_score(body: Any, params: Params) -> tuple[str, list[Ask]]:
     if len(prompts) == 1:
         prompts = prompts * len(answers)
     one_length("text_1 and text_2 are", text_1=prompts, text_2=answers)
-    kept = kept_of(params, found.model or "")
+    kept = kept_of(params, request.model or "")
     pairs = zip(prompts, answers, strict=True)
-    return _model_target(found.model, params), [
+    return _model_target(request.model, params), [
         Ask(prompt=p, completion=a, kept=kept) for p, a in pairs
     ]
 
 
 def _vllm_classify(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found = read(VllmClassifyRequest, body)
-    kept = kept_of(params, found.model or "")
-    if (found.input is None) == (found.messages is None):
+    request = read(VllmClassifyRequest, body)
+    kept = kept_of(params, request.model or "")
+    if (request.input is None) == (request.messages is None):
         raise invalid("the body needs input (a text or several) or messages, and not both.")
-    if found.messages is not None:
+    if request.messages is not None:
         asks = [Ask(messages=body["messages"], kept=kept)]
     else:
-        texts = [found.input] if isinstance(found.input, str) else found.input or []
+        texts = [request.input] if isinstance(request.input, str) else request.input or []
         one_length("input is", input=texts)
         asks = [Ask(completion=text, kept=kept) for text in texts]
-    return _model_target(found.model, params), asks
+    return _model_target(request.model, params), asks
 
 
 def _pooled(prefix: str, asks: Sequence[Ask], data: list[dict[str, Any]]) -> tuple[int, Any]:
@@ -399,15 +399,15 @@ def _pooled(prefix: str, asks: Sequence[Ask], data: list[dict[str, Any]]) -> tup
     return 200, {**head, "model": asks[0].kept.of, "data": data, "usage": usage}
 
 
-def _vllm_score_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    scores = enumerate(numbers(asks, found))
+def _vllm_score_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    scores = enumerate(numbers(asks, outcomes))
     return _pooled(
         "score", asks, [{"index": i, "object": "score", "score": score} for i, score in scores]
     )
 
 
-def _vllm_classify_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
-    scores = enumerate(numbers(asks, found))
+def _vllm_classify_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    scores = enumerate(numbers(asks, outcomes))
     data = [{"index": i, "label": None, "probs": [score], "num_classes": 1} for i, score in scores]
     return _pooled("classify", asks, data)
 
@@ -416,7 +416,7 @@ REFUSED = "HTTP 503 for failed, 422 for unscored; with `?on_error=NUMBER` that n
 
 FORMATS = (
     Format(
-        "evaluate", "/evaluate", _one, _one_reply, EvaluateRequest, EvaluateReply, _EXAMPLE,
+        "evaluate", "/evaluate", _parse_one, _one_reply, EvaluateRequest, EvaluateReply, _EXAMPLE,
         "Score one conversation in reward-kit's format.",
         title="reward-kit, eval-protocol",
         fields=_FIELDS,
@@ -430,7 +430,7 @@ FORMATS = (
         ),
     ),
     Format(
-        "evaluate_batch", "/evaluate/batch", _many, _many_reply, EvaluateBatch, EvaluateReplies, [_EXAMPLE],
+        "evaluate_batch", "/evaluate/batch", _parse_many, _many_reply, EvaluateBatch, EvaluateReplies, [_EXAMPLE],
         "Score many conversations in reward-kit's format, with a result for each.",
         title="the same, many at once",
         fields=(("[i]", "as above; an item that does not fit is failed and costs no other one"),),

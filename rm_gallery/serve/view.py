@@ -109,15 +109,15 @@ class Guard:
         )
         if not (known and own) or foreign:
             text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
-            await self._send(Sent(text, "text/plain", 403), send)
+            await self._send_page(Sent(text, "text/plain", 403), send)
         elif not slash:
-            await self._send(redirect(f"/{first}/"), send)
+            await self._send_page(redirect(f"/{first}/"), send)
         else:
             await self._app(
                 {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send
             )
 
-    async def _send(self, sent: Sent, send: Any) -> None:
+    async def _send_page(self, sent: Sent, send: Any) -> None:
         headers = [
             (name.encode(), value.encode("latin-1")) for name, value in sent.headers().items()
         ]
@@ -158,12 +158,14 @@ class ViewedRuns:
     def look(self) -> None:
         """Find what is there now."""
         roots = {folder: path for path in self._paths for folder in _below(path, MOST_DEEP)}
-        found, self._roots = list(roots), {_name(folder): path for folder, path in roots.items()}
-        self.cards = {_name(folder): folder / CARD for folder in found if (folder / CARD).is_file()}
+        folders, self._roots = list(roots), {_name(folder): path for folder, path in roots.items()}
+        self.cards = {
+            _name(folder): folder / CARD for folder in folders if (folder / CARD).is_file()
+        }
         # an audit is a run of its own kind: its card says what came of it
         self.runs = {
             name: folder
-            for folder in found
+            for folder in folders
             if is_run(folder) and (name := _name(folder)) not in self.cards
         }
 
@@ -274,16 +276,16 @@ class Viewer:
         if row is None:
             raise DataError(f"The run has {len(index):,} rows, and none at place {place}.")
         one, other = about_row(run, row), None
-        if beside := request.query_params.get("b"):
-            second, theirs = self.runs.open(beside)
-            found = theirs.row(theirs.keys.get(row.key, -1))
-            if found is None:
+        if second_name := request.query_params.get("b"):
+            second, theirs = self.runs.open(second_name)
+            their_row = theirs.row(theirs.keys.get(row.key, -1))
+            if their_row is None:
                 raise DataError("The other run has no such row.")
-            other = about_row(second, found)
-            for mine, said, shown in zip(
-                row.answers, found.answers, other["answers"], strict=False
+            other = about_row(second, their_row)
+            for mine, their_answer, shown in zip(
+                row.answers, their_row.answers, other["answers"], strict=False
             ):
-                shown["parts"] = differences(mine, said)[1]
+                shown["parts"] = differences(mine, their_answer)[1]
         title = f"Row {row.id}"
         before, after = max(0, place - 1), min(len(index) - 1, place + 1)
         return self.page(
@@ -336,13 +338,13 @@ class Viewer:
         run, index = self.runs.open(name)
         queue = self.queue(name)
         if not annotator:
-            said = {who: len(stands) for who, stands in queue.said().items()}
+            counts = {who: len(stands) for who, stands in queue.labels().items()}
             return self.page(
                 "review",
                 title="Review",
                 name=name,
                 annotator="",
-                said=said,
+                counts=counts,
                 n=len(queue.places),
                 live=False,
             )
@@ -356,13 +358,13 @@ class Viewer:
             if len(answers) == 2
             else [[(text_of(a), False)] for a in answers]
         )
-        found = queue.corrected(annotator)
-        done = len(queue.said().get(annotator, ()))
+        corrected = queue.corrected(annotator)
+        done = len(queue.labels().get(annotator, ()))
         return self.page(
             "review", title=f"{done} of {len(queue.places)} labelled", name=name, annotator=annotator, place=place, pairs=queue.pairs,
-            prompt="" if row is None else text_of(row.prompt), shown=shown, done=done, n=len(queue.places), found=found,
-            interval=None if found.ci95 is None else [f"{100 * end:.1f}" for end in found.ci95],
-            estimate=None if found.estimate is None else f"{100 * found.estimate:.1f}",
+            prompt="" if row is None else text_of(row.prompt), shown=shown, done=done, n=len(queue.places), corrected=corrected,
+            interval=None if corrected.ci95 is None else [f"{100 * end:.1f}" for end in corrected.ci95],
+            estimate=None if corrected.estimate is None else f"{100 * corrected.estimate:.1f}",
             agreements=[{**each, "kappa": number_of(each["kappa"]), "ci95": [*map(number_of, each["ci95"] or ())]}
                         for each in queue.agreements(annotator)],
             folder=visible(str(run.folder)), live=False,
@@ -382,21 +384,21 @@ class Viewer:
     def gallery_page(self, request: Request) -> Sent:
         """The rewards there are, or those whose name or description holds what is asked for."""
         wanted = request.query_params.get("text", "").casefold().split()
-        found = [
+        entries = [
             (name, _sentence(RewardRegistry.get(name)), RewardRegistry.get(name))
             for name in RewardRegistry.list()
         ]
         fit = [
             entry
-            for entry in found
+            for entry in entries
             if all(word in f"{entry[0]} {entry[1]}".casefold() for word in wanted)
         ]
         return self.page(
             "gallery",
             title="Gallery",
             text=request.query_params.get("text", ""),
-            found=fit,
-            n=len(found),
+            entries=fit,
+            n=len(entries),
             live=False,
         )
 
@@ -411,19 +413,19 @@ class Viewer:
                     f"{name} cannot be tried here: it needs more than an answer and a reference."
                 )
             extra = {"reference": form["reference"]} if form.get("reference") else {}
-            found = RewardRegistry.create(name).evaluate(
+            scored = RewardRegistry.create(name).evaluate(
                 sample_of(form.get("prompt", ""), form.get("answer", ""), **extra)
             )
-            said = found.output[0].answer.reward
+            result = scored.output[0].answer.reward
             outcome = [
                 (
                     visible(d.name),
                     number_of(getattr(d, "score", None)),
                     text_of(str(d.reason or "")),
                 )
-                for d in said.details
+                for d in result.details
             ]
-            outcome = outcome or [("no score", "–", text_of(str(said.extra_data)))]
+            outcome = outcome or [("no score", "–", text_of(str(result.extra_data)))]
         about = {
             "name": name,
             "doc": text_of(inspect.cleandoc(reward.__doc__ or "")),
@@ -462,7 +464,9 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
     def writes(make: Callable[[str, dict[str, str]], Sent]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             return reply(
-                await run_in_threadpool(make, request.path_params["name"], await _form(request))
+                await run_in_threadpool(
+                    make, request.path_params["name"], await _form_fields(request)
+                )
             )
 
         return answer
@@ -497,19 +501,19 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
 def _static_file(request: Request) -> Sent:
     files = {"page.css": (_STYLES, "text/css"), "view.css": (_FILES / "view.css", "text/css")}
     files["view.js"] = (_FILES / "view.js", "text/javascript")
-    if (found := files.get(request.path_params["file"])) is None:
+    if (file := files.get(request.path_params["file"])) is None:
         raise DataError("There is no such file.")
-    return Sent(found[0].read_bytes(), found[1])
+    return Sent(file[0].read_bytes(), file[1])
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _form_fields(request: Request) -> dict[str, str]:
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM:
             raise ConfigError(f"the form is larger than {MAX_FORM:,} bytes; shorten it.")
-    found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20)
-    return {name: values[-1] for name, values in found.items()}
+    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20)
+    return {name: values[-1] for name, values in fields.items()}
 
 
 def run_viewer(

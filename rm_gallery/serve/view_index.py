@@ -120,8 +120,8 @@ class RunIndex:
         both.
         """
         gap = self.scores - np.array(self._second)
-        found: Floats = np.where(np.isnan(gap), gap, (1 + np.sign(gap)) / 2)
-        return found
+        wins: Floats = np.where(np.isnan(gap), gap, (1 + np.sign(gap)) / 2)
+        return wins
 
     @property
     def answers(self) -> Integers:
@@ -143,11 +143,11 @@ class RunIndex:
         with self._lock:
             try:
                 with opened_file(self.path, self._root) as file:
-                    found = os.fstat(file.fileno())
-                    if self._file != (found.st_dev, found.st_ino) or found.st_size < self._read:
+                    status = os.fstat(file.fileno())
+                    if self._file != (status.st_dev, status.st_ino) or status.st_size < self._read:
                         self._clear()
-                        self._file = found.st_dev, found.st_ino
-                    if found.st_size > self._read:
+                        self._file = status.st_dev, status.st_ino
+                    if status.st_size > self._read:
                         self._grow(file)
             except FileNotFoundError:
                 self._clear()
@@ -159,7 +159,7 @@ class RunIndex:
         for line in file:
             if not line.endswith(b"\n"):
                 break  # it is being written
-            text = self._add(line)
+            text = self._add_row(line)
             if text is not None:
                 self._starts.append(self._read)
                 self._lengths.append(len(line))
@@ -171,7 +171,7 @@ class RunIndex:
         self._ends.append(ends)
         self.version += 1
 
-    def _add(self, line: bytes) -> bytes | None:
+    def _add_row(self, line: bytes) -> bytes | None:
         """Keep a row's columns; its text to be searched, or None where the line holds no row."""
         try:
             record = orjson.loads(line)
@@ -181,18 +181,18 @@ class RunIndex:
             return None
         get = record.get
         try:
-            said = [
+            fields = [
                 str(record["id"]),
                 get("prompt", ""),
                 *get("answers", ()),
                 *filter(None, get("reasons", ())),
             ]
             text = (
-                "\n".join(said)
+                "\n".join(fields)
                 if len(line) < SEARCHED
-                else "\n".join(part[:SEARCHED] for part in said)
+                else "\n".join(part[:SEARCHED] for part in fields)
             )
-            score, second, earned = _numbers(get("scores", ()), get("credit"))
+            score, second, earned = _score_columns(get("scores", ()), get("credit"))
             status, key, subset = get("status", "scored"), get("key", ""), get("subset", "")
             cause = "" if status == "scored" else SampleRow.from_record(record).cause or ""
             cluster, answers = hash(get("cluster") or key), len(get("answers", ()))
@@ -211,7 +211,7 @@ class RunIndex:
         self._credit.append(earned)
         self._cluster.append(cluster)
         self.keys[key] = len(self.ids)
-        self.ids.append(said[0])
+        self.ids.append(fields[0])
         return (text.lower() + "\0").encode("utf-8", "replace")
 
     def chosen(self, wanted: RowFilter) -> Integers:
@@ -235,7 +235,7 @@ class RunIndex:
             return self._sorted(np.flatnonzero(fits), wanted.sort)
 
     def _holding(self, text: str) -> Bools:
-        wanted, found, start = (
+        wanted, holds, start = (
             text.lower().encode("utf-8", "replace"),
             np.zeros(len(self), dtype=bool),
             0,
@@ -244,10 +244,10 @@ class RunIndex:
             at = texts.find(wanted)
             while at >= 0:
                 row = bisect_right(ends, at)
-                found[start + row] = True
+                holds[start + row] = True
                 at = texts.find(wanted, ends[row])
             start += len(ends)
-        return found
+        return holds
 
     def _sorted(self, places: Integers, sort: str) -> Integers:
         name = sort.removeprefix("-")
@@ -276,11 +276,11 @@ class RunIndex:
         return None if record is None else SampleRow.from_record(record)
 
 
-def _numbers(scores: Sequence[Any], credit: Any) -> tuple[float, float, float]:
+def _score_columns(scores: Sequence[Any], credit: Any) -> tuple[float, float, float]:
     """Score of the first answer and of the second, and credit; not a number where there is none."""
     first, second, *_ = (*scores, None, None)
-    return _number(first), _number(second), _number(credit)
+    return _number_or_nan(first), _number_or_nan(second), _number_or_nan(credit)
 
 
-def _number(value: Any) -> float:
+def _number_or_nan(value: Any) -> float:
     return math.nan if value is None else float(value)

@@ -55,17 +55,17 @@ def differences(first: str, second: str) -> tuple[list[TextPiece], list[TextPiec
     shown = [_WORD.findall(text_of(text)) for text in (first, second)]
     if max(map(len, shown)) > MOST_WORDS:
         return [TextPiece("".join(shown[0]), False)], [TextPiece("".join(shown[1]), False)]
-    found: tuple[list[TextPiece], list[TextPiece]] = ([], [])
+    sides: tuple[list[TextPiece], list[TextPiece]] = ([], [])
     for step in Indel.opcodes(*shown):
         equal = step.tag == "equal"
         pieces = (
             shown[0][step.src_start : step.src_end],
             shown[1][step.dest_start : step.dest_end],
         )
-        for side, piece in zip(found, pieces, strict=True):
+        for side, piece in zip(sides, pieces, strict=True):
             if piece:
                 side.append(TextPiece("".join(piece), not equal))
-    return found
+    return sides
 
 
 def text_of(text: str) -> str:
@@ -108,14 +108,14 @@ def page_of(asked: Mapping[str, str]) -> int:
 
 def so_far(index: RunIndex) -> Summary:
     """As much of a summary as the columns hold: what figures of an unfinished run are made of."""
-    found = Summary()
-    found.statuses.update(index.status.counted())
+    summary = Summary()
+    summary.statuses.update(index.status.counted())
     credits, codes = index.credits, index.subset.codes
     for name, number in index.subset.numbers.items():
         own = credits[codes == number]
-        found.subset_n[name or UNNAMED] = int((codes == number).sum())
-        found.subsets[name or UNNAMED] = own[~np.isnan(own)].tolist()
-    return found
+        summary.subset_n[name or UNNAMED] = int((codes == number).sum())
+        summary.subsets[name or UNNAMED] = own[~np.isnan(own)].tolist()
+    return summary
 
 
 def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
@@ -188,11 +188,11 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
             name: link(sort=f"-{name}" if wanted.sort == name else name, page=1) for name in SORTS
         },
         "subsets": [*index.subset.counted()],
-        "rows": [_line(place, row) for place, row in shown if row is not None],
+        "rows": [_row_line(place, row) for place, row in shown if row is not None],
     }
 
 
-def _line(place: int, row: SampleRow) -> dict[str, Any]:
+def _row_line(place: int, row: SampleRow) -> dict[str, Any]:
     return {
         "place": place,
         "id": ended(single_line(row.id), 60),
@@ -230,16 +230,17 @@ def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
                 "name": single_line(names[k]) if names else f"Answer {k + 1}",
                 "parts": parts,
                 "long": len(row.answers[k]) > LONGEST_TEXT // 4,
-                "label": single_line(str(_at(row.labels, k) or "")),
-                "score": number_of(_at(row.scores, k)),
-                "reason": text_of(str(_at(row.reasons, k) or "")),
+                "label": single_line(str(_value_at(row.labels, k) or "")),
+                "score": number_of(_value_at(row.scores, k)),
+                "reason": text_of(str(_value_at(row.reasons, k) or "")),
                 "steps": [
-                    (text_of(step.text), number_of(step.score)) for step in _at(row.steps, k) or ()
+                    (text_of(step.text), number_of(step.score))
+                    for step in _value_at(row.steps, k) or ()
                 ],
             }
             for k, parts in enumerate(texts)
         ],
-        "verdicts": [_verdict(*verdict) for verdict in row.verdicts],
+        "verdicts": [_verdict_text(*verdict) for verdict in row.verdicts],
         "order": [place + 1 for place in row.order],
         "issues": [
             (i.status, i.cause or "", visible(i.reason), text_of(i.message)) for i in row.issues
@@ -249,24 +250,24 @@ def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
             for name, value in (row.metadata or {}).items()
         },
         "traced": run.traced,
-        "asked": list(_asked(run, row)),
+        "asked": list(_judge_calls(run, row)),
     }
 
 
-def _at(values: Sequence[Any], place: int) -> Any:
+def _value_at(values: Sequence[Any], place: int) -> Any:
     return values[place] if place < len(values) else None
 
 
-def _verdict(first: int, second: int, verdict: int | None) -> str:
-    said = (
+def _verdict_text(first: int, second: int, verdict: int | None) -> str:
+    outcome = (
         "no usable verdict"
         if verdict is None
         else (f"{second + 1} wins", "a tie", f"{first + 1} wins")[verdict + 1]
     )
-    return f"answer {first + 1} shown before answer {second + 1}: {said}"
+    return f"answer {first + 1} shown before answer {second + 1}: {outcome}"
 
 
-def _asked(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
+def _judge_calls(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
     for entry in read_trace(run.folder, row.key or row.id, root=run.root) if run.traced else ():
         tokens, prompt = entry.get("tokens"), entry.get("prompt")
         tokens = tokens if isinstance(tokens, dict) else {}
@@ -313,28 +314,34 @@ def about_two(
         if a is not None and b is not None:
             rows.append(
                 {
-                    "first": _line(int(here[k]), a),
-                    "second": _line(int(there[k]), b),
+                    "first": _row_line(int(here[k]), a),
+                    "second": _row_line(int(there[k]), b),
                     "gap": number_of(float(gap[k])),
                 }
             )
     try:
-        found = compare(one, two, examples=0)[0].whole
-        interval = found.paired.interval
-        said = (
-            f"Second minus first: {number_of(found.paired.difference)}"
+        difference = compare(one, two, examples=0)[0].whole
+        interval = difference.paired.interval
+        statement = (
+            f"Second minus first: {number_of(difference.paired.difference)}"
             + (
                 f" (95 % interval {number_of(interval.low)} to {number_of(interval.high)})"
                 if interval
                 else ""
             )
-            + f", over {found.paired.n:,} rows that both scored; "
+            + f", over {difference.paired.n:,} rows that both scored; "
             + (
-                f"the {found.better} is better."
-                if found.better
+                f"the {difference.better} is better."
+                if difference.better
                 else "neither is shown to be better."
             )
         )
     except (ConfigError, DataError) as error:
-        said = f"No difference is given: {error}"
-    return {"said": visible(said), "rows": rows, "n": len(shared), "page": page, "pages": pages}
+        statement = f"No difference is given: {error}"
+    return {
+        "statement": visible(statement),
+        "rows": rows,
+        "n": len(shared),
+        "page": page,
+        "pages": pages,
+    }

@@ -39,7 +39,7 @@ _NAME = re.compile(r"[\w-]{1,40}\Z")
 
 
 @dataclass(frozen=True)
-class Said:
+class RowLabel:
     """What one annotator said of one row.
 
     Attributes:
@@ -88,20 +88,20 @@ class ReviewQueue:
         """Whether an annotator sees the row's second answer first."""
         return self.pairs and self._hash("side", annotator, self._index.ids[place])[0] % 2 == 1
 
-    def said(self) -> dict[str, list[Said]]:
+    def labels(self) -> dict[str, list[RowLabel]]:
         """By annotator, what stands: undone verdicts are left out; in the order given."""
-        found: dict[str, list[Said]] = {}
+        labels: dict[str, list[RowLabel]] = {}
         for line in read_lines(self._run.folder / REVIEW, self._run.root):
             entry = from_line(line) or {}
-            name, place = str(entry.get("annotator")), self._place(entry)
-            stands = found.setdefault(name, [])
+            name, place = str(entry.get("annotator")), self._place_of(entry)
+            stands = labels.setdefault(name, [])
             if entry.get("verdict") == "undo":
                 del stands[-1:]
             elif place is not None:
-                stands.append(Said(place, entry.get("label")))
-        return found
+                stands.append(RowLabel(place, entry.get("label")))
+        return labels
 
-    def _place(self, entry: dict[str, Any]) -> int | None:
+    def _place_of(self, entry: dict[str, Any]) -> int | None:
         """Where the row stands now: rows that are equal share a key, and a run that was continued
         may have another order.
         """
@@ -112,7 +112,7 @@ class ReviewQueue:
 
     def next(self, annotator: str) -> int | None:
         """The row to be labelled next; None when all are."""
-        done = {said.place for said in self.said().get(annotator, ())}
+        done = {label.place for label in self.labels().get(annotator, ())}
         return next((place for place in self.places if place not in done), None)
 
     def say(self, annotator: str, place: int, verdict: str) -> None:
@@ -128,7 +128,7 @@ class ReviewQueue:
         if verdict not in (*VALUES, "skip", "undo"):
             raise ConfigError(f"the verdict is {verdict!r:.40}; give a, b, tie, skip or undo.")
         with self._lock:
-            stands = self.said().get(annotator, [])
+            stands = self.labels().get(annotator, [])
             if verdict == "undo":
                 if not stands:
                     return
@@ -138,7 +138,7 @@ class ReviewQueue:
                     f"row {place} is not among the {len(self.places)} drawn for labelling; go on "
                     f"from the queue."
                 )
-            elif any(said.place == place for said in stands):
+            elif any(label.place == place for label in stands):
                 return
             self._append(annotator, place, verdict)
             self._write_labels(annotator)
@@ -178,9 +178,11 @@ class ReviewQueue:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["id", "label"])
-        said = self.said().get(annotator, [])
+        labels = self.labels().get(annotator, [])
         table.writerows(
-            [self._index.ids[one.place], f"{one.label:g}"] for one in said if one.label is not None
+            [self._index.ids[one.place], f"{one.label:g}"]
+            for one in labels
+            if one.label is not None
         )
         write_whole(
             self._run.folder / f"labels-{annotator}.csv", text.getvalue().encode("utf-8", "replace")
@@ -199,25 +201,25 @@ class ReviewQueue:
         verdict on all.
         """
         labels = np.full(len(self._index), np.nan)
-        for one in self.said().get(annotator, ()):
+        for one in self.labels().get(annotator, ()):
             labels[one.place] = np.nan if one.label is None else one.label
         return corrected_mean(self.judged(), labels, clusters=self._index.clusters)
 
     def agreements(self, annotator: str) -> Iterator[dict[str, Any]]:
         """Cohen's kappa of this annotator with each other one, over the rows that both labelled."""
-        said = {
-            name: {one.place: one.label for one in stands} for name, stands in self.said().items()
+        labels = {
+            name: {one.place: one.label for one in stands} for name, stands in self.labels().items()
         }
-        mine = said.pop(annotator, {})
-        for name, theirs in sorted(said.items()):
+        mine = labels.pop(annotator, {})
+        for name, theirs in sorted(labels.items()):
             both = [p for p in self.places if mine.get(p) is not None and theirs.get(p) is not None]
             if both:
-                found = cohen_kappa_estimate([mine[p] for p in both], [theirs[p] for p in both])
+                kappa = cohen_kappa_estimate([mine[p] for p in both], [theirs[p] for p in both])
                 yield {
                     "name": name,
                     "n": len(both),
-                    "kappa": found and found.estimate,
-                    "ci95": found and found.interval(),
+                    "kappa": kappa and kappa.estimate,
+                    "ci95": kappa and kappa.interval(),
                 }
 
 

@@ -209,7 +209,7 @@ def test_pages_of_other_sites_other_methods_and_a_server_that_ends(method: str, 
         return
     assert last.status_code == 200
     refused(method, path, page, 403, "forbidden")
-    door.closed = True
+    door.refusing = True
     (refusal,) = asked(app, ask)
     refused(method, path, refusal, 503, "closing")
     assert (refusal.headers["retry-after"], refusal.headers["connection"]) == ("1", "close")

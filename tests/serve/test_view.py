@@ -282,11 +282,11 @@ def test_a_verdict_counts_once_can_be_undone_and_is_blind_to_sides(tmp_path: Pat
     press(queue, "eva", ["a", "skip", "b"])
     queue.say("eva", queue.places[0], "b")  # a key pressed twice
     queue.say("eva", 0, "undo")
-    assert [one.place for one in queue.said()["eva"]] == queue.places[:2] and queue.next(
+    assert [one.place for one in queue.labels()["eva"]] == queue.places[:2] and queue.next(
         "eva"
     ) == queue.places[2]
     first = 0.0 if queue.swapped("eva", queue.places[0]) else 1.0
-    assert [one.label for one in queue.said()["eva"]] == [first, None]
+    assert [one.label for one in queue.labels()["eva"]] == [first, None]
     with (tmp_path / "labels-eva.csv").open() as file:
         assert [float(line["label"]) for line in csv.DictReader(file)] == [first]
     for who, place, verdict, why in (
@@ -296,7 +296,7 @@ def test_a_verdict_counts_once_can_be_undone_and_is_blind_to_sides(tmp_path: Pat
     ):
         with pytest.raises(RMGalleryError, match=why):
             queue.say(who, place, verdict)
-    assert queue_of(tmp_path, size=12).said() == queue.said(), (
+    assert queue_of(tmp_path, size=12).labels() == queue.labels(), (
         "another start goes on where this one ended"
     )
 
@@ -308,7 +308,7 @@ def test_two_annotators_agree_as_kappa_says(tmp_path: Path) -> None:
         for k, place in enumerate(queue.places):
             better = "ab"[(k % 3 > 0) ^ (k < turned) ^ queue.swapped(who, place)]
             queue.say(who, place, better)
-    mine, theirs = ([one.label for one in queue.said()[who]] for who in ("eva", "ben"))
+    mine, theirs = ([one.label for one in queue.labels()[who]] for who in ("eva", "ben"))
     (found,) = queue.agreements("eva")
     assert (
         found["kappa"] == cohen_kappa(mine, theirs)
@@ -323,7 +323,7 @@ def test_a_single_answer_is_called_good_or_bad(tmp_path: Path) -> None:
     queue = queue_of(tmp_path)
     assert not queue.pairs and len(queue.places) == 40
     press(queue, "eva", ["a"] * 10 + ["b"] * 5)
-    assert [one.label for one in queue.said()["eva"]] == [1.0] * 10 + [0.0] * 5
+    assert [one.label for one in queue.labels()["eva"]] == [1.0] * 10 + [0.0] * 5
     assert queue.corrected("eva").n_labelled == 15
 
 
