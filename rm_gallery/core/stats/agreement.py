@@ -1,11 +1,12 @@
-"""How well two or more raters agree on the same units: beyond what chance gives, and in how they
-order them.
+"""Agreement of raters on the same units: chance-corrected (kappa, alpha) and by rank correlation.
 
-Every measure comes with an interval: `.interval()` of what the functions ending in `_estimate`
-give, over units or clusters of units; it is never of width 0 and stays within what is possible.
-Measures beyond chance allow for disagreement that was not seen, and for rare labels, whose few
-units decide what chance would give: perfect agreement on five positives of 100 says less than on
+Functions ending in `_estimate` have an `.interval()` over units or clusters of units, which stays
+within what is possible and is never of width 0. Chance-corrected measures allow for unseen
+disagreement and for rare labels: perfect agreement on five positives of 100 says less than on
 fifty.
+
+Ours: scikit-learn, statsmodels and `krippendorff` (Python 3.11 on) give the figures alone; the
+intervals need each figure as a function of sums over units. Correlations are scipy's.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _check_lengths(first: Sequence[Any] | Array, second: Sequence[Any] | Array) 
 
 
 def complete_pairs(first: Sequence[L | None], second: Sequence[L | None]) -> list[tuple[L, L]]:
-    """Give the units both raters rated; None and NaN count as not rated.
+    """Units both raters rated; None and NaN count as not rated.
 
     Raises:
         ConfigError: if the two sequences differ in length.
@@ -56,7 +57,7 @@ def complete_pairs(first: Sequence[L | None], second: Sequence[L | None]) -> lis
 def complete_units(
     first: Sequence[L | None], second: Sequence[L | None], clusters: Names | None
 ) -> list[tuple[L, L, Hashable]]:
-    """Give the units both raters rated, each with its cluster: the one named, or its place."""
+    """Units both raters rated, each with its cluster (its place without `clusters`)."""
     _check_lengths(first, second)
     if clusters is not None and len(clusters) != len(first):
         raise ConfigError(
@@ -71,16 +72,14 @@ def complete_units(
 
 
 def _sort_key(label: object) -> tuple[int, float, str]:
-    """Numbers in their order, before everything else by its text; mixed labels must not fail to
-    compare.
-    """
+    """Numbers in their order, then everything else by its text, so that mixed labels can be sorted."""
     if isinstance(label, (int, float)):
         return 0, float(label), ""
     return 1, 0.0, str(label)
 
 
 def _indexed(used: Iterable[L], categories: Iterable[L] | None) -> dict[L, int]:
-    """The place of every label; ConfigError for one that is not among the categories."""
+    """Index of every label; ConfigError for one that is not among the categories."""
     index = {
         label: place
         for place, label in enumerate(
@@ -103,18 +102,18 @@ def cohen_kappa(
     weights: Weights = None,
     categories: Sequence[L] | None = None,
 ) -> float | None:
-    """Give Cohen's kappa of two raters: 1 is full agreement, 0 what their label frequencies alone
-    would give.
+    """Cohen's kappa of two raters, at most 1: (p_o - p_e) / (1 - p_e).
+
+    1 is full agreement, 0 what their label frequencies would give by chance. Weighted: 1 minus the
+    observed over the expected disagreement.
 
     Args:
         first: labels of the first rater, one per unit; None where there is none. Such units are
             left out.
         second: labels of the second rater for the same units.
-        weights: how disagreement grows over *ordered* categories; None counts every disagreement
-            alike.
-        categories: the categories in order. Without it the labels found are used, sorted; weighted
-            kappa with labels whose sorting is not their order, or with categories nobody used,
-            needs it.
+        weights: growth of disagreement over *ordered* categories; None counts all alike.
+        categories: the categories in order; by default the labels used, sorted. Weighted kappa
+            needs it where sorting is not their order or a category was not used.
 
     Returns:
         Kappa, at most 1; None where it is undefined (no common unit, or both raters use one and the
@@ -124,6 +123,9 @@ def cohen_kappa(
         ConfigError: if lengths differ or a label is not among `categories`.
 
     Source: J. Cohen, 1960 (unweighted) and 1968 (weighted).
+
+    >>> cohen_kappa(["a", "a", "b", "b"], ["a", "a", "b", "a"])
+    0.5
     """
     kappa = cohen_kappa_estimate(first, second, weights=weights, categories=categories, n_draws=1)
     return None if kappa is None else kappa.estimate
@@ -139,9 +141,7 @@ def cohen_kappa_estimate(
     seed: int = 0,
     n_draws: int = 2000,
 ) -> ClusteredMean | None:
-    """Give Cohen's kappa with its uncertainty; `clusters` names what each unit belongs to,
-    otherwise as `cohen_kappa`.
-    """
+    """Cohen's kappa with its uncertainty; `clusters` names each unit's, else as `cohen_kappa`."""
     units = complete_units(first, second, clusters)
     used = {label for a, b, _ in units for label in (a, b)}
     index = _indexed(used, categories)
@@ -182,8 +182,9 @@ def cohen_kappa_estimate(
 
 
 def fleiss_kappa(ratings: Ratings) -> float | None:
-    """Give Fleiss' kappa for several raters per unit: 1 is full agreement, 0 what the label
-    frequencies alone would give.
+    """Fleiss' kappa of several raters per unit, at most 1: (p_o - p_e) / (1 - p_e).
+
+    1 is full agreement, 0 what the label frequencies would give by chance.
 
     Args:
         ratings: as for `krippendorff_alpha`. Every unit that has a rating needs the same number of
@@ -205,9 +206,7 @@ def fleiss_kappa(ratings: Ratings) -> float | None:
 def fleiss_kappa_estimate(
     ratings: Ratings, *, clusters: UnitNames | None = None, seed: int = 0, n_draws: int = 2000
 ) -> ClusteredMean | None:
-    """Give Fleiss' kappa with its uncertainty; `clusters` names what each unit belongs to,
-    otherwise as `fleiss_kappa`.
-    """
+    """Fleiss' kappa with its uncertainty; `clusters` names each unit's, else as `fleiss_kappa`."""
     units = _by_unit(ratings, clusters)
     sizes = {len(unit) for unit, _ in units}
     if len(sizes) > 1:
@@ -243,8 +242,9 @@ def fleiss_kappa_estimate(
 def krippendorff_alpha(
     ratings: Ratings, *, metric: Metric = "nominal", categories: Sequence[Hashable] | None = None
 ) -> float | None:
-    """Give Krippendorff's alpha for any number of raters and with gaps: 1 is full agreement, 0
-    chance, below 0 worse.
+    """Krippendorff's alpha of any number of raters, with gaps: 1 - D_o / D_e, at most 1.
+
+    1 is full agreement, 0 chance, below 0 worse than chance.
 
     Args:
         ratings: one row per rater, shape (n_raters, n_units), with None or NaN where a rater did
@@ -252,7 +252,7 @@ def krippendorff_alpha(
             two ratings do not count.
         metric: "nominal" for labels, "ordinal" for ordered ones, "interval" for numbers whose
             squared distance is the disagreement.
-        categories: the order for the ordinal metric; without it the labels found are used, sorted.
+        categories: the order for the ordinal metric; by default the labels used, sorted.
 
     Returns:
         Alpha, at most 1; None where it is undefined (no unit with two ratings, or one value
@@ -277,9 +277,7 @@ def krippendorff_alpha_estimate(
     seed: int = 0,
     n_draws: int = 2000,
 ) -> ClusteredMean | None:
-    """Give alpha with its uncertainty; `clusters` names what each unit belongs to, otherwise as
-    `krippendorff_alpha`.
-    """
+    """Alpha with its uncertainty; `clusters` names each unit's, else as `krippendorff_alpha`."""
     units = [(unit, name) for unit, name in _by_unit(ratings, clusters) if len(unit) > 1]
     if not units:
         return None
@@ -300,11 +298,9 @@ def krippendorff_alpha_estimate(
 
 
 def _unseen_counts(counts: Floats) -> tuple[Floats, Floats]:
-    """Units that there may be: all raters for one label, or one of them for another; and how many
-    of each are supposed.
+    """Possible units and their prior counts: unanimous ones, and ones with a single dissenter.
 
-    One in all of the first kind, and one of the second, in which labels meet as often as chance
-    would let them.
+    Each kind counts one in all; pairs of labels meet in the second as often as by chance.
     """
     raters, shares = (
         max(2.0, float(np.round(np.mean(counts.sum(axis=1))))),
@@ -322,7 +318,7 @@ _MOST_LABELS = 30
 
 
 def _unseen_ratings(units: Sequence[Sequence[float]]) -> tuple[list[list[float]], Floats]:
-    """The same for numbers: quartiles take the place of labels."""
+    """The same for numbers, with quartiles as labels."""
     values = np.unique(
         np.quantile(
             np.concatenate([np.asarray(unit) for unit in units]), [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -338,7 +334,7 @@ Columns = tuple[Floats, Callable[[Floats], Any]]
 
 
 def _category_columns(counts: Floats, ordinal: bool) -> Columns:
-    """What a unit adds to the coincidence matrix, and alpha from its sum."""
+    """Each unit's part of the coincidence matrix, and alpha from their sum."""
     k = counts.shape[1]
     sizes = counts.sum(axis=1)
 
@@ -469,14 +465,16 @@ def _from_sums(
 
 
 def spearman(first: Numbers, second: Numbers) -> float | None:
-    """Give Spearman's rank correlation, -1..1; 1 means the same order, equal values share the mean
-    of their ranks.
+    """Spearman's rank correlation, -1..1; 1 means the same order, ties share their mean rank.
 
-    Positions where either entry is None or NaN are left out. None is returned where it is
-    undefined: fewer than two common positions, or one side constant.
+    Positions with None or NaN are left out. None where it is undefined: fewer than two common
+    positions, or one side constant.
 
     Raises:
         ConfigError: if the sequences differ in length.
+
+    >>> round(spearman([1, 2, 3, 4], [1, 3, 2, 4]), 3)
+    0.8
     """
     from scipy.stats import spearmanr
 
@@ -484,12 +482,11 @@ def spearman(first: Numbers, second: Numbers) -> float | None:
 
 
 def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Floats:
-    """Give the scores with each that is missing (NaN) where it makes Spearman's correlation with
-    `other` lowest, or highest.
+    """Scores with missing ones (NaN) filled in so that Spearman's correlation is lowest or highest.
 
-    The sum of products of ranks is at its limit, ties between scores left aside: a row of rank r in
-    `other` goes below just those scores whose rows have ranks that on balance are higher than r.
-    What was missing then lies between or beyond the scores.
+    Ours: worst-case bounds of a correlation are in no package. The sum of products of ranks is at
+    its limit but for ties: a row of rank r in `other` goes below just those scores whose rows have
+    ranks that on average are higher than r.
 
     Args:
         scores: shape (n,), NaN where there is none.
@@ -516,8 +513,7 @@ def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Flo
 
 
 def kendall_tau_b(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
-    """Give Kendall's tau-b, -1..1; 1 means the same order, ties on either side are allowed for.
-    Otherwise as `spearman`.
+    """Kendall's tau-b, -1..1, corrected for ties; 1 means the same order. Else as `spearman`.
 
     Source: M. Kendall, "The treatment of ties in ranking problems", 1945.
     """
@@ -542,18 +538,14 @@ _AT_MOST = 1500
 def spearman_estimate(
     first: Sequence[float | None], second: Sequence[float | None], *, clusters: Names | None = None
 ) -> ClusteredMean | None:
-    """Give Spearman's correlation with its uncertainty over units or clusters of them, by the
-    infinitesimal jackknife.
-    """
+    """Spearman's correlation with its uncertainty over clusters, by the infinitesimal jackknife."""
     return _order_estimate(spearman, _spearman_influence, first, second, clusters)
 
 
 def kendall_tau_b_estimate(
     first: Sequence[float | None], second: Sequence[float | None], *, clusters: Names | None = None
 ) -> ClusteredMean | None:
-    """Give Kendall's tau-b with its uncertainty over units or clusters of them, by the
-    infinitesimal jackknife.
-    """
+    """Kendall's tau-b with its uncertainty over clusters, by the infinitesimal jackknife."""
     return _order_estimate(kendall_tau_b, _kendall_influence, first, second, clusters)
 
 
@@ -584,9 +576,7 @@ def _order_estimate(
 
 
 def _spearman_influence(x: Floats, y: Floats) -> Floats:
-    """What each unit does to the correlation of mid-ranks: as a point, and by shifting the ranks of
-    the others.
-    """
+    """Influence of each unit on Spearman's correlation: its own product, and its shift of ranks."""
     from scipy.stats import rankdata
 
     n = len(x)
@@ -610,7 +600,7 @@ def _spearman_influence(x: Floats, y: Floats) -> Floats:
 
 
 def _kendall_influence(x: Floats, y: Floats) -> Floats:
-    """What each unit does to tau-b through the pairs it is part of."""
+    """Influence of each unit on tau-b through the pairs it is part of."""
     sx, sy = (np.sign(np.subtract.outer(side, side)) for side in (x, y))
     rows = [np.mean(part, axis=1) for part in (sx * sy, sx**2, sy**2)]
     both, only_x, only_y = (float(np.mean(row)) for row in rows)

@@ -23,7 +23,6 @@ from rm_gallery.core.stats import Array, ArrayLike, Floats, Integers, Names, np
 from rm_gallery.core.stats.intervals import (
     Interval,
     check_level,
-    score_interval,
     t_quantile,
     wilson_interval,
 )
@@ -97,7 +96,12 @@ class ClusteredMean:
             middle, half = self.estimate + self.shift, quantile * self.standard_error
             low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
         else:
-            share = score_interval(self._position(self.estimate), quantile**2 / self.effective_n)
+            # Wilson's interval with Student's quantile: as with that many fewer outcomes
+            fewer = (quantile / t_quantile(math.inf, level)) ** 2
+            n = self.effective_n / fewer
+            share = wilson_interval(
+                self._position(self.estimate) * self.effective_n / fewer, n, level
+            )
             low, high = (self.bounds[0] + end * (self.bounds[1] - self.bounds[0]) for end in share)
         return Interval(min(low, self.estimate), max(high, self.estimate))
 
@@ -493,7 +497,8 @@ def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | No
         variance,
         sum(part.n for part in figures),
         sum(part.n_clusters for part in figures),
-        1.0 / weighted_sum(squares, (1.0 / part.effective_clusters for part in figures)),
+        1.0
+        / math.fsum(k / part.effective_clusters for k, part in zip(squares, figures, strict=True)),
         (low, high),
         # figures that all lie at an end are not known exactly: Wilson's interval
         shift if variance > 0.0 else None,

@@ -1,6 +1,4 @@
-"""Whether a judge or a reward tells anything apart: what it gave to every answer, where that is
-always the same.
-"""
+"""Detects a constant judge or reward: the same score or verdict for every answer."""
 
 from __future__ import annotations
 
@@ -10,14 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class _Same:
-    """One value that all seen so far have; none once a second one came."""
+    """Whether all values so far are equal."""
 
     n: int = 0
     value: float | str | None = None
     varies: bool = False
 
     def add(self, value: float | str) -> None:
-        """Look at one."""
+        """Add one value."""
         self.varies |= self.n > 0 and value != self.value
         self.value = value
         self.n += 1
@@ -30,8 +28,7 @@ class _Same:
 
 @dataclass
 class Constancy:
-    """Sees every score and verdict of a run, and says in one sentence when all of them are the
-    same.
+    """Collects the scores and verdicts of a run and warns in a sentence if all are equal.
 
     A constant judge has an accuracy of 0.0 % by a strict rule, 50 % where ties count half, and a
     kappa of 0: figures that look like those of a judge that was asked something hard.
@@ -43,7 +40,7 @@ class Constancy:
     _samples: int = 0
 
     def add(self, scores: Iterable[float | None], verdicts: Iterable[tuple[int, str]] = ()) -> None:
-        """Look at one sample.
+        """Add one sample.
 
         Args:
             scores: of its answers or steps; None for what has none.
@@ -59,8 +56,7 @@ class Constancy:
             self._sides.add(winner if verdict else "a tie")
 
     def sentence(self, turn: float = 1.0) -> str:
-        """What every score or verdict was, or nothing where they differ or there are fewer than
-        two.
+        """The constant score or verdict; "" where they differ or are fewer than two.
 
         Args:
             turn: -1 where scores were turned since lower is better.

@@ -80,20 +80,13 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
     if n == 0:
         return Interval(0.0, 1.0)
 
-    return score_interval(min(max(successes / n, 0.0), 1.0), z * z / n)
-
-
-def score_interval(p: float, square: float) -> Interval:
-    """Give the ends t of |p - t| = sqrt(square * t * (1 - t)): Wilson's interval of a share `p`.
-
-    `square` is the squared quantile divided by the number of independent trials.
-    """
-    centre = (p + square / 2.0) / (1.0 + square)
-    half = math.sqrt(square * p * (1.0 - p) + square * square / 4.0) / (1.0 + square)
-    # rounding must not push an end past a share at a bound
+    p = min(max(successes / n, 0.0), 1.0)
+    scale = 1.0 + z * z / n
+    centre = (p + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(p * (1.0 - p) / n + z * z / (4.0 * n * n))
+    # rounding must not push the ends past the value itself when all trials agree
     return Interval(
-        0.0 if p <= 0.0 else min(p, max(0.0, centre - half)),
-        1.0 if p >= 1.0 else max(p, min(1.0, centre + half)),
+        0.0 if p == 0.0 else max(0.0, centre - half), 1.0 if p == 1.0 else min(1.0, centre + half)
     )
 
 
@@ -195,8 +188,13 @@ def _piece_interval(piece: Piece, quantile: float, low: float, high: float) -> I
         half = quantile * math.sqrt(piece.variance)
         return Interval(max(low, piece.estimate - half), min(high, piece.estimate + half))
     span = high - low
-    share = score_interval((piece.estimate - low) / span, quantile**2 / piece.n_eff)
-    return Interval(low + span * share.low, low + span * share.high)
+    p, q2 = (piece.estimate - low) / span, quantile * quantile / piece.n_eff
+    centre = (p + q2 / 2) / (1 + q2)
+    half = math.sqrt(max(0.0, q2 * p * (1 - p) + q2 * q2 / 4)) / (1 + q2)
+    # rounding must not push an end past the estimate where that lies at a bound
+    lower = 0.0 if p <= 0.0 else min(p, max(0.0, centre - half))
+    upper = 1.0 if p >= 1.0 else max(p, min(1.0, centre + half))
+    return Interval(low + span * lower, low + span * upper)
 
 
 def t_quantile(df: float, level: float) -> float:
