@@ -349,7 +349,7 @@ def _list(as_json: bool) -> None:
         shown = [
             {
                 "name": n,
-                "measures": b.measures,
+                "measures": b.page().measures,
                 "hub": b.hub,
                 "kinds": sorted(b.kinds),
                 "modes": dict(b.modes),
@@ -360,7 +360,7 @@ def _list(as_json: bool) -> None:
     width = max(map(len, known))
     for n, found in known.items():
         modes = f" · modes: {', '.join(found.modes)}" if found.modes else ""
-        typer.echo(f"{n:<{width}}  {found.measures or found.version}{modes}")
+        typer.echo(f"{n:<{width}}  {found.page().measures or found.version}{modes}")
     return None
 
 

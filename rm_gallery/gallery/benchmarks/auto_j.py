@@ -43,7 +43,6 @@ from rm_gallery.gallery.benchmarks.rules import (
     headline,
 )
 
-_PER_SCENARIO = 24
 GROUPS: Mapping[str, tuple[str, ...]] = {
     group: tuple(scenarios.split())
     for group, scenarios in {
@@ -95,45 +94,7 @@ class AutoJ(Benchmark):
 
     name = "auto_j"
     aliases = ("auto-j", "GAIR-NLP/auto-j")
-    source = (
-        "Li et al., Generative Judge for Evaluating Alignment, arXiv 2310.05470, "
-        "codes/leaderboard/pairwise_eval.py"
-    )
-    licence = "none stated for code and data"
     version = "repository at 2ae17a3"
-    chance_note = (
-        "no single level: always the first answer is right in 37.4 % of the labels, always a tie "
-        "in 26.8 %"
-    )
-    measures = (
-        "agreement with people on which of two answers is better, or that neither is, over "
-        "everyday scenarios"
-    )
-    sizes = {group: _PER_SCENARIO * len(scenarios) for group, scenarios in GROUPS.items()}
-    layout = {
-        "scenario": "one of 58",
-        "label": "0 the first answer is better, 1 the second, 2 a tie",
-        "prompt": "the query",
-        "response 1": "an answer (the name has a space)",
-        "response 2": "another answer",
-    }
-    formula = "agreement = pairs whose verdicts in both orders are the label / all pairs"
-    traps = (
-        "length alone reaches 52.9 % by the easier rule of one order, above what ChatGPT and "
-        "Claude-2 reach with two",
-        "for scalar rewards the leaderboard searches a tie band on the test labels; such a figure "
-        "is comparable with no other",
-        "373 of 1,392 labels are ties, so guessing between two answers does not reach a half",
-    )
-    length = {"all": (1392, 52.9, 21.3)}
-    published = (
-        ("GPT-4", "agreement 62.28, consistency 86.28", "README of the repository"),
-        ("Auto-J-13B", "agreement 54.96, consistency 83.41", "README of the repository"),
-        ("Auto-J-Bilingual-6B", "agreement 53.45, consistency 81.61", "README of the repository"),
-        ("LLaMA-2-70B-Chat", "agreement 46.12, consistency 69.90", "README of the repository"),
-        ("ChatGPT", "agreement 42.74, consistency 62.43", "README of the repository"),
-        ("Claude-2", "agreement 42.6, consistency 63.43", "README of the repository"),
-    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A prompt with two numbered responses, a scenario and a label of three classes."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -26,6 +28,7 @@ from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, joined
+from rm_gallery.gallery.benchmarks.page import Page, read_page
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
 
 if TYPE_CHECKING:
@@ -59,10 +62,6 @@ class Benchmark(DataConverter):
     """Its configuration there, where it has several."""
     hub_parts: ClassVar[tuple[str, ...]] = ()
     """Further hub data sets that belong to it."""
-    source: ClassVar[str]
-    """Paper or repository the rule is taken from."""
-    licence: ClassVar[str]
-    """Of the data, as its source states it."""
     version: ClassVar[str]
     """Version of the rule."""
     counts_all: ClassVar[bool] = False
@@ -71,8 +70,6 @@ class Benchmark(DataConverter):
     """
     chance: ClassVar[float | None] = None
     """What guessing reaches; None where it is counted from the data or unknown."""
-    chance_note: ClassVar[str] = ""
-    """What there is to say of chance where it is no single figure."""
     baselines: ClassVar[bool] = True
     """Whether the length of an answer can be judged: the longest and the shortest answer stand
     beside every score.
@@ -87,29 +84,9 @@ class Benchmark(DataConverter):
     """Official protocols that can be asked for by name, and what each does; none where there is
     only one.
     """
-    measures: ClassVar[str] = ""
-    """What a good figure says about a reward, for its page."""
-    sizes: ClassVar[Mapping[str, int]] = {}
-    """Published number of rows by part."""
     own_columns: ClassVar[frozenset[str]] = frozenset()
     """The columns that together tell its layout; where values tell it as well, `detect` looks at
     them.
-    """
-    layout: ClassVar[Mapping[str, str]] = {}
-    """Published columns, and what each holds."""
-    formula: ClassVar[str] = ""
-    """The rule as a formula."""
-    traps: ClassVar[tuple[str, ...]] = ()
-    """What is known to go wrong with the data or the rule, and where a published figure follows
-    another rule.
-    """
-    published: ClassVar[tuple[tuple[str, str, str], ...]] = ()
-    """Results to compare with: who, figure, source."""
-    peers: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Who publishes figures under this name that follow another rule, and how it differs."""
-    length: ClassVar[Mapping[str, tuple[int, float, float]]] = {}
-    """What length alone reaches on published rows: part to number of rows, longest and shortest
-    answer in percent.
     """
 
     def __init__(self, mode: str | None = None) -> None:
@@ -120,6 +97,14 @@ class Benchmark(DataConverter):
                 )
             raise ConfigError(unknown_name(f"mode of {self.name}", mode, self.modes))
         self.mode = mode
+
+    @classmethod
+    def page(cls) -> Page:
+        """What people read about it (source, licence, sizes, traps, published results, …), from
+        NAME.yaml beside its module; a package of a single module may override this instead.
+        """
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        return read_page(Path(file).with_name(f"{cls.name}.yaml")) if file else Page()
 
     @property
     def protocol(self) -> str:

@@ -55,22 +55,19 @@ from rm_gallery.gallery.benchmarks.rules import (
 )
 
 ADVERSARIAL = tuple(f"adversarial_{name}" for name in ("neighbor", "gptinst", "gptout", "manual"))
-SIZES = {
-    "natural": 100,
-    "adversarial_neighbor": 134,
-    "adversarial_gptinst": 92,
-    "adversarial_gptout": 47,
-    "adversarial_manual": 46,
-    "casestudy_constraint": 89,
-    "casestudy_negation": 59,
-    "casestudy_normal": 59,
-    "casestudy_base_9": 54,
-    "casestudy_base_10": 54,
-    "processed_faireval": 66,
-    "processed_llmeval2": 200,
-    "processed_mtbench": 200,
-}
-_LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SIZES}
+SETS = (
+    "natural",
+    *ADVERSARIAL,
+    "casestudy_constraint",
+    "casestudy_negation",
+    "casestudy_normal",
+    "casestudy_base_9",
+    "casestudy_base_10",
+    "processed_faireval",
+    "processed_llmeval2",
+    "processed_mtbench",
+)
+_LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SETS}
 _LABELS = {1: ("chosen", "rejected"), 2: ("rejected", "chosen")}
 _STATISTICS = ("correct_False", "correct_True", "correct_average", "correct_both", "equal")
 _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
@@ -88,73 +85,8 @@ class LLMBar(Benchmark):
 
     name = "llmbar"
     aliases = ("llm-bar", "princeton-nlp/LLMBar")
-    source = (
-        "Zeng et al., Evaluating Large Language Models at Evaluating Instruction Following, arXiv "
-        "2310.07641"
-    )
-    licence = "MIT"
     version = "repository at 900616b"
     chance = 0.5
-    measures = (
-        "whether a judge prefers the answer that follows the instruction to one that only looks "
-        "better"
-    )
-    sizes = SIZES
-    layout = {
-        "input": "the instruction",
-        "output_1": "an answer",
-        "output_2": "another answer",
-        "label": (
-            "1 or 2, the answer that follows the instruction; the set is named by the file or its "
-            "folder"
-        ),
-    }
-    formula = (
-        "accuracy = (right with the answers in order + right with the answers swapped) / (2 n)"
-    )
-    traps = (
-        "the published kappas of a judge with people and their average are wrong: winners are 1 "
-        "and 2, and 2 was read as 0",
-        "the adversarial sets are mostly won by length: the shorter answer is right in 88.1, "
-        "87.0, 55.3 and 80.4 % of them",
-        "457 recorded texts name both answers; upstream reads them as the first, and 348 name "
-        "none; upstream calls them wrong",
-        "two equal ratings, and two of which one is no number, are right in exactly one order",
-    )
-    length = {
-        "natural": (100, 56.0, 43.0),
-        "adversarial_neighbor": (134, 11.9, 88.1),
-        "adversarial_gptinst": (92, 13.0, 87.0),
-        "adversarial_gptout": (47, 44.7, 55.3),
-        "adversarial_manual": (46, 17.4, 80.4),
-    }
-    published = (
-        (
-            "GPT-4, Vanilla",
-            "natural 95.5, adversarial mean 80.8",
-            "statistics.json of the repository",
-        ),
-        (
-            "GPT-4, Metrics_Reference",
-            "natural 96.0, adversarial mean 82.8",
-            "statistics.json of the repository",
-        ),
-        (
-            "PaLM2, Metrics_Reference",
-            "natural 86.5, adversarial mean 69.5",
-            "statistics.json of the repository",
-        ),
-        (
-            "ChatGPT-0613, Vanilla",
-            "natural 81.5, adversarial mean 30.6",
-            "statistics.json of the repository",
-        ),
-        (
-            "LLaMA2-70B, Vanilla",
-            "natural 80.5, adversarial mean 37.1",
-            "statistics.json of the repository",
-        ),
-    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with two outputs and a label that is 1 or 2."""

@@ -41,7 +41,6 @@ from rm_gallery.gallery.benchmarks.rules import (
     mean_of_parts,
 )
 
-SOURCE = "Frick et al., How to Evaluate Reward Models for RLHF (PPE), arXiv 2410.14872"
 DOMAINS = ("gpqa", "ifeval", "math", "mbpp_plus", "mmlu_pro")
 BEST_OF_K, CONFLICT_PAIRS = "best_of_k", "conflict_pairs"
 CURVE = (1, 2, 4, 8, 16, 32)
@@ -75,35 +74,9 @@ class PPECorrectness(Benchmark):
         "lmarena-ai/PPE-IFEval-Best-of-K",
     )
     split = "train"
-    source = SOURCE
-    licence = "that of the source benchmarks; model outputs under their providers' terms"
     version = "paper; best-of-K at the full K, conflicting pairs as sampled in the files"
-    measures = "whether a reward picks right answers among many samples of one model, as best-of-N and RL do"
-    sizes = {"mmlu_pro": 512, "math": 512, "gpqa": 512, "mbpp_plus": 507, "ifeval": 512}
     own_columns = frozenset(
         {"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"}
-    )
-    layout = {
-        "question_id, model_name": "a question is answered by four models",
-        "prompt": "text",
-        "response_1 … response_32": "the sampled answers",
-        "scores": "32 truth values",
-        "mean_score": "their mean: what a random pick reaches",
-        "conflict_pairs, sampled_conflict_pairs": "pairs of places (from 0) of which one is right and one wrong; all, and a sample",
-    }
-    formula = (
-        "best_of_k: mean over questions of right / all among the top-scoring answers of K; "
-        "conflict_pairs: mean over questions of the sampled pairs whose right answer scores "
-        "strictly higher; headline = mean of the five domains"
-    )
-    traps = (
-        "each domain is a data set of its own, and only its own columns tell them apart: keep the "
-        "files separate",
-        "at most the share of questions with a right answer can be reached (`extra['oracle']`), "
-        "at least that without a wrong one",
-        "figures usually quoted as PPE Correctness are the accuracy on conflicting pairs: take "
-        "--mode conflict_pairs for them",
-        "GPQA asks not to publish its questions in plain text",
     )
     modes: ClassVar[dict[str, str]] = {
         BEST_OF_K: "share of right answers among the top-scoring ones of all K",
@@ -288,25 +261,8 @@ class PPEHumanPreference(Votes):
     aliases = ("ppe-human-preference-v1", "ppe_human")
     hub = "lmarena-ai/PPE-Human-Preference-V1"
     split = "test"
-    source = SOURCE
-    licence = "prompts CC-BY-4.0, model outputs under their providers' terms"
     version = "accuracy on votes; the paper's figures of model rankings are not computed"
-    measures = "how often a reward agrees with the vote of a user of Chatbot Arena"
-    sizes = {"test": 16038}
     own_columns = frozenset({"prompt", "response_1", "response_2", "winner", "model_a", "model_b"})
-    layout = {
-        "question_id": "text",
-        "prompt": "text",
-        "response_1, response_2, model_a, model_b": "the answers and who wrote them, of 20 models",
-        "winner": "model_a, model_b or a tie",
-        "language, is_code, hard_prompt, easy_prompt, if_prompt, math_prompt": "what the prompt is like",
-    }
-    formula = "votes that the strict preference is / votes that are no tie"
-    traps = (
-        "votes are those of single users, one a pair",
-        "drawn from Chatbot Arena: data sets made of its votes overlap with it",
-        "the card asks to use it for evaluation, not for training",
-    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`,

@@ -53,21 +53,8 @@ class Preferences(Benchmark):
 
     name = "preferences"
     aliases: ClassVar[tuple[str, ...]] = ("*",)
-    source = "none: rows of anybody's"
-    licence = "that of the data"
     version = "strict pairs or best-of-N with tie credit, pooled"
     general = True
-    measures = "whether a reward prefers the answers that your rows prefer"
-    layout = {
-        "prompt, messages, query, question, instruction, …": "the input: text or messages",
-        "chosen, rejected": "text, or lists of texts",
-        "id, subset": "optional; figures are shown by subset",
-    }
-    formula = (
-        "strict pairs where every row is one chosen and one rejected answer; else 1/k for a chosen "
-        "answer among the k at the top"
-    )
-    traps = ("one rule holds for all rows: a single list among pairs makes them all best-of-N",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A prompt with chosen and rejected answers, or samples written by this library."""
@@ -89,8 +76,6 @@ class StrictPairs(Preferences):
     name = "pairs"
     aliases: ClassVar[tuple[str, ...]] = ()
     version = "strict pairs, pooled"
-    formula = "pairs whose chosen answer scores strictly higher / all pairs"
-    traps = ("it has to be asked for by name; rows that are no pair are unscored",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Never by itself: it has to be asked for."""
@@ -106,11 +91,6 @@ class Lists(StrictPairs):
 
     name = "lists"
     version = "best-of-N with tie credit, pooled"
-    formula = (
-        "1/k if a chosen answer is among the k at the top, with several chosen ones their share of "
-        "the k; mean over the rows"
-    )
-    traps = ("it has to be asked for by name",)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists."""
@@ -258,27 +238,8 @@ class HHRLHF(Benchmark):
     name = "hh_rlhf"
     hub = "Anthropic/hh-rlhf"
     split = "test"
-    source = "Bai et al., Training a Helpful and Harmless Assistant with RLHF, arXiv 2204.05862"
-    licence = "MIT"
     version = "strict pairs; the data set names no rule of its own"
     chance = 0.5
-    measures = (
-        "whether a reward agrees with crowd workers on which dialogue is more helpful or less "
-        "harmful"
-    )
-    sizes = {"harmless-base test": 2312}
-    length = {"harmless-base test": (1856, 44.8, 54.7)}
-    layout = {
-        "chosen, rejected": "whole transcripts, turns marked by an empty line and Human: or Assistant:"
-    }
-    formula = "pairs whose chosen answer scores strictly higher / all pairs"
-    traps = (
-        "the paper puts the agreement of crowd workers with its authors at about 63 %, so that "
-        "figures far above are suspicious",
-        "in a few rows the transcripts part before their last turns; what follows stays part of "
-        "the answer",
-        "the texts are deliberately harmful",
-    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Two transcripts, and no prompt."""
@@ -345,41 +306,8 @@ class HHH(Benchmark):
 
     name = "hhh"
     aliases = ("hhh_alignment", "HuggingFaceH4/hhh_alignment")
-    source = (
-        "Askell et al., A General Language Assistant as a Laboratory for Alignment, arXiv "
-        "2112.00861; BIG-bench"
-    )
-    licence = "Apache-2.0 (BIG-bench)"
     version = "221 pairs; rule of prometheus-eval at dcfb444"
     chance = 0.5
-    measures = "whether a reward prefers the more helpful, honest or harmless of two answers"
-    sizes = {"harmless": 58, "helpful": 59, "honest": 61, "other": 43}
-    layout = {
-        "input": "the query",
-        "targets": "choices (two answers) and labels (1 the better one, 0 the other)",
-        "chosen_instruction, rejected_instruction": "instead of them, Prometheus' grading prompts, out of which the texts are read",
-        "subset": "harmless, helpful, honest or other; the configuration's name on the hub",
-    }
-    formula = "pairs whose better answer scores strictly higher / all pairs"
-    traps = (
-        "Prometheus orders A and B at random without a seed and takes the first of up to three "
-        "score pairs that differs",
-        "the better answer is often the longer one: length alone is right in 62.9 %",
-        "the same 221 rows are the prior set anthropic_hhh of RewardBench 1",
-    )
-    length = {
-        "harmless": (58, 62.1, 37.9),
-        "helpful": (59, 69.5, 28.8),
-        "honest": (61, 63.9, 36.1),
-        "other": (43, 53.5, 44.2),
-    }
-    published = (
-        (
-            "Prometheus 2 (README)",
-            "72 - 85 % over HHH, MT-bench human and Auto-J",
-            "README of prometheus-eval",
-        ),
-    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with labelled choices, or a pair of Prometheus' grading prompts."""
@@ -466,43 +394,8 @@ class MTBench(Votes):
     aliases = ("mt-bench", "mt_bench_human", "mt_bench_human_judgments")
     hub = "lmsys/mt_bench_human_judgments"
     split = "human"
-    source = (
-        "Zheng et al., Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena, arXiv 2306.05685, "
-        "section 4.2"
-    )
-    licence = "CC-BY-4.0"
     version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
-    measures = "how often a judge agrees with an expert's vote on two chat answers"
-    sizes = {"human": 3355, "gpt4_pair": 2400}
     own_columns = frozenset({"conversation_a", "conversation_b", "winner", "model_a", "model_b"})
-    layout = {
-        "question_id": "whole number; 80 questions",
-        "model_a, model_b": "who answered; six models",
-        "winner": "model_a, model_b or tie",
-        "judge": "who voted",
-        "conversation_a, conversation_b": "messages of both turns, whichever was voted on",
-        "turn": "1 or 2: the turn the vote is about",
-    }
-    formula = (
-        "without ties: votes that the judge's strict preference is / votes that are no tie; with "
-        "ties: equal verdicts of three / votes"
-    )
-    traps = (
-        "several people vote on a pair and a question has many pairs, so rows are not "
-        "independent; intervals are by question",
-        "people agree with each other in 81 % of the votes without ties: nothing can be expected "
-        "far above that",
-        "the paper leaves the judge's own ties out, too; here a tie of the judge is no agreement "
-        "and stays in the denominator",
-        "a row about the first turn holds the second one as well; judged whole, the vote is about "
-        "something else",
-        "the split gpt4_pair holds GPT-4's votes, not people's",
-        "published as RewardBench's mtbench_human (3,355) and mtbench_gpt4 (2,400)",
-    )
-    published = (
-        ("GPT-4, pairs, with experts", "85 without ties", "arXiv 2306.05685, section 4.2"),
-        ("experts with each other", "81 without ties", "arXiv 2306.05685, section 4.2"),
-    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn),

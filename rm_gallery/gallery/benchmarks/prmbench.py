@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.load.converters import (
@@ -37,22 +38,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RULE = "prm_score"
-SIZES = {
-    "redundency": 758,
-    "circular": 758,
-    "counterfactual": 757,
-    "step_contradiction": 758,
-    "domain_inconsistency": 757,
-    "confidence": 757,
-    "missing_condition": 756,
-    "deception": 750,
-    "multi_solutions": 165,
-}
 ASPECTS: Mapping[str, tuple[str, ...]] = {
     "simplicity": ("redundency", "circular"),
     "soundness": ("counterfactual", "step_contradiction", "domain_inconsistency", "confidence"),
     "sensitivity": ("missing_condition", "deception", "multi_solutions"),
 }
+CLASSES = tuple(chain.from_iterable(ASPECTS.values()))
 CORRECT = "correct"
 """Class of the untouched solutions that upstream judges beside the others, outside of all totals.
 """
@@ -74,51 +65,9 @@ class PRMBench(StepBenchmark):
     aliases = ("prm-bench",)
     hub = "hitsmy/PRMBench_Preview"
     split = "train"
-    source = "Song et al., PRMBench, arXiv 2501.03124, mr_eval/tasks/prmtest_classified/task.py"
-    licence = "Apache-2.0"
     version = "repository at a1ae4ea"
-    chance_note = (
-        "no single level: it depends on the share of wrong steps and on how often a reward says so"
-    )
-    measures = (
-        "whether a process reward calls the wrong steps of a solution wrong and the right ones "
-        "right"
-    )
-    sizes = SIZES
     own_columns = frozenset(
         {"modified_question", "modified_process", "error_steps", "classification"}
-    )
-    layout = {
-        "idx": "number of the problem, the same in all classes; an id together with the class",
-        "modified_question": "the question that is judged",
-        "modified_process": "the steps of the solution that is judged",
-        "error_steps": "the wrong steps, counted from 1; numbers beyond the last step mean nothing",
-        "classification": "kind of the error; the spelling redundency is part of the format",
-        "original_question, original_process, modified_steps, reason, question": "where the row comes from; not judged",
-    }
-    formula = (
-        "PRMScore = F1 / 2 + F1neg / 2; F1 of the steps called right, F1neg of those called wrong, "
-        "a share of nothing is -1; multi_solutions, which holds no error: F1"
-    )
-    traps = (
-        "the figure stands and falls with the step rule: Skywork-PRM-7B is published with 36.2 and "
-        "65.1, which are a threshold and a fall of at most 0.05 from step to step (delta:-0.05)",
-        "redundency and circular are inverted upstream for models that answer with redundancy "
-        "labels; not done here",
-        "100 rows name wrong steps beyond their last step; 5 ids occur twice in multi_solutions",
-        "the recorded logs of Skywork-PRM-7B mostly have one score more than steps, which counts "
-        "as a right step",
-        "calling every step right earns about 0.46, calling every step wrong about 0.13, and the "
-        "worst possible labels -1",
-    )
-    published = (
-        ("Gemini-2.0-thinking", "68.8", "notebook of the repository"),
-        ("o1-mini", "68.8", "notebook of the repository"),
-        ("Qwen2.5-Math-PRM-72B", "68.2", "notebook of the repository"),
-        ("GPT-4o", "66.8", "notebook of the repository"),
-        ("Qwen2.5-Math-PRM-7B", "65.5", "notebook of the repository"),
-        ("Skywork-PRM-7B, delta:-0.05", "65.1", "notebook of the repository"),
-        ("MathShepherd-7B", "47.0", "notebook of the repository"),
     )
     labels = ("classification", "error_steps")
 
@@ -260,7 +209,7 @@ class _Steps:
         for aspect, kinds in ASPECTS.items():
             scores = [parts[kind].score if kind in parts else None for kind in kinds]
             extra[aspect] = None if None in scores else mean_of(scores)
-        extra["classes_absent"] = absent(SIZES, parts)
+        extra["classes_absent"] = absent(CLASSES, parts)
         extra |= {"n_repeated": self._repeated} if self._repeated else {}
         if CORRECT in parts:
             extra[CORRECT] = parts.pop(CORRECT)

@@ -114,65 +114,8 @@ class RewardBench(Benchmark):
     aliases = ("reward-bench", "rewardbench1")
     hub = "allenai/reward-bench"
     split = "filtered"
-    source = "Lambert et al., RewardBench, arXiv 2403.13787, and its reference implementation"
-    licence = "ODC-BY"
     version = "upstream head, mean of sections"
     chance = 0.5
-    measures = (
-        "whether a reward prefers the better of two answers in chat, hard chat, safety and "
-        "reasoning"
-    )
-    sizes = {"Chat": 358, "Chat Hard": 456, "Safety": 740, "Reasoning": 1431}
-    layout = {
-        "prompt": "text, or in the prior sets a list of messages",
-        "chosen, rejected": "the two answers: text, or a list of messages that ends with the assistant's",
-        "chosen_model, rejected_model": "who wrote them",
-        "subset": "one of 23; it decides the section and the weight",
-        "id": "whole number",
-    }
-    formula = (
-        "section = sum of weight * accuracy / sum of weights over its subsets, headline = mean of "
-        "the sections; in mode leaderboard (2 Chat + 2 Chat Hard + 2 Safety + 2 Reasoning + Prior "
-        "Sets) / 9, absent terms left out of both sums"
-    )
-    traps: ClassVar[tuple[str, ...]] = (
-        "weights are constants, not sizes: math-prm has 447 rows and weighs 984, as much as the "
-        "six code subsets together",
-        "upstream prints 0 for a section of which no subset is there; here it is listed as absent "
-        "and leaves the mean",
-        "equal scores of a classifier are wrong, a verdict that cannot be read is half right "
-        "upstream and unscored here",
-        "upstream draws the order of the answers without a seed, and reads a text that holds both "
-        "verdicts as A",
-        "the hub's split raw (5,123 rows) is not scored; filtered (2,985) is",
-        "most papers quote the mean of the four sections, the leaderboard adds the prior sets "
-        "with half a section's weight",
-    )
-    published: ClassVar[tuple[tuple[str, str, str], ...]] = (
-        ("INF-ORM-Llama3.1-70B", "95.1, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
-        (
-            "Skywork-Reward-Gemma-2-27B",
-            "93.8, mean of sections",
-            "quoted in RM-R1, arXiv 2505.02387",
-        ),
-        (
-            "Skywork-Reward-Llama-3.1-8B",
-            "92.5, mean of sections",
-            "quoted in RM-R1, arXiv 2505.02387",
-        ),
-        ("Nemotron-4-340B-Reward", "92.0, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
-        ("GPT-4o-0806 as judge", "86.7, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
-        (
-            "Claude-3.5-Sonnet as judge",
-            "84.2, mean of sections",
-            "quoted in RM-R1, arXiv 2505.02387",
-        ),
-        (
-            "PKU beaver-7b-v1.0-cost",
-            "56.2: Chat 60.9, Chat Hard 45.0, Safety 72.2, Reasoning 46.7",
-            "repository's README",
-        ),
-    )
     modes: ClassVar[dict[str, str]] = {
         "sections": "plain mean of the four sections, as most papers quote it",
         LEADERBOARD: (

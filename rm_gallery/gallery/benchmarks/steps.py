@@ -260,7 +260,7 @@ def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -
 # -- ProcessBench ----------------------------------------------------------------------------------
 
 PROCESSBENCH_RULE = "first_error_f1"
-PROCESSBENCH_SETS = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
+PROCESSBENCH_SETS = ("gsm8k", "math", "olympiadbench", "omnimath")
 NONE_WRONG = -1
 
 
@@ -276,41 +276,7 @@ class ProcessBench(StepBenchmark):
     aliases = ("process-bench",)
     hub = "Qwen/ProcessBench"
     split = "*"
-    source = "Zheng et al., ProcessBench, arXiv 2412.06559, code/run_eval_prm_rlhflow.py"
-    licence = "Apache-2.0"
     version = "repository at 1aad799"
-    chance_note = (
-        "no single level: it depends on the share of wrong steps and on how often a reward says so"
-    )
-    measures = (
-        "whether a process reward finds the first wrong step of a solution, and none in a right one"
-    )
-    sizes = PROCESSBENCH_SETS
-    layout = {
-        "id": "the set and a number, such as gsm8k-0",
-        "problem": "the question",
-        "steps": "the steps of the solution",
-        "label": "number of the first wrong step, counted from 0; -1 where all are right",
-        "generator, final_answer_correct": "who wrote the solution, and whether its answer is right; not judged",
-    }
-    formula = (
-        "F1 = 2 a b / (a + b), a = share of wrong solutions whose first wrong step is found, b = "
-        "share of right ones found right"
-    )
-    traps = (
-        "calling every step right, or every first step wrong, is right about one kind of "
-        "solutions only and earns 0 or little",
-        "the step rule decides: a process reward is read by threshold:0.5 unless its authors say "
-        "otherwise",
-        "a set needs wrong and right solutions; with one kind only it has no F1 and is reported "
-        "as missing",
-        "a right final answer does not make a right solution: many of the labelled errors end in "
-        "the right answer",
-    )
-    published = (
-        ("o1-mini (critic)", "average F1 87.9", "abstract and results of the paper"),
-        ("QwQ-32B-Preview (critic)", "average F1 71.5", "abstract and results of the paper"),
-    )
     labels = ("label",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
