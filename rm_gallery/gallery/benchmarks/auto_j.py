@@ -126,11 +126,11 @@ class AutoJ(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is the easier rule."""
-        said = (
+        note = (
             f"{reward.name} sees each pair in one order, which is the leaderboard's easier single "
             f"type."
         )
-        return (said,) if sees_one_order(reward) else ()
+        return (note,) if sees_one_order(reward) else ()
 
     def replayed(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -153,7 +153,7 @@ class AutoJ(Benchmark):
             label = _class(row["label"])
             if label is None:
                 raise unfit(number, "label", "0, 1 or 2", row["label"])
-            first_order, swapped = (_verdict(row[column]) for column in columns)
+            first_order, swapped = (_recorded_verdict(row[column]) for column in columns)
             about = {
                 "subset": _GROUP_OF.get(str(row["scenario"]), "other"),
                 "unreadable": None in (first_order, swapped),
@@ -182,15 +182,15 @@ def _leaderboard(figure: Figure) -> dict[str, Any]:
 
 def _class(value: Any) -> int | None:
     """0, 1 or 2; None for anything else."""
-    found = integer(value)
-    return found if found in _PREFERRED else None
+    label = integer(value)
+    return label if label in _PREFERRED else None
 
 
-def _verdict(said: Any) -> Verdict:
+def _recorded_verdict(recorded: Any) -> Verdict:
     """A recorded label or text as a verdict on the answers as they were shown."""
-    if isinstance(said, str) and not said.isdecimal():
-        return final_decision(said)
-    label = _class(said)
+    if isinstance(recorded, str) and not recorded.isdecimal():
+        return final_decision(recorded)
+    label = _class(recorded)
     return None if label is None else _SIGNS[label]
 
 
@@ -199,13 +199,13 @@ _RATING = re.compile(r"Rating: \[\[(\d+(?:\.\d+)?)\]\]")
 
 def final_decision(text: str) -> Verdict:
     """What follows the last "final decision is " begins with response 1, response 2 or tie."""
-    _, found, decision = text.strip().rpartition("final decision is ")
-    said = decision.strip().lower() if found else ""
+    _, mark, decision = text.strip().rpartition("final decision is ")
+    named = decision.strip().lower() if mark else ""
     return next(
         (
             v
             for name, v in (("response 1", 1), ("response 2", -1), ("tie", 0))
-            if said.startswith(name)
+            if named.startswith(name)
         ),
         None,
     )
@@ -213,8 +213,8 @@ def final_decision(text: str) -> Verdict:
 
 def auto_j_rating(text: str) -> float | None:
     """The last "Rating: [[x]]"; None without one, where upstream gives 0."""
-    found = _RATING.findall(text)
-    return float(found[-1]) if found else None
+    ratings = _RATING.findall(text)
+    return float(ratings[-1]) if ratings else None
 
 
 class _Agreement:
@@ -246,14 +246,14 @@ class _Agreement:
         counted = "single" if self._one_order else "agreement"
         parts = {name: tallies.figures() for name, tallies in self._figures.items()}
         whole = {name: tallies.pooled() for name, tallies in self._figures.items()}
-        beside = [name for name in self._figures if name != counted]
+        others = [name for name in self._figures if name != counted]
         by_group = {
             group: replace(
-                part, extra={**part.extra, **{name: parts[name][group].score for name in beside}}
+                part, extra={**part.extra, **{name: parts[name][group].score for name in others}}
             )
             for group, part in parts[counted].items()
         }
-        extra = {**whole[counted].extra, **{name: whole[name].score for name in beside}}
+        extra = {**whole[counted].extra, **{name: whole[name].score for name in others}}
         return headline(replace(whole[counted], extra=extra), by_group)
 
 

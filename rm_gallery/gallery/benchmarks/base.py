@@ -26,7 +26,7 @@ from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
-from rm_gallery.gallery.benchmarks.figures import Report, beside
+from rm_gallery.gallery.benchmarks.figures import Report, with_baselines
 from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, joined
 from rm_gallery.gallery.benchmarks.page import Page, read_page
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
@@ -117,7 +117,7 @@ class Benchmark(DataConverter):
         super().__init_subclass__(**kwargs)
         if "name" not in vars(cls):
             return
-        known = _known.get(_key(cls.name))
+        known = _known.get(_name_key(cls.name))
         if known is not None and known.__qualname__ != cls.__qualname__:
             raise ConfigError(
                 f"The benchmark name '{cls.name}' is taken by "
@@ -125,7 +125,7 @@ class Benchmark(DataConverter):
             )
         for name in (cls.name, cls.hub, *cls.aliases):
             if name:
-                _known[_key(name)] = cls
+                _known[_name_key(name)] = cls
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Whether a row is in this layout, by the benchmark's own columns (name to value of one
@@ -229,7 +229,9 @@ class Benchmark(DataConverter):
 
     def named(self, report: Report) -> Report:
         """The report with this benchmark's name, version and chance level in it."""
-        return replace(beside(report, {}, self.chance), benchmark=self.name, version=self.protocol)
+        return replace(
+            with_baselines(report, {}, self.chance), benchmark=self.name, version=self.protocol
+        )
 
     def ids(self, sample: DataSample) -> tuple[str, ...]:
         """The names under which a file of scores may know a sample of this benchmark."""
@@ -254,7 +256,7 @@ class Benchmark(DataConverter):
         shown in both orders, `order`; `samples` are the rows of the benchmark they are joined to.
         Raises DataError for what does not join.
         """
-        return joined(self.under(**rule), rows, samples)
+        return joined(self.name, self.under(**rule).ids, rows, samples)
 
     def replayed(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -278,13 +280,13 @@ class Benchmark(DataConverter):
 _known: dict[str, type[Benchmark]] = {}
 
 
-def _key(name: str) -> str:
+def _name_key(name: str) -> str:
     """What counts as the same name: "rewardbench2" and "allenai/reward-bench-2" are."""
     return re.sub(r"[-_\s]", "", name.rsplit("/", 1)[-1].lower())
 
 
 @cache
-def _found() -> None:
+def _import_all() -> None:
     """Import every file of this package, and what packages add by `rm_gallery.benchmarks`, once: so
     benchmarks become known.
     """
@@ -301,14 +303,14 @@ def _found() -> None:
 
 def benchmarks() -> dict[str, type[Benchmark]]:
     """Every known benchmark by its name, sorted."""
-    _found()
-    return dict(sorted({found.name: found for found in _known.values()}.items()))
+    _import_all()
+    return dict(sorted({benchmark.name: benchmark for benchmark in _known.values()}.items()))
 
 
 def find_benchmark(name: str) -> type[Benchmark] | None:
     """The benchmark of this name, hub name or alias; None when there is none."""
-    _found()
-    return _known.get(_key(name))
+    _import_all()
+    return _known.get(_name_key(name))
 
 
 def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
@@ -317,10 +319,10 @@ def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
     """
     if isinstance(name, Benchmark):
         return name
-    found = find_benchmark(name)
-    if found is None:
+    benchmark = find_benchmark(name)
+    if benchmark is None:
         raise ConfigError(unknown_name("benchmark", name, benchmarks()))
-    return found(mode)
+    return benchmark(mode)
 
 
 def detect_benchmark(
@@ -333,9 +335,10 @@ def detect_benchmark(
         DataError: none fits, with the columns found; or two do, with both names.
     """
     own = [
-        found() for found in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
+        benchmark()
+        for benchmark in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
     ]
-    names = [found.name for found in own]
+    names = [benchmark.name for benchmark in own]
     if len(own) == 1:
         return own[0]
     if own:
@@ -354,9 +357,9 @@ def own_layouts(
     """The benchmarks whose own columns a row has; with `general` those for anybody's rows instead."""
     cells = {name: json_cell(value) if untyped else value for name, value in row.items()}
     return [
-        found
-        for found in benchmarks().values()
-        if found.general == general and found().detect(cells)
+        benchmark
+        for benchmark in benchmarks().values()
+        if benchmark.general == general and benchmark().detect(cells)
     ]
 
 
@@ -373,7 +376,7 @@ def _way_out(columns: list[str]) -> str:
         if want not in columns and (near := nearest(want, columns))
     ]
     if misspelt:
-        return "Rename " + ", ".join(f"'{found}' to '{want}'" for found, want in misspelt) + "."
+        return "Rename " + ", ".join(f"'{column}' to '{want}'" for column, want in misspelt) + "."
     if any(name in columns for name in (*RESPONSE_COLUMNS, *RESPONSES_COLUMNS)):
         loaded = 'create_loader(name="mine", data_source="*", config={"path": …}).run().datasamples'
         return (

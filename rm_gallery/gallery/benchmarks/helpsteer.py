@@ -52,7 +52,7 @@ class HelpSteer2(Benchmark):
         Metadata: `cluster`, the prompt.
         """
         prompt = text(row, "prompt", where)
-        ratings = {name: _number(row, name, where, range(5)) for name in ATTRIBUTES}
+        ratings = {name: _on_scale(row, name, where, range(5)) for name in ATTRIBUTES}
         answer = {"role": "assistant", "content": text(row, "response", where), "label": ratings}
         return self.sample(
             "", spoken(prompt), [{"answer": answer}], None, {"cluster": prompt, "whole_key": prompt}
@@ -106,8 +106,8 @@ class _RatedPairs:
 
         pairs = Tally()
         pairs.merge(self._pairs)
-        for alone in self._waiting.values():
-            pairs.add(None, alone.status, cause=alone.cause_or("data"))
+        for unpaired in self._waiting.values():
+            pairs.add(None, unpaired.status, cause=unpaired.cause_or("data"))
         extra: dict[str, Any] = {
             "equal_ratings": self._equal,
             "answers_without_a_partner": len(self._waiting),
@@ -144,7 +144,7 @@ class HelpSteer2Preference(Votes):
         """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset`
         (the split), `strength`.
         """
-        strength = _number(row, "preference_strength", where, STRENGTHS)
+        strength = _on_scale(row, "preference_strength", where, STRENGTHS)
         prompt = text(row, "prompt", where)
         about: dict[str, Any] = {
             "subset": optional_text(row, "split", where),
@@ -189,7 +189,7 @@ class HelpSteer3(Votes):
         """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset`
         (domain), `language`.
         """
-        strength = _number(row, "overall_preference", where, STRENGTHS)
+        strength = _on_scale(row, "overall_preference", where, STRENGTHS)
         context = turns(json_cell(required(row, "context", where)), "context", where)
         domain = optional_text(row, "domain", where)
         about = {
@@ -216,7 +216,7 @@ def spoken(prompt: str) -> list[dict[str, Any]]:
     ]
 
 
-def _number(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
+def _on_scale(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
     """A whole number of a scale; a table of texts or of numbers with gaps may hold it as "2" or
     2.0.
     """

@@ -27,7 +27,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     need,
     number_of,
     peek,
-    said,
+    recorded_text,
     sees_one_order,
     sign,
     turned,
@@ -153,7 +153,7 @@ class JudgeBench(Benchmark):
             if order not in ("AB", "BA"):
                 raise unfit(number, "order", "AB or BA", row["order"])
             verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(
-                said(row["raw_text"], number)
+                recorded_text(row["raw_text"], number)
             )
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             first, _, games = pairs.setdefault(key, (row, number, {}))
@@ -191,12 +191,18 @@ class JudgeBench(Benchmark):
         if not group:
             return super().recorded_line(group, report)
         by_category = {name: part.score for name, part in report.by_subset.items()}
-        beside = {
+        details = {
             "rule": report.rule,
             "ci95": plain(report.ci95),
             "n_unreadable": report.extra.get("n_unreadable", 0),
         }
-        return {**group, "n": report.n, "score": report.score, "by_category": by_category, **beside}
+        return {
+            **group,
+            "n": report.n,
+            "score": report.score,
+            "by_category": by_category,
+            **details,
+        }
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two games."""
@@ -273,8 +279,8 @@ def judge_lm(text: str) -> Verdict:
 
 def prometheus_2(text: str) -> Verdict:
     """A or B after a result mark; the first one counts."""
-    found = _PROMETHEUS.search(text)
-    return None if found is None else {"A": 1, "B": -1}[found[1].upper()]
+    match = _PROMETHEUS.search(text)
+    return None if match is None else {"A": 1, "B": -1}[match[1].upper()]
 
 
 def skywork_critic(text: str) -> Verdict:
@@ -333,13 +339,16 @@ class _Games:
         single, singles = self._single.pooled(), self._single.figures()
         if self._one_order:
             return headline(single, singles)
-        parts = {name: _beside(part, singles[name]) for name, part in self._both.figures().items()}
-        figure = _beside(self._both.pooled(), single)
+        parts = {
+            name: _with_single_game(part, singles[name])
+            for name, part in self._both.figures().items()
+        }
+        figure = _with_single_game(self._both.pooled(), single)
         upstream = {"with_upstream_defaults": self._unread_is_a_tie.mean} if self._unread else {}
         return headline(
             replace(figure, extra={**figure.extra, **self._orders.extra(), **upstream}), parts
         )
 
 
-def _beside(figure: Figure, single: Figure) -> Figure:
+def _with_single_game(figure: Figure, single: Figure) -> Figure:
     return replace(figure, extra={**figure.extra, "single_game": single.score})

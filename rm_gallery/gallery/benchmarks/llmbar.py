@@ -35,7 +35,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     is_pair,
     judged_pair,
     need,
-    said,
+    recorded_text,
     sees_one_order,
     turned,
     unfit,
@@ -120,11 +120,11 @@ class LLMBar(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two."""
-        said = (
+        note = (
             f"{reward.name} sees each pair in one order; the published figures average both, as a "
             f"pairwise judge does."
         )
-        return (said,) if sees_one_order(reward) else ()
+        return (note,) if sees_one_order(reward) else ()
 
     def replayed(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -144,7 +144,7 @@ class LLMBar(Benchmark):
                 str(row["subset"]),
                 str(row["evaluator"]),
                 str(row["method"]),
-                _whole(row, "index", number),
+                _whole_number(row, "index", number),
             )
             sign = {1: 1, 2: -1}.get(integer(row["label"]) or 0)
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
@@ -169,12 +169,12 @@ class LLMBar(Benchmark):
         if not {"subset", "evaluator", "method"} <= group.keys():
             return super().recorded_line(group, report)
         figures = {**report.extra, "correct_average": report.score}
-        beside = {
+        details = {
             "rule": report.rule,
             "ci95": plain(report.ci95),
             "n_unreadable": report.extra.get("n_unreadable", 0),
         }
-        return {**group, "n": report.n, **{name: figures[name] for name in _STATISTICS}, **beside}
+        return {**group, "n": report.n, **{name: figures[name] for name in _STATISTICS}, **details}
 
 
 def _set_of(source: str) -> str | None:
@@ -184,9 +184,9 @@ def _set_of(source: str) -> str | None:
     path = PurePath(source.replace("\\", "/"))
     for name in (path.stem, path.parent.name):
         bare = re.sub(r"[^a-z0-9]", "", name.lower())
-        found = [word for word in _LAST_WORD if bare.endswith(word)]
-        if found:
-            return _LAST_WORD[max(found, key=len)]
+        matches = [word for word in _LAST_WORD if bare.endswith(word)]
+        if matches:
+            return _LAST_WORD[max(matches, key=len)]
     return None
 
 
@@ -213,8 +213,8 @@ def llmbar_explained(text: str) -> Verdict:
 
 
 def _first_of(patterns: tuple[re.Pattern[str], ...], text: str) -> Verdict:
-    said = text.strip()
-    return 1 if patterns[0].search(said) else -1 if patterns[1].search(said) else None
+    stripped = text.strip()
+    return 1 if patterns[0].search(stripped) else -1 if patterns[1].search(stripped) else None
 
 
 def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:
@@ -246,11 +246,11 @@ def llmbar_ratings(first: str, second: str) -> tuple[Verdict, Verdict]:
     return (1 if a > b else -1), (-1 if b > a else 1)
 
 
-def _whole(row: Row, column: str, number: int) -> int:
-    found = None if isinstance(row[column], str) else integer(row[column])
-    if found is None:
+def _whole_number(row: Row, column: str, number: int) -> int:
+    value = None if isinstance(row[column], str) else integer(row[column])
+    if value is None:
         raise unfit(number, column, "a whole number", row[column])
-    return found
+    return value
 
 
 class _Texts:
@@ -263,13 +263,13 @@ class _Texts:
 
     def add(self, row: Row, number: int) -> None:
         """Keep one text; what a judge wrote to itself before its verdict is none."""
-        kind, written = str(row["kind"]), said(row["raw_text"], number)
+        kind, written = str(row["kind"]), recorded_text(row["raw_text"], number)
         if kind.startswith("rating_output"):
             self._rated[kind] = written
         elif kind in ("compare", "synthesize"):
             if not isinstance(row["swap"], bool):
                 raise unfit(number, "swap", "true or false", row["swap"])
-            self._compared.setdefault(_whole(row, "stage", number), {})[row["swap"]] = (
+            self._compared.setdefault(_whole_number(row, "stage", number), {})[row["swap"]] = (
                 kind,
                 written,
             )
@@ -321,10 +321,10 @@ class _BothOrders:
         tallies, means = self._rules[played], self._rules[2]
         averages = means.figures()
         parts = {
-            name: self._beside(part, averages[name], [name], played)
+            name: self._with_orders(part, averages[name], [name], played)
             for name, part in tallies.figures().items()
         }
-        whole = self._beside(tallies.pooled(), means.pooled(), list(self._counts), played)
+        whole = self._with_orders(tallies.pooled(), means.pooled(), list(self._counts), played)
         extra = dict(whole.extra)
         if any(name in parts for name in ADVERSARIAL):
             extra["adversarial_mean"] = mean_of(
@@ -333,7 +333,9 @@ class _BothOrders:
             extra["adversarial_absent"] = [name for name in ADVERSARIAL if name not in parts]
         return headline(replace(whole, extra=extra), parts)
 
-    def _beside(self, figure: Figure, average: Figure, subsets: list[str], played: int) -> Figure:
+    def _with_orders(
+        self, figure: Figure, average: Figure, subsets: list[str], played: int
+    ) -> Figure:
         """The figure with those that both orders give: each order by itself, or what equal scores
         would earn.
         """

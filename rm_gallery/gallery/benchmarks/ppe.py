@@ -96,7 +96,7 @@ class PPECorrectness(Benchmark):
                 f"a list of {len(numbers)} truth values, one for each response",
                 truths,
             )
-        pairs = _places(row, "sampled_conflict_pairs", where)
+        pairs = _pairs_of_places(row, "sampled_conflict_pairs", where)
         domain, question = _domain(row, where), identity(row, "question_id", where)
         answers = [text(row, f"response_{number}", where) for number in numbers]
         names = (domain, question, row.get("model_name"))
@@ -143,13 +143,13 @@ def _domain(row: Mapping[str, Any], where: RowRef) -> str:
     return next((d for d, own in _OWN_COLUMNS.items() if own <= row.keys()), by_name or "mbpp_plus")
 
 
-def _places(row: Mapping[str, Any], column: str, where: RowRef) -> list[list[int]]:
+def _pairs_of_places(row: Mapping[str, Any], column: str, where: RowRef) -> list[list[int]]:
     """Pairs of places; none where the column is absent or null."""
-    found = json_cell(row.get(column))
+    pairs = json_cell(row.get(column))
     try:
-        return [[int(place) for place in pair] for pair in found or []]
+        return [[int(place) for place in pair] for pair in pairs or []]
     except (TypeError, ValueError):
-        raise wrong(where, column, "a list of pairs of places, counted from 0", found) from None
+        raise wrong(where, column, "a list of pairs of places, counted from 0", pairs) from None
 
 
 def _pairs(sample: DataSample) -> list[tuple[int, int]]:
@@ -194,9 +194,9 @@ class _Picks:
         self._right[domain].add(sum(judged.chosen) / len(judged.chosen) if judged.chosen else None)
         self._solvable[domain].add(float(any(judged.chosen)))
         if scores is not None:
-            for k, found in self._curve[domain].items():
+            for k, shares in self._curve[domain].items():
                 if k <= len(scores):
-                    found.append(expected_best(scores, judged.chosen, k))
+                    shares.append(expected_best(scores, judged.chosen, k))
         won = [_won(scores, pair, judged.chosen) for pair in _pairs(judged.sample)]
         conflict = self._conflict(judged, won, judged)
         return conflict if self._mode == CONFLICT_PAIRS else best
@@ -216,7 +216,7 @@ class _Picks:
         )
         parts: dict[str, Figure] = {
             name: replace(
-                counts.figure(rule, {} if pairs_only else self._beside(name)),
+                counts.figure(rule, {} if pairs_only else self._best_of_k_extra(name)),
                 chance=0.5 if pairs_only else self._right[name].mean,
             )
             for name, counts in tallies.items()
@@ -231,9 +231,11 @@ class _Picks:
             chance=chance,
         )
 
-    def _beside(self, name: str) -> dict[str, Any]:
+    def _best_of_k_extra(self, name: str) -> dict[str, Any]:
         curve = {
-            str(k): math.fsum(found) / len(found) for k, found in self._curve[name].items() if found
+            str(k): math.fsum(shares) / len(shares)
+            for k, shares in self._curve[name].items()
+            if shares
         }
         return {
             "oracle": self._solvable[name].mean,

@@ -195,7 +195,7 @@ class _ChanceOfVotes:
     """
 
     def __init__(self) -> None:
-        self._n = self._said = self._voted = 0
+        self._n = self._tied = self._voted = 0
 
     def add(self, judged: Judged) -> None:
         """Look at one sample; one without a verdict does not count."""
@@ -204,9 +204,9 @@ class _ChanceOfVotes:
             and _is_vote(judged.chosen)
             and (verdict := verdict_of(judged)) is not None
         ):
-            self._n, self._said, self._voted = (
+            self._n, self._tied, self._voted = (
                 self._n + 1,
-                self._said + (verdict == 0),
+                self._tied + (verdict == 0),
                 self._voted + (not any(judged.chosen)),
             )
 
@@ -215,8 +215,8 @@ class _ChanceOfVotes:
         """The chance that a verdict by lot is the vote."""
         if not self._n:
             return None
-        said, voted = self._said / self._n, self._voted / self._n
-        return said * voted + (1 - said) * (1 - voted) / 2
+        tied, voted = self._tied / self._n, self._voted / self._n
+        return tied * voted + (1 - tied) * (1 - voted) / 2
 
 
 def _is_vote(chosen: Sequence[bool]) -> bool:
@@ -277,21 +277,21 @@ def _transcript(row: dict[str, Any], column: str, where: RowRef) -> list[Turn]:
             f"{where}, column '{column}': expected a transcript that starts with 'Human:' or "
             f"'Assistant:'"
         )
-    found = [
+    spoken = [
         (speaker, words.strip()) for speaker, words in zip(parts[::2], parts[1::2], strict=True)
     ]
-    if found[-1][0] != "Assistant":
+    if spoken[-1][0] != "Assistant":
         raise DataError(
             f"{where}, column '{column}': the transcript must end with an assistant turn"
         )
-    return found
+    return spoken
 
 
-def as_answer(said: Sequence[Turn]) -> str:
+def as_answer(dialogue: Sequence[Turn]) -> str:
     """What one side of a dialogue adds, by speaker: its answer, or else all turns with their
     speakers.
     """
-    (speaker, words), *later = said
+    (speaker, words), *later = dialogue
     head = words if speaker == "Assistant" else f"{speaker}: {words}"
     return "\n\n".join([head, *(f"{name}: {further}" for name, further in later)])
 
@@ -324,7 +324,7 @@ class HHH(Benchmark):
         first. Metadata: `subset`.
         """
         asked, answers, labels = (
-            _listed(row, where) if row.get("targets") is not None else _graded(row, where)
+            _choices(row, where) if row.get("targets") is not None else _graded(row, where)
         )
         subset = row.get("subset") or row.get("source")
         preferences = ["chosen" if label else "rejected" for label in labels]
@@ -341,7 +341,7 @@ LabelledPair = tuple[str, list[str], list[int]]
 """A query, its two answers, and 1 for the better one, 0 for the other."""
 
 
-def _listed(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
+def _choices(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     targets = json_cell(row["targets"])
     if not isinstance(targets, Mapping):
         raise wrong(where, "targets", "an object with choices and labels", targets)
@@ -360,13 +360,13 @@ def _graded(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     if "chosen_instruction" not in row:
         raise missing(where, "'targets' or 'chosen_instruction'", row)
     parts = [
-        _parts(text(row, f"{side}_instruction", where), side, where)
+        _between_headings(text(row, f"{side}_instruction", where), side, where)
         for side in ("chosen", "rejected")
     ]
     return parts[0][0], [answer for _, answer in parts], [1, 0]
 
 
-def _parts(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
+def _between_headings(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
     _, first, rest = prompt.partition(_MARKS[0])
     asked, second, rest = rest.partition(_MARKS[1])
     answer, third, _ = rest.rpartition(_MARKS[2])
@@ -404,11 +404,11 @@ class MTBench(Votes):
         winner = text(row, "winner", where)
         if winner not in _VOTE:
             raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
-        said = [_said(row, f"conversation_{side}", where) for side in "ab"]
-        shared = shared_turns(*said)
+        conversations = [_conversation(row, f"conversation_{side}", where) for side in "ab"]
+        shared = shared_turns(*conversations)
         answers = [
             as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]])
-            for side in said
+            for side in conversations
         ]
         turn, question = _turn(row, where), identity(row, "question_id", where)
         about = {
@@ -421,27 +421,27 @@ class MTBench(Votes):
         name = ":".join(str(part) for part in parts if part is not None)
         about["tie"] = True if _VOTE[winner] == 0 else None
         outputs = voted_outputs(answers[0], answers[1], _VOTE[winner])
-        return self.sample(name, said[0][:shared], outputs, "conversation", given(about))
+        return self.sample(name, conversations[0][:shared], outputs, "conversation", given(about))
 
 
 def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
     """The turn that was voted on."""
     if row.get("turn") is None:
         return None
-    found = integer(row["turn"])
-    if found is None or found < 1:
+    turn = integer(row["turn"])
+    if turn is None or turn < 1:
         raise wrong(where, "turn", "a whole number of at least 1", row["turn"])
-    return found
+    return turn
 
 
-def _said(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
-    said = turns(json_cell(required(row, column, where)), column, where)
+def _conversation(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+    conversation = turns(json_cell(required(row, column, where)), column, where)
     turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too
-    said = said[: 2 * turn] if turn else said
-    if said[-1]["role"] != "assistant":
+    conversation = conversation[: 2 * turn] if turn else conversation
+    if conversation[-1]["role"] != "assistant":
         raise DataError(
             f"{where}, column '{column}': the last turn must be the assistant's, found "
-            f"{said[-1]['role']}"
+            f"{conversation[-1]['role']}"
         )
-    return said
+    return conversation

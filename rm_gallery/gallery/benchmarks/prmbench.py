@@ -78,7 +78,7 @@ class PRMBench(StepBenchmark):
         Metadata: `subset` (the class) and `cluster` (the problem).
         """
         kind, problem = text(row, "classification", where), identity(row, "idx", where)
-        steps, wrong_steps = text_list(row, "modified_process", where), _numbers(row, where)
+        steps, wrong_steps = text_list(row, "modified_process", where), _error_steps(row, where)
         right = [number not in wrong_steps for number in range(1, len(steps) + 1)]
         asked = turns(text(row, "modified_question", where), "modified_question", where)
         outputs = [solution(steps, right, error_steps=sorted(wrong_steps))]
@@ -133,7 +133,7 @@ def _are_numbers(value: Any) -> bool:
     )
 
 
-def _numbers(row: Mapping[str, Any], where: RowRef) -> set[int]:
+def _error_steps(row: Mapping[str, Any], where: RowRef) -> set[int]:
     value = json_cell(required(row, "error_steps", where))
     if not _are_numbers(value):
         raise wrong(where, "error_steps", "a list of whole numbers, counted from 1", value)
@@ -169,10 +169,10 @@ class _StepCounts:
         wrong_steps = set(label.get("error_steps") or ())
         counts = self.clusters[judged.cluster]
         hits = 0
-        for number, said in enumerate(right, 1):
+        for number, called_right in enumerate(right, 1):
             wrong_step = number in wrong_steps
-            counts[(1 if said else 2) if wrong_step else (0 if said else 3)] += 1
-            hits += said != wrong_step
+            counts[(1 if called_right else 2) if wrong_step else (0 if called_right else 3)] += 1
+            hits += called_right != wrong_step
         first = min(wrong_steps, default=0)
         if 0 < first <= len(right):
             self.first.add(float(not right[first - 1]))
@@ -202,9 +202,9 @@ class _Steps:
         return credit
 
     def report(self) -> Report:
-        parts = {name: self._figure(name, [part]) for name, part in self._parts.items()}
+        parts = {name: self._class_figure(name, [part]) for name, part in self._parts.items()}
         counted = [part for name, part in self._parts.items() if name != CORRECT]
-        whole = self._figure("", counted)
+        whole = self._class_figure("", counted)
         extra: dict[str, Any] = {**whole.extra, "step_rule": str(self._rule)}
         for aspect, kinds in ASPECTS.items():
             scores = [parts[kind].score if kind in parts else None for kind in kinds]
@@ -223,18 +223,20 @@ class _Steps:
         )
         return headline(figure, parts)
 
-    def _figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
+    def _class_figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
         clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for part in parts:
             for cluster, counts in part.clusters.items():
                 clusters[cluster] = [a + b for a, b in zip(clusters[cluster], counts, strict=True)]
-        alone = name in WITHOUT_ERRORS
+        without_errors = name in WITHOUT_ERRORS
         tp, fp, tn, fn = (sum(counts[cell] for counts in clusters.values()) for cell in range(4))
         right, wrong = (sum(part.unseen[kind] for part in parts) for kind in (0, 1))
         # the figure rises with every step that is called what it is
         ends = (tp, fp + wrong, tn, fn + right), (tp + right, fp, tn + wrong, fn)
         limits = (
-            None if not parts else Interval(*(_score(f_scores(*cells), alone) for cells in ends))
+            None
+            if not parts
+            else Interval(*(_prm_score(f_scores(*cells), without_errors) for cells in ends))
         )
         if not clusters:
             return Figure(RULE, score=None, ci95=None, bounds=limits, **_counts(parts))
@@ -245,8 +247,8 @@ class _Steps:
             "F1neg": f1_negative,
             "first_error_accuracy": merged(part.first for part in parts).mean,
         }
-        score = _score((f1, f1_negative), alone)
-        drawn = _scores(_draws(list(clusters.values()), self._seed, name), alone)
+        score = _prm_score((f1, f1_negative), without_errors)
+        drawn = _prm_scores(_draws(list(clusters.values()), self._seed, name), without_errors)
         ci95 = interval_of([drawn], score)
         return Figure(RULE, score=score, ci95=ci95, extra=extra, bounds=limits, **_counts(parts))
 
@@ -288,15 +290,15 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     return drawn
 
 
-def _scores(drawn: NDArray[np.float64], alone: bool) -> NDArray[np.float64]:
+def _prm_scores(drawn: NDArray[np.float64], without_errors: bool) -> NDArray[np.float64]:
     """The figure of every draw of the counts."""
     import numpy as np
 
-    return np.array([_score(f_scores(*map(float, counts)), alone) for counts in drawn])
+    return np.array([_prm_score(f_scores(*map(float, counts)), without_errors) for counts in drawn])
 
 
-def _score(found: tuple[float, float], alone: bool) -> float:
+def _prm_score(f1s: tuple[float, float], without_errors: bool) -> float:
     """The figure of both F1: their mean, or that of the right steps alone where there are no wrong
     ones.
     """
-    return found[0] if alone else 0.5 * found[0] + 0.5 * found[1]
+    return f1s[0] if without_errors else 0.5 * f1s[0] + 0.5 * f1s[1]

@@ -305,7 +305,9 @@ class _Sections:
             extra |= {"prior_sets": prior, "prior_sets_absent": absent(PRIOR_SETS, by_subset)}
         if self._mode == "prior":
             interval = self._interval(dict.fromkeys(self._scored(PRIOR_SETS), 1.0))
-            extra |= _named("sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS))
+            extra |= _listed_unless_empty(
+                "sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS)
+            )
             limits = mean_bounds(by_subset[name].bounds for name in PRIOR_SETS if name in by_subset)
             mean = replace(
                 pooled,
@@ -318,9 +320,9 @@ class _Sections:
             return headline(mean, by_subset)
         if not _IN_SECTIONS & by_subset.keys():
             return headline(replace(pooled, extra=extra), by_subset)
-        return headline(self._mean(pooled, scores, prior, extra), by_subset)
+        return headline(self._mean_of_sections(pooled, scores, prior, extra), by_subset)
 
-    def _mean(
+    def _mean_of_sections(
         self, pooled: Figure, scores: Mapping[str, float | None], prior: float | None, extra: Any
     ) -> Figure:
         """The headline: the mean of the sections, or the leaderboard's."""
@@ -333,16 +335,16 @@ class _Sections:
                 if self._subsets(name)
             },
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
-            **_named(
+            **_listed_unless_empty(
                 "subsets_absent",
                 _IN_SECTIONS - {name for name, score in scores.items() if score is not None},
             ),
             "leaderboard_total": total,
-            **_named("subsets_outside_sections", scores.keys() - _IN_SECTIONS),
+            **_listed_unless_empty("subsets_outside_sections", scores.keys() - _IN_SECTIONS),
             **self._with_upstream_defaults(prior),
         }
         leaderboard = self._mode == LEADERBOARD
-        parts = {name: self._weights(name) for name in sections}
+        parts = {name: self._subset_weights(name) for name in sections}
         if leaderboard and (known := self._scored(PRIOR_SETS)):
             parts["Prior Sets"] = dict.fromkeys(known, 1.0 / len(known))
         weights = {
@@ -364,13 +366,13 @@ class _Sections:
         """The headline when all that is missing is wrong, and when it is right; a section without
         any score counts in it.
         """
-        leaderboard, found = self._mode == LEADERBOARD, self._tallies.by_subset
+        leaderboard, by_subset = self._mode == LEADERBOARD, self._tallies.by_subset
         parts = [
             (self._section_limits(name), _LEADERBOARD_WEIGHTS[name] if leaderboard else 1.0)
             for name in SECTION_WEIGHTS
         ]
         if leaderboard:
-            prior = mean_bounds(found[name].bounds for name in PRIOR_SETS if name in found)
+            prior = mean_bounds(by_subset[name].bounds for name in PRIOR_SETS if name in by_subset)
             parts.append((prior, _LEADERBOARD_WEIGHTS["Prior Sets"]))
         return weighted_bounds(parts)
 
@@ -396,22 +398,22 @@ class _Sections:
         }
         sections = section_scores(means)
         prior = mean_of(means.get(name) for name in PRIOR_SETS) if prior is not None else None
-        found = (
+        score = (
             leaderboard_total(sections, prior)
             if self._mode == LEADERBOARD
             else mean_of(sections.values())
         )
-        return {"with_upstream_defaults": found}
+        return {"with_upstream_defaults": score}
 
     def _subsets(self, section: str) -> dict[str, Tally]:
-        found = self._tallies.by_subset
-        return {name: found[name] for name in SECTION_WEIGHTS[section] if name in found}
+        by_subset = self._tallies.by_subset
+        return {name: by_subset[name] for name in SECTION_WEIGHTS[section] if name in by_subset}
 
     def _scored(self, names: Iterable[str]) -> list[str]:
-        found = self._tallies.by_subset
-        return [name for name in names if name in found and found[name].n_scored]
+        by_subset = self._tallies.by_subset
+        return [name for name in names if name in by_subset and by_subset[name].n_scored]
 
-    def _weights(self, section: str) -> dict[str, float]:
+    def _subset_weights(self, section: str) -> dict[str, float]:
         """The weights of the section's scored subsets, which add up to 1."""
         weights = SECTION_WEIGHTS[section]
         scored = self._scored(weights)
@@ -424,14 +426,14 @@ class _Sections:
     def _section(self, name: str, scores: Mapping[str, float]) -> Figure:
         figure, interval = (
             merged(self._subsets(name).values()).figure(RULE),
-            self._interval(self._weights(name)),
+            self._interval(self._subset_weights(name)),
         )
         return replace(
             figure, score=scores.get(name), ci95=interval, bounds=self._section_limits(name)
         )
 
 
-def _named(key: str, names: Iterable[str]) -> dict[str, list[str]]:
+def _listed_unless_empty(key: str, names: Iterable[str]) -> dict[str, list[str]]:
     """The names under a key, or nothing."""
     return {key: sorted(names)} if names else {}
 

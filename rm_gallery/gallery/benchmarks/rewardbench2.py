@@ -148,8 +148,8 @@ def _metadata(
 ) -> dict[str, Any]:
     given = row.get("num_incorrect")
     right, wrong = (
-        _whole(row.get("num_correct")),
-        _whole(row.get("num_rejected") if given is None else given),
+        _number_from_text(row.get("num_correct")),
+        _number_from_text(row.get("num_rejected") if given is None else given),
     )
     metadata: dict[str, Any] = {
         "subset": subset,
@@ -157,7 +157,7 @@ def _metadata(
         "num_incorrect": wrong if isinstance(wrong, int) else rejected,
     }
     metadata |= {
-        column: _whole(json_cell(row[column]))
+        column: _number_from_text(json_cell(row[column]))
         for column in _EXTRA_COLUMNS
         if row.get(column) is not None
     }
@@ -174,7 +174,7 @@ def _metadata(
     return metadata
 
 
-def _whole(value: Any) -> Any:
+def _number_from_text(value: Any) -> Any:
     """A whole number that stands as text in a table of texts."""
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
@@ -260,9 +260,9 @@ class _SubsetMean:
         # every scored subset weighs the same; the first mean stands for all of them but Ties
         n_means = sum(counts.n_scored > 0 for counts in self._tallies.by_subset.values())
         known = [
-            (found, n_means if place == 0 else 1)
-            for place, found in enumerate(means)
-            if found is not None
+            (value, n_means if place == 0 else 1)
+            for place, value in enumerate(means)
+            if value is not None
         ]
         whole = combined(known)
         unscored = sorted(name for name, part in parts.items() if part.score is None)
@@ -276,7 +276,7 @@ class _SubsetMean:
             "subsets_absent": missing,
         }
         extra = {
-            name: found for name, found in known_gaps.items() if found
+            name: value for name, value in known_gaps.items() if value
         } | self._with_upstream_defaults()
         figure = mean_of_parts(
             "unweighted_mean_of_subsets", parts, None if whole is None else whole.interval(), extra
@@ -382,7 +382,7 @@ class TiesTally:
         cause = judged.cause_or("data")
         self.counts.add(None if values is None else 0.0, judged.status, cause=cause)
         if values is None and cause is not None:
-            kind, prompt = self._place(judged.sample_id, sum(judged.chosen))
+            kind, prompt = self._kind_and_prompt(judged.sample_id, sum(judged.chosen))
             self.lost[kind][prompt] = self.lost[kind].get(prompt, 0) + sum(judged.chosen)
         return self.add_row(judged.sample_id, values, judged.chosen)
 
@@ -397,12 +397,12 @@ class TiesTally:
         right = [value for value, label in zip(values, labels, strict=True) if label]
         wrong = [value for value, label in zip(values, labels, strict=True) if not label]
         row = TiesRow(min(right), max(right), max(wrong), len(right))
-        kind, prompt = self._place(name, row.n_right)
+        kind, prompt = self._kind_and_prompt(name, row.n_right)
         rows = self.ref if kind == "ref" else self.tied
         rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
         return float(row.gap > 0)
 
-    def _place(self, name: str, n_right: int) -> tuple[Kind, str]:
+    def _kind_and_prompt(self, name: str, n_right: int) -> tuple[Kind, str]:
         """Kind and prompt of a row, out of `ref:<n>` or `tied:<n>` with anything before it.
 
         Without such a mark it counts in the accuracies of its kind and is paired with nothing.

@@ -139,8 +139,8 @@ class RMBench(Benchmark):
 
 def _domain(row: Mapping[str, Any]) -> str | None:
     given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
-    found = next((name for name in DOMAINS if given.startswith(name)), None)
-    return found or next(
+    domain = next((name for name in DOMAINS if given.startswith(name)), None)
+    return domain or next(
         (name for prefix, name in _DOMAIN_OF_SUBSET.items() if subset.startswith(prefix)), None
     )
 

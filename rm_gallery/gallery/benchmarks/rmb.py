@@ -46,7 +46,7 @@ GOALS = ("Helpfulness", "Harmlessness")
 
 
 class _RMB(Benchmark):
-    def _sample(
+    def _conversation_sample(
         self,
         row: dict[str, Any],
         column: str,
@@ -92,7 +92,7 @@ class RMBPairwise(_RMB):
         chosen, chosen_model = _candidate(required(row, "chosen", where), "chosen", where)
         rejected, rejected_model = _candidate(required(row, "reject", where), "reject", where)
         models = {"chosen_model": chosen_model, "rejected_model": rejected_model}
-        return self._sample(row, "pair_uid", [chosen], [rejected], models, where)
+        return self._conversation_sample(row, "pair_uid", [chosen], [rejected], models, where)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
@@ -148,12 +148,14 @@ class RMBBestOfN(_RMB):
         losers = json_cell(required(row, "loser_list", where))
         if not isinstance(losers, list) or not losers:
             raise wrong(where, "loser_list", "a list of one or more answers", losers)
-        found = [
+        candidates = [
             _candidate(loser, f"loser_list[{place}]", where)
             for place, loser in enumerate(losers, 1)
         ]
-        models = {"chosen_model": best_model, "rejected_models": [model for _, model in found]}
-        return self._sample(row, "bon_uid", [best], [answer for answer, _ in found], models, where)
+        models = {"chosen_model": best_model, "rejected_models": [model for _, model in candidates]}
+        return self._conversation_sample(
+            row, "bon_uid", [best], [answer for answer, _ in candidates], models, where
+        )
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The list itself, or its pairs of best and loser for a pairwise reward."""
@@ -222,10 +224,10 @@ class _Lists(_Goals):
         if "whole" not in judged.metadata:
             return super().add(judged)
         pairs = self._pairs.add(judged)
-        return None if pairs is None else super().add(_whole(pairs))
+        return None if pairs is None else super().add(_rejoined(pairs))
 
 
-def _whole(pairs: list[Judged]) -> Judged:
+def _rejoined(pairs: list[Judged]) -> Judged:
     """The list its pairs make up: every loser at its margin below the best answer."""
     first = pairs[0].sample
     losers = [pair.sample.output[1] for pair in pairs]
@@ -246,8 +248,8 @@ def _goal(judged: Judged) -> str:
     return judged.subset or "(no category)"
 
 
-def _candidate(found: Any, column: str, where: RowRef) -> tuple[str, str | None]:
-    value = json_cell(found)
+def _candidate(cell: Any, column: str, where: RowRef) -> tuple[str, str | None]:
+    value = json_cell(cell)
     if not isinstance(value, dict) or not isinstance(value.get("answer"), str):
         raise wrong(where, column, "an object with llm_name and answer", value)
     return value["answer"], value.get("llm_name")
