@@ -14,7 +14,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     JudgeGroup,
@@ -42,6 +42,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     Tally,
     games,
     headline,
+    reliability,
     single_game_credit,
     single_game_share,
     two_game_credit,
@@ -191,17 +192,12 @@ class JudgeBench(Benchmark):
         if not group:
             return super().recorded_line(group, report)
         by_category = {name: part.score for name, part in report.by_subset.items()}
-        details = {
-            "rule": report.rule,
-            "ci95": plain(report.ci95),
-            "n_unreadable": report.extra.get("n_unreadable", 0),
-        }
         return {
             **group,
             "n": report.n,
             "score": report.score,
             "by_category": by_category,
-            **details,
+            **reliability(report),
         }
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
@@ -51,6 +51,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     mean_of,
     mean_of_orders_credit,
     pair_credit,
+    reliability,
     single_game_credit,
 )
 
@@ -169,12 +170,12 @@ class LLMBar(Benchmark):
         if not {"subset", "evaluator", "method"} <= group.keys():
             return super().recorded_line(group, report)
         figures = {**report.extra, "correct_average": report.score}
-        details = {
-            "rule": report.rule,
-            "ci95": plain(report.ci95),
-            "n_unreadable": report.extra.get("n_unreadable", 0),
+        return {
+            **group,
+            "n": report.n,
+            **{name: figures[name] for name in _STATISTICS},
+            **reliability(report),
         }
-        return {**group, "n": report.n, **{name: figures[name] for name in _STATISTICS}, **details}
 
 
 def _set_of(source: str) -> str | None:

@@ -139,6 +139,18 @@ def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
 
 
+def answered(
+    conversation: list[dict[str, Any]], column: str, where: RowRef
+) -> list[dict[str, Any]]:
+    """The conversation; DataError where its last turn is not the assistant's."""
+    role = conversation[-1]["role"]
+    if role != "assistant":
+        raise DataError(
+            f"{where}, column '{column}': the last turn must be the assistant's, found {role}"
+        )
+    return conversation
+
+
 def verdict_of(judged: Judged) -> Verdict:
     """The verdict of a pair, which is a tie where it changes with the order; None where one is
     missing.
@@ -179,12 +191,11 @@ class Votes(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs."""
-        return PooledScorer(_three_classes() if self.mode == WITH_TIES else strict_pairs())
-
-
-def _three_classes() -> SubsetTallies:
-    """Start counting votes with ties as a class of their own."""
-    return SubsetTallies("three_class_agreement", agreement_credit, _is_vote, _ChanceOfVotes)
+        if self.mode != WITH_TIES:
+            return PooledScorer(strict_pairs())
+        return PooledScorer(
+            SubsetTallies("three_class_agreement", agreement_credit, _is_vote, _ChanceOfVotes)
+        )
 
 
 class _ChanceOfVotes:
@@ -438,10 +449,4 @@ def _conversation(row: Mapping[str, Any], column: str, where: RowRef) -> list[di
     conversation = turns(json_cell(required(row, column, where)), column, where)
     turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too
-    conversation = conversation[: 2 * turn] if turn else conversation
-    if conversation[-1]["role"] != "assistant":
-        raise DataError(
-            f"{where}, column '{column}': the last turn must be the assistant's, found "
-            f"{conversation[-1]['role']}"
-        )
-    return conversation
+    return answered(conversation[: 2 * turn] if turn else conversation, column, where)

@@ -224,6 +224,8 @@ class _Steps:
         return headline(figure, parts)
 
     def _class_figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
+        import numpy as np
+
         clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for part in parts:
             for cluster, counts in part.clusters.items():
@@ -248,7 +250,8 @@ class _Steps:
             "first_error_accuracy": merged(part.first for part in parts).mean,
         }
         score = _prm_score((f1, f1_negative), without_errors)
-        drawn = _prm_scores(_draws(list(clusters.values()), self._seed, name), without_errors)
+        draws = _draws(list(clusters.values()), self._seed, name)
+        drawn = np.array([_prm_score(f_scores(*map(float, d)), without_errors) for d in draws])
         ci95 = interval_of([drawn], score)
         return Figure(RULE, score=score, ci95=ci95, extra=extra, bounds=limits, **_counts(parts))
 
@@ -288,13 +291,6 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
             rate = rng.beta(hits + 0.5, misses + 0.5, size=N_DRAWS)
             drawn[:, hit], drawn[:, miss] = n * rate, n * (1 - rate)
     return drawn
-
-
-def _prm_scores(drawn: NDArray[np.float64], without_errors: bool) -> NDArray[np.float64]:
-    """The figure of every draw of the counts."""
-    import numpy as np
-
-    return np.array([_prm_score(f_scores(*map(float, counts)), without_errors) for counts in drawn])
 
 
 def _prm_score(f1s: tuple[float, float], without_errors: bool) -> float:

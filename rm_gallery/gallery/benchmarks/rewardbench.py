@@ -13,11 +13,10 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import mean_bounds, weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.gallery.benchmarks.preferences import shared_turns
+from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
     Orders,
     RuleScorer,
@@ -270,13 +269,7 @@ def _answer_turns(row: dict[str, Any], column: str, where: RowRef) -> Turns:
         return [{"role": "assistant", "content": value}]
     if not isinstance(value, (list, dict)) or not value:
         raise wrong(where, column, "text or a list of turns", value)
-    answer = turns(value, column, where)
-    if answer[-1]["role"] != "assistant":
-        raise DataError(
-            f"{where}, column '{column}': the last turn must be the assistant's, found "
-            f"{answer[-1]['role']}"
-        )
-    return answer
+    return answered(turns(value, column, where), column, where)
 
 
 def _output(answer: Turns, preference: str) -> dict[str, Any]:

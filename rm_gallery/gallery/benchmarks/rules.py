@@ -17,7 +17,7 @@ from rm_gallery.core.stats.denominator import Closed, added, closed, mean_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report
+from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Status,
@@ -325,6 +325,15 @@ class CountingUnreadable:
         """Report what was counted so far, with `extra["n_unreadable"]`."""
         report = self._counting.report()
         return replace(report, extra={**report.extra, "n_unreadable": self._unreadable})
+
+
+def reliability(report: Report) -> dict[str, Any]:
+    """How far to trust the figure of recorded pairs: its rule, its interval, and what was unread."""
+    return {
+        "rule": report.rule,
+        "ci95": plain(report.ci95),
+        "n_unreadable": report.extra.get("n_unreadable", 0),
+    }
 
 
 class Chance(Protocol):
