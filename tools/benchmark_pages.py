@@ -68,23 +68,23 @@ def page(benchmark: type[Benchmark]) -> str:
     sections = [
         MARK,
         f"# {benchmark.name}",
-        _sentence(f"Measures {benchmark.measures}") if benchmark.measures else "",
+        _sentence(f"Measures {benchmark.page().measures}"),
         _facts(benchmark),
         _sizes(benchmark),
         _section(
             "Layout",
             table(
-                ["column", "holds"], [[f"`{c}`", as_cell(t)] for c, t in benchmark.layout.items()]
+                ["column", "holds"],
+                [[f"`{c}`", as_cell(t)] for c, t in benchmark.page().layout.items()],
             ),
-        )
-        if benchmark.layout
-        else "",
+        ),
         _section("Rule", _rule(benchmark)),
         _modes(benchmark),
         _section("Length alone", _length(benchmark)),
-        _list("Traps", benchmark.traps),
+        _list("Traps", benchmark.page().traps),
         _list(
-            "Figures that follow another rule", [f"{who}: {how}" for who, how in benchmark.peers]
+            "Figures that follow another rule",
+            [f"{who}: {how}" for who, how in benchmark.page().peers],
         ),
         _section("Published results", _published(benchmark)),
         _section("Run it", _commands(benchmark)),
@@ -97,7 +97,7 @@ def _facts(benchmark: type[Benchmark]) -> str:
     split = {"": "", "*": ", all splits"}.get(benchmark.split, f", split `{benchmark.split}`")
     config = f", configuration `{benchmark.hub_config}`" if benchmark.hub_config else ""
     rows = [
-        ["source of the rule", as_cell(benchmark.source)],
+        ["source of the rule", as_cell(benchmark.page().source)],
         ["version of the rule", as_cell(benchmark.version)],
         [
             "data",
@@ -105,7 +105,7 @@ def _facts(benchmark: type[Benchmark]) -> str:
             if where
             else "files; on no hub that `--hub` reads",
         ],
-        ["licence of the data", as_cell(benchmark.licence)],
+        ["licence of the data", as_cell(benchmark.page().licence)],
         ["judged by", f"{' or '.join(sorted(benchmark.kinds))} rewards"],
         ["chance", _chance(benchmark)],
         ["other names", ", ".join(f"`{name}`" for name in benchmark.aliases) or "none"],
@@ -116,21 +116,21 @@ def _facts(benchmark: type[Benchmark]) -> str:
 def _chance(benchmark: type[Benchmark]) -> str:
     if benchmark.chance is not None:
         return f"{100 * benchmark.chance:.1f} %"
-    return as_cell(benchmark.chance_note or COUNTED)
+    return as_cell(benchmark.page().chance_note or COUNTED)
 
 
 def _sizes(benchmark: type[Benchmark]) -> str:
-    if not benchmark.sizes:
+    sizes = benchmark.page().sizes
+    if not sizes:
         return ""
-    rows = [[name, f"{n:,}"] for name, n in benchmark.sizes.items()]
-    whole = [["all", f"{sum(benchmark.sizes.values()):,}"]] if len(rows) > 1 else []
+    rows = [[name, f"{n:,}"] for name, n in sizes.items()]
+    whole = [["all", f"{sum(sizes.values()):,}"]] if len(rows) > 1 else []
     return _section("Sizes", table(["part", "rows"], [*rows, *whole]))
 
 
 def _rule(benchmark: type[Benchmark]) -> str:
-    formula = as_markdown(_sentence(benchmark.formula)) if benchmark.formula else ""
-    body = as_markdown(inspect.cleandoc(benchmark.__doc__ or ""))
-    return "\n\n".join(part for part in (formula, body) if part)
+    formula = as_markdown(_sentence(benchmark.page().formula))
+    return f"{formula}\n\n{as_markdown(inspect.cleandoc(benchmark.__doc__ or ''))}"
 
 
 def _modes(benchmark: type[Benchmark]) -> str:
@@ -141,11 +141,11 @@ def _modes(benchmark: type[Benchmark]) -> str:
 def _length(benchmark: type[Benchmark]) -> str:
     if not benchmark.baselines:
         return STEPS
-    if not benchmark.length:
+    if not benchmark.page().length:
         return NO_LENGTH.format(name=benchmark.name)
     rows = [
         [part, f"{n:,}", f"{long:.1f}", f"{short:.1f}"]
-        for part, (n, long, short) in benchmark.length.items()
+        for part, (n, long, short) in benchmark.page().length.items()
     ]
     shown = table(["part", "rows measured", "longest answer %", "shortest answer %"], rows)
     return (
@@ -155,7 +155,7 @@ def _length(benchmark: type[Benchmark]) -> str:
 
 
 def _published(benchmark: type[Benchmark]) -> str:
-    rows = [[as_cell(cell) for cell in line] for line in benchmark.published]
+    rows = [[as_cell(cell) for cell in line] for line in benchmark.page().published]
     if rows:
         return table(["who", "figure in %", "source"], rows)
     return "None that follow this rule are known here."
@@ -194,10 +194,10 @@ def _index(known: dict[str, type[Benchmark]]) -> str:
     rows = [
         [
             f"[`{name}`]({name}.md)",
-            as_cell(found.measures or found.version),
-            f"{sum(found.sizes.values()):,}" if found.sizes else "yours",
+            as_cell(found.page().measures),
+            f"{sum(found.page().sizes.values()):,}" if found.page().sizes else "yours",
             ", ".join(f"`{mode}`" for mode in found.modes) or "-",
-            as_cell(found.licence),
+            as_cell(found.page().licence),
         ]
         for name, found in known.items()
     ]
@@ -246,7 +246,7 @@ def _rules(known: dict[str, type[Benchmark]]) -> str:
         for rule in (*one, *two)
     ]
     headline = [
-        [f"[`{name}`]({name}.md)", as_cell(_sentence(found.formula)), as_cell(found.version)]
+        [f"[`{name}`]({name}.md)", as_cell(_sentence(found.page().formula)), as_cell(found.version)]
         for name, found in known.items()
     ]
     parts = [
@@ -258,7 +258,7 @@ def _rules(known: dict[str, type[Benchmark]]) -> str:
         _section("What a report names", table(["rule", "meaning"], [[f"`{name}`", as_cell(what)] for name, what in RULES.items()])),
         _section("By benchmark", table(["benchmark", "formula", "version of the rule"], headline)),
         _list("Figures elsewhere that follow another rule",
-              [f"`{name}`, {who}: {how}" for name, found in known.items() for who, how in found.peers]),
+              [f"`{name}`, {who}: {how}" for name, found in known.items() for who, how in found.page().peers]),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 

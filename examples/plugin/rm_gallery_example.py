@@ -37,8 +37,6 @@ class LeftRight(Benchmark):
     """Strict pairs, pooled."""
 
     name = "left_right"
-    source = "an example"
-    licence = "CC0"
     version = "strict pairs, pooled"
     chance = 0.5
     own_columns = frozenset({"question", "left", "right", "better"})

@@ -353,7 +353,7 @@ def _list(as_json: bool) -> None:
         shown = [
             {
                 "name": n,
-                "measures": b.measures,
+                "measures": b.page().measures,
                 "hub": b.hub,
                 "kinds": sorted(b.kinds),
                 "modes": dict(b.modes),
@@ -364,7 +364,7 @@ def _list(as_json: bool) -> None:
     width = max(map(len, known))
     for n, entry in known.items():
         modes = f" · modes: {', '.join(entry.modes)}" if entry.modes else ""
-        typer.echo(f"{n:<{width}}  {entry.measures or entry.version}{modes}")
+        typer.echo(f"{n:<{width}}  {entry.page().measures or entry.version}{modes}")
     return None
 
 

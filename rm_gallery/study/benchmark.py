@@ -37,7 +37,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, beside
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_baselines
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
     Judged,
@@ -355,7 +355,7 @@ class _Counting:
         scores are better.
         """
         own = self.benchmark.named(self.scorer.report())
-        report = beside(own, {name: counter.report() for name, counter in self.baselines.items()})
+        report = with_baselines(own, {name: counter.report() for name, counter in self.baselines.items()})
         reasons = Reasons(self.reasons)
         if unfit := report.extra.get("n_unfit_labels"):
             message = f"no chosen and rejected answers that {report.rule} compares."

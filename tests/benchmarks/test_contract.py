@@ -26,6 +26,7 @@ from rm_gallery.gallery.benchmarks.base import (
     get_benchmark,
 )
 from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report
+from rm_gallery.gallery.benchmarks.page import Page
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.task import open_data
 from tests.benchmarks.excerpts import Row, rows_of
@@ -64,12 +65,8 @@ def report_of(
 @pytest.mark.parametrize("name", NAMES)
 def test_it_says_where_it_comes_from_and_what_it_is(name: str) -> None:
     found = benchmarks()[name]
-    wanted = ["measures", "source", "licence", "version", "formula", "layout", "traps", "__doc__"]
-    wanted += [] if name in OWN_DATA else ["sizes"]
-    assert [what for what in wanted if not getattr(found, what, None)] == []
-    assert all(len(line) == 3 for line in found.published) and all(
-        len(line) == 2 for line in found.peers
-    )
+    assert found.page() != Page(), f"write rm_gallery/gallery/benchmarks/{name}.yaml"
+    assert found.version and found.__doc__ and (found.page().sizes or name in OWN_DATA)
     assert all(
         find_benchmark(alias) is found for alias in (name, found.hub, *found.aliases) if alias
     )
@@ -301,7 +298,7 @@ def test_the_order_of_rows_changes_nothing(name: str, judge: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_chance_is_a_share_or_it_is_said_why_there_is_none(name: str) -> None:
     benchmark, chance = get_benchmark(name), report_of(name, "perfect").chance
-    assert benchmark.chance_note if chance is None else 0 < chance < 1
+    assert benchmark.page().chance_note if chance is None else 0 < chance < 1
     assert benchmark.chance in (None, chance)
 
 
@@ -336,7 +333,7 @@ def test_the_chance_of_the_whole_and_of_every_part_is_what_guessers_earn(
 ) -> None:
     benchmark = get_benchmark(name, mode)
     if "pointwise" not in benchmark.kinds:
-        assert report_of(name, "perfect").chance is None and benchmark.chance_note
+        assert report_of(name, "perfect").chance is None and benchmark.page().chance_note
         return
     samples = [benchmark.convert(row) for row in rows_of(name)]
     kind = KINDS["listwise" if mode == "ranking" else "pointwise"]
@@ -359,7 +356,7 @@ def test_the_chance_of_the_whole_and_of_every_part_is_what_guessers_earn(
             assert math.fsum(earned) / len(earned) == pytest.approx(
                 math.fsum(levels) / len(levels)
             ), part
-        assert levels or benchmark.chance_note or not earned, part
+        assert levels or benchmark.page().chance_note or not earned, part
 
 
 def random_scores(seed: int, values: int) -> Judge:
@@ -455,30 +452,24 @@ def test_scores_made_elsewhere_earn_what_a_reward_does(name: str, tmp_path: Any)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_answers_and_steps_called_right_are_the_ones_that_win(name: str) -> None:
-    """Rows of `case` "right and wrong", written by what the benchmark says of its columns: swapped
-    labels would pass all else.
+def test_the_answers_and_steps_that_have_to_win_do(name: str) -> None:
+    """Lines that name their winners, out of what the benchmark says of its columns: swapped labels
+    would pass all else.
     """
-    rows = [
-        line["row"]
-        for _, line in lines(HERE / "converters" / f"{name}.jsonl")
-        if line.get("case") == "right and wrong"
-    ]
-    assert rows, (
-        f"write such a row into tests/golden/converters/{name}.jsonl: its texts begin with right "
-        f"and wrong"
+    marked = [line for _, line in lines(HERE / "converters" / f"{name}.jsonl") if "wins" in line]
+    assert marked, (
+        f"write a line into tests/golden/converters/{name}.jsonl with a `case`, a `row` and, under "
+        f"`wins`, the texts of its answers or steps that have to win"
     )
+    winners = {text for line in marked for text in line["wins"]}
 
     def by_name(sample: DataSample) -> list[float]:
-        said = [
-            (output.steps[-1] if output.steps else output.answer).text for output in sample.output
-        ]
-        assert all(text.startswith(("right", "wrong")) for text in said), said
-        return [float(text.startswith("right")) for text in said]
+        judged = [output.steps[-1] if output.steps else output.answer for output in sample.output]
+        return [float(step.text in winners) for step in judged]
 
     for kind in sorted(benchmarks()[name].kinds):
-        found, turned = (
-            report_of(name, judge, rows, kind)
-            for judge in (by_name, lambda sample: [-s for s in by_name(sample)])
+        report, swapped = (
+            report_of(name, judge, [line["row"] for line in marked], kind)
+            for judge in (by_name, lambda sample: [-score for score in by_name(sample)])
         )
-        assert found.score == 1.0 and turned.score is not None and turned.score < 0.5, kind
+        assert report.score == 1.0 and swapped.score is not None and swapped.score < 0.5, kind

@@ -27,7 +27,7 @@ COPIED = (
 RECIPES: dict[str, tuple[int, str, str]] = {
     "Add a reward": (2, "gallery/test_registry_contract.py gallery/test_cards.py", "question_back"),
     "Add a judged scenario": (1, "gallery/judged/test_judged_names.py", "debugging"),
-    "Add a benchmark": (2, "benchmarks/test_kinds.py", "test_kinds"),
+    "Add a benchmark": (3, "benchmarks/test_kinds.py", "test_kinds"),
     "Add a provider": (2, "packaging/test_layers.py", "test_imports_point_downwards"),
     "Add a trainer adapter": (2, "packaging/test_layers.py", "test_imports_point_downwards"),
     "Add a grader": (2, "graders/test_judged.py", "courtesy exactly_once high_low"),

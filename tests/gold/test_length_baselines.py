@@ -125,7 +125,7 @@ FILES: dict[tuple[str, str], tuple[str, ...]] = {
 
 
 def test_no_length_is_claimed_that_no_file_backs() -> None:
-    assert {name for name, found in benchmarks().items() if found.length} == {
+    assert {name for name, found in benchmarks().items() if found.page().length} == {
         name for name, _ in FILES
     }
 
@@ -137,7 +137,7 @@ def test_a_page_claims_what_length_reaches_on_the_files(name: str, part: str) ->
     report = baseline(*FILES[name, part])
     assert report.benchmark == name
     for label, figure in ({part: report} if part else report.by_subset).items():
-        n, *claimed = benchmarks()[name].length[label]
+        n, *claimed = benchmarks()[name].page().length[label]
         held_out = figure.n != n  # a part of the file is here
         assert (
             held_out

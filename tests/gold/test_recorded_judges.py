@@ -16,7 +16,7 @@ from rm_gallery.gallery.benchmarks.auto_j import GROUPS, auto_j_rating
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.judgebench import CATEGORIES, judgebench_reader
 from rm_gallery.gallery.benchmarks.judgements import Verdict
-from rm_gallery.gallery.benchmarks.prmbench import CELLS, CORRECT, SIZES, f_scores
+from rm_gallery.gallery.benchmarks.prmbench import CELLS, CLASSES, CORRECT, PRMBench, f_scores
 from rm_gallery.gallery.benchmarks.steps import StepRule
 from rm_gallery.study.task import open_data
 from tests.support.command import command
@@ -156,8 +156,7 @@ def test_prmbench_every_label_count_and_published_score() -> None:
         json.loads(about[b"published_totals"]),
     )
     scores = [
-        round(50 * (by_type["f1"][kind] + by_type["negative_f1"][kind]), 1)
-        for kind in list(SIZES)[:-1]
+        round(50 * (by_type["f1"][kind] + by_type["negative_f1"][kind]), 1) for kind in CLASSES[:-1]
     ]
     assert scores == [56.4, 62.8, 69.4, 67.1, 67.7, 69.9, 60.9, 65.8]
     assert round(50 * (totals["f1"] + totals["negative_f1"]), 1) == 65.1
@@ -173,8 +172,8 @@ def test_prmbench_rows_steps_and_errors_are_as_many_as_published() -> None:
         6211,
     )
     assert {
-        kind: sum((s.metadata or {})["subset"] == kind for s in samples) for kind in SIZES
-    } == SIZES
+        kind: sum((s.metadata or {})["subset"] == kind for s in samples) for kind in CLASSES
+    } == PRMBench.page().sizes
     wrong = sum(
         sum(number <= n for number in found) for n, found in zip(steps, errors, strict=True)
     )

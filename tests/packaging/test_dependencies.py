@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 import sys
+from configparser import ConfigParser
+from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
@@ -183,3 +185,19 @@ def test_the_version_is_written_down_in_one_place() -> None:
     ]
     assert [file.name for file in files] == ["_version.py"]
     assert command("--version") == (0, f"rm-gallery {rm_gallery.__version__}\n", "")
+
+
+def test_every_file_that_is_no_code_is_in_the_wheel() -> None:
+    """Texts beside modules (pages of benchmarks, rubrics, templates) are read where it is installed."""
+    parser = ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    lines = parser["options.package_data"].values()
+    patterns = [pattern.strip() for line in lines for pattern in line.split(",")]
+    files = [path for path in (ROOT / "rm_gallery").rglob("*") if path.is_file()]
+    assert [
+        path.relative_to(ROOT)
+        for path in files
+        if path.suffix not in (".py", ".pyc")
+        and "_data" not in path.parts
+        and not any(fnmatch(path.name, pattern) for pattern in patterns)
+    ] == []

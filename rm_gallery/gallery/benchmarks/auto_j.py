@@ -43,7 +43,6 @@ from rm_gallery.gallery.benchmarks.rules import (
     headline,
 )
 
-_PER_SCENARIO = 24
 GROUPS: Mapping[str, tuple[str, ...]] = {
     group: tuple(scenarios.split())
     for group, scenarios in {
@@ -95,45 +94,7 @@ class AutoJ(Benchmark):
 
     name = "auto_j"
     aliases = ("auto-j", "GAIR-NLP/auto-j")
-    source = (
-        "Li et al., Generative Judge for Evaluating Alignment, arXiv 2310.05470, "
-        "codes/leaderboard/pairwise_eval.py"
-    )
-    licence = "none stated for code and data"
     version = "repository at 2ae17a3"
-    chance_note = (
-        "no single level: always the first answer is right in 37.4 % of the labels, always a tie "
-        "in 26.8 %"
-    )
-    measures = (
-        "agreement with people on which of two answers is better, or that neither is, over "
-        "everyday scenarios"
-    )
-    sizes = {group: _PER_SCENARIO * len(scenarios) for group, scenarios in GROUPS.items()}
-    layout = {
-        "scenario": "one of 58",
-        "label": "0 the first answer is better, 1 the second, 2 a tie",
-        "prompt": "the query",
-        "response 1": "an answer (the name has a space)",
-        "response 2": "another answer",
-    }
-    formula = "agreement = pairs whose verdicts in both orders are the label / all pairs"
-    traps = (
-        "length alone reaches 52.9 % by the easier rule of one order, above what ChatGPT and "
-        "Claude-2 reach with two",
-        "for scalar rewards the leaderboard searches a tie band on the test labels; such a figure "
-        "is comparable with no other",
-        "373 of 1,392 labels are ties, so guessing between two answers does not reach a half",
-    )
-    length = {"all": (1392, 52.9, 21.3)}
-    published = (
-        ("GPT-4", "agreement 62.28, consistency 86.28", "README of the repository"),
-        ("Auto-J-13B", "agreement 54.96, consistency 83.41", "README of the repository"),
-        ("Auto-J-Bilingual-6B", "agreement 53.45, consistency 81.61", "README of the repository"),
-        ("LLaMA-2-70B-Chat", "agreement 46.12, consistency 69.90", "README of the repository"),
-        ("ChatGPT", "agreement 42.74, consistency 62.43", "README of the repository"),
-        ("Claude-2", "agreement 42.6, consistency 63.43", "README of the repository"),
-    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A prompt with two numbered responses, a scenario and a label of three classes."""
@@ -165,11 +126,11 @@ class AutoJ(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is the easier rule."""
-        said = (
+        note = (
             f"{reward.name} sees each pair in one order, which is the leaderboard's easier single "
             f"type."
         )
-        return (said,) if sees_one_order(reward) else ()
+        return (note,) if sees_one_order(reward) else ()
 
     def replayed(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -192,7 +153,7 @@ class AutoJ(Benchmark):
             label = _class(row["label"])
             if label is None:
                 raise unfit(number, "label", "0, 1 or 2", row["label"])
-            first_order, swapped = (_verdict(row[column]) for column in columns)
+            first_order, swapped = (_recorded_verdict(row[column]) for column in columns)
             about = {
                 "subset": _GROUP_OF.get(str(row["scenario"]), "other"),
                 "unreadable": None in (first_order, swapped),
@@ -221,15 +182,15 @@ def _leaderboard(figure: Figure) -> dict[str, Any]:
 
 def _class(value: Any) -> int | None:
     """0, 1 or 2; None for anything else."""
-    found = integer(value)
-    return found if found in _PREFERRED else None
+    label = integer(value)
+    return label if label in _PREFERRED else None
 
 
-def _verdict(said: Any) -> Verdict:
+def _recorded_verdict(recorded: Any) -> Verdict:
     """A recorded label or text as a verdict on the answers as they were shown."""
-    if isinstance(said, str) and not said.isdecimal():
-        return final_decision(said)
-    label = _class(said)
+    if isinstance(recorded, str) and not recorded.isdecimal():
+        return final_decision(recorded)
+    label = _class(recorded)
     return None if label is None else _SIGNS[label]
 
 
@@ -238,13 +199,13 @@ _RATING = re.compile(r"Rating: \[\[(\d+(?:\.\d+)?)\]\]")
 
 def final_decision(text: str) -> Verdict:
     """What follows the last "final decision is " begins with response 1, response 2 or tie."""
-    _, found, decision = text.strip().rpartition("final decision is ")
-    said = decision.strip().lower() if found else ""
+    _, mark, decision = text.strip().rpartition("final decision is ")
+    named = decision.strip().lower() if mark else ""
     return next(
         (
             v
             for name, v in (("response 1", 1), ("response 2", -1), ("tie", 0))
-            if said.startswith(name)
+            if named.startswith(name)
         ),
         None,
     )
@@ -252,8 +213,8 @@ def final_decision(text: str) -> Verdict:
 
 def auto_j_rating(text: str) -> float | None:
     """The last "Rating: [[x]]"; None without one, where upstream gives 0."""
-    found = _RATING.findall(text)
-    return float(found[-1]) if found else None
+    ratings = _RATING.findall(text)
+    return float(ratings[-1]) if ratings else None
 
 
 class _Agreement:
@@ -285,14 +246,14 @@ class _Agreement:
         counted = "single" if self._one_order else "agreement"
         parts = {name: tallies.figures() for name, tallies in self._figures.items()}
         whole = {name: tallies.pooled() for name, tallies in self._figures.items()}
-        beside = [name for name in self._figures if name != counted]
+        others = [name for name in self._figures if name != counted]
         by_group = {
             group: replace(
-                part, extra={**part.extra, **{name: parts[name][group].score for name in beside}}
+                part, extra={**part.extra, **{name: parts[name][group].score for name in others}}
             )
             for group, part in parts[counted].items()
         }
-        extra = {**whole[counted].extra, **{name: whole[name].score for name in beside}}
+        extra = {**whole[counted].extra, **{name: whole[name].score for name in others}}
         return headline(replace(whole[counted], extra=extra), by_group)
 
 

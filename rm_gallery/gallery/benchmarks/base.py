@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -24,8 +26,9 @@ from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
-from rm_gallery.gallery.benchmarks.figures import Report, beside
+from rm_gallery.gallery.benchmarks.figures import Report, with_baselines
 from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, joined
+from rm_gallery.gallery.benchmarks.page import Page, read_page
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
 
 if TYPE_CHECKING:
@@ -59,10 +62,6 @@ class Benchmark(DataConverter):
     """Its configuration there, where it has several."""
     hub_parts: ClassVar[tuple[str, ...]] = ()
     """Further hub data sets that belong to it."""
-    source: ClassVar[str]
-    """Paper or repository the rule is taken from."""
-    licence: ClassVar[str]
-    """Of the data, as its source states it."""
     version: ClassVar[str]
     """Version of the rule."""
     counts_all: ClassVar[bool] = False
@@ -71,8 +70,6 @@ class Benchmark(DataConverter):
     """
     chance: ClassVar[float | None] = None
     """What guessing reaches; None where it is counted from the data or unknown."""
-    chance_note: ClassVar[str] = ""
-    """What there is to say of chance where it is no single figure."""
     baselines: ClassVar[bool] = True
     """Whether the length of an answer can be judged: the longest and the shortest answer stand
     beside every score.
@@ -87,29 +84,9 @@ class Benchmark(DataConverter):
     """Official protocols that can be asked for by name, and what each does; none where there is
     only one.
     """
-    measures: ClassVar[str] = ""
-    """What a good figure says about a reward, for its page."""
-    sizes: ClassVar[Mapping[str, int]] = {}
-    """Published number of rows by part."""
     own_columns: ClassVar[frozenset[str]] = frozenset()
     """The columns that together tell its layout; where values tell it as well, `detect` looks at
     them.
-    """
-    layout: ClassVar[Mapping[str, str]] = {}
-    """Published columns, and what each holds."""
-    formula: ClassVar[str] = ""
-    """The rule as a formula."""
-    traps: ClassVar[tuple[str, ...]] = ()
-    """What is known to go wrong with the data or the rule, and where a published figure follows
-    another rule.
-    """
-    published: ClassVar[tuple[tuple[str, str, str], ...]] = ()
-    """Results to compare with: who, figure, source."""
-    peers: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Who publishes figures under this name that follow another rule, and how it differs."""
-    length: ClassVar[Mapping[str, tuple[int, float, float]]] = {}
-    """What length alone reaches on published rows: part to number of rows, longest and shortest
-    answer in percent.
     """
 
     def __init__(self, mode: str | None = None) -> None:
@@ -120,6 +97,14 @@ class Benchmark(DataConverter):
                 )
             raise ConfigError(unknown_name(f"mode of {self.name}", mode, self.modes))
         self.mode = mode
+
+    @classmethod
+    def page(cls) -> Page:
+        """What people read about it (source, licence, sizes, traps, published results, …), from
+        NAME.yaml beside its module; a package of a single module may override this instead.
+        """
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        return read_page(Path(file).with_name(f"{cls.name}.yaml")) if file else Page()
 
     @property
     def protocol(self) -> str:
@@ -132,7 +117,7 @@ class Benchmark(DataConverter):
         super().__init_subclass__(**kwargs)
         if "name" not in vars(cls):
             return
-        known = _known.get(_key(cls.name))
+        known = _known.get(_name_key(cls.name))
         if known is not None and known.__qualname__ != cls.__qualname__:
             raise ConfigError(
                 f"The benchmark name '{cls.name}' is taken by "
@@ -140,7 +125,7 @@ class Benchmark(DataConverter):
             )
         for name in (cls.name, cls.hub, *cls.aliases):
             if name:
-                _known[_key(name)] = cls
+                _known[_name_key(name)] = cls
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Whether a row is in this layout, by the benchmark's own columns (name to value of one
@@ -244,7 +229,9 @@ class Benchmark(DataConverter):
 
     def named(self, report: Report) -> Report:
         """The report with this benchmark's name, version and chance level in it."""
-        return replace(beside(report, {}, self.chance), benchmark=self.name, version=self.protocol)
+        return replace(
+            with_baselines(report, {}, self.chance), benchmark=self.name, version=self.protocol
+        )
 
     def ids(self, sample: DataSample) -> tuple[str, ...]:
         """The names under which a file of scores may know a sample of this benchmark."""
@@ -269,7 +256,7 @@ class Benchmark(DataConverter):
         shown in both orders, `order`; `samples` are the rows of the benchmark they are joined to.
         Raises DataError for what does not join.
         """
-        return joined(self.under(**rule), rows, samples)
+        return joined(self.name, self.under(**rule).ids, rows, samples)
 
     def replayed(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -293,13 +280,13 @@ class Benchmark(DataConverter):
 _known: dict[str, type[Benchmark]] = {}
 
 
-def _key(name: str) -> str:
+def _name_key(name: str) -> str:
     """What counts as the same name: "rewardbench2" and "allenai/reward-bench-2" are."""
     return re.sub(r"[-_\s]", "", name.rsplit("/", 1)[-1].lower())
 
 
 @cache
-def _found() -> None:
+def _import_all() -> None:
     """Import every file of this package, and what packages add by `rm_gallery.benchmarks`, once: so
     benchmarks become known.
     """
@@ -316,14 +303,14 @@ def _found() -> None:
 
 def benchmarks() -> dict[str, type[Benchmark]]:
     """Every known benchmark by its name, sorted."""
-    _found()
-    return dict(sorted({found.name: found for found in _known.values()}.items()))
+    _import_all()
+    return dict(sorted({benchmark.name: benchmark for benchmark in _known.values()}.items()))
 
 
 def find_benchmark(name: str) -> type[Benchmark] | None:
     """The benchmark of this name, hub name or alias; None when there is none."""
-    _found()
-    return _known.get(_key(name))
+    _import_all()
+    return _known.get(_name_key(name))
 
 
 def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
@@ -332,10 +319,10 @@ def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
     """
     if isinstance(name, Benchmark):
         return name
-    found = find_benchmark(name)
-    if found is None:
+    benchmark = find_benchmark(name)
+    if benchmark is None:
         raise ConfigError(unknown_name("benchmark", name, benchmarks()))
-    return found(mode)
+    return benchmark(mode)
 
 
 def detect_benchmark(
@@ -348,9 +335,10 @@ def detect_benchmark(
         DataError: none fits, with the columns found; or two do, with both names.
     """
     own = [
-        found() for found in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
+        benchmark()
+        for benchmark in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
     ]
-    names = [found.name for found in own]
+    names = [benchmark.name for benchmark in own]
     if len(own) == 1:
         return own[0]
     if own:
@@ -369,9 +357,9 @@ def own_layouts(
     """The benchmarks whose own columns a row has; with `general` those for anybody's rows instead."""
     cells = {name: json_cell(value) if untyped else value for name, value in row.items()}
     return [
-        found
-        for found in benchmarks().values()
-        if found.general == general and found().detect(cells)
+        benchmark
+        for benchmark in benchmarks().values()
+        if benchmark.general == general and benchmark().detect(cells)
     ]
 
 
@@ -388,7 +376,7 @@ def _way_out(columns: list[str]) -> str:
         if want not in columns and (near := nearest(want, columns))
     ]
     if misspelt:
-        return "Rename " + ", ".join(f"'{found}' to '{want}'" for found, want in misspelt) + "."
+        return "Rename " + ", ".join(f"'{column}' to '{want}'" for column, want in misspelt) + "."
     if any(name in columns for name in (*RESPONSE_COLUMNS, *RESPONSES_COLUMNS)):
         loaded = 'create_loader(name="mine", data_source="*", config={"path": …}).run().datasamples'
         return (

@@ -194,7 +194,7 @@ class Report(Figure):
             for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")
         }
         tail = "duplicates id_collisions skipped calls cached usage reasons stopped notes suspicion".split()
-        found = {
+        figures = {
             **head,
             **super().to_dict(),
             "by_subset": {name: part.to_dict() for name, part in self.by_subset.items()},
@@ -202,12 +202,12 @@ class Report(Figure):
             "seconds": round(self.seconds, 3),
             **({"constant": self.constant} if self.constant else {}),
         }
-        first = [list(fact) for fact in leads_beyond_figure(found)]
-        people = corrected_figure(found)
+        first = [list(fact) for fact in leads_beyond_figure(figures)]
+        people = corrected_figure(figures)
         return {
             **({"leads": first} if first else {}),
             **({"corrected": people} if people else {}),
-            **found,
+            **figures,
         }
 
     def leads(self) -> list[str]:
@@ -265,8 +265,8 @@ class Report(Figure):
     def about(self) -> list[str]:
         """What the figures rest on: reward, judge, rule, baselines and costs, a line each."""
         judge = f" · judge {self.judge} at {self.endpoint}" if self.judge else ""
-        beside = [f"{name} answer {hundredths(value)}" for name, value in self.baselines.items()]
-        beside += [f"chance {hundredths(self.chance)}"] if self.chance is not None else []
+        levels = [f"{name} answer {hundredths(value)}" for name, value in self.baselines.items()]
+        levels += [f"chance {hundredths(self.chance)}"] if self.chance is not None else []
         lines = [
             f"{self.reward}{judge}",
             f"benchmark: {self.benchmark} ({self.version}) · data: {self.data}",
@@ -275,7 +275,7 @@ class Report(Figure):
             missing_parts(self.extra),
             missing_line(self.n, self.missing, self.bounds, self.limits),
             *self.suspicion.get("said", ()),
-            f"beside it: {' · '.join(beside)}" if beside else "",
+            f"beside it: {' · '.join(levels)}" if levels else "",
             f"{self.calls} calls · {self.cached} from the cache · {self.seconds:.1f} s",
             *self.notes,
             f"stopped: {self.stopped}" if self.stopped else "",
@@ -331,13 +331,17 @@ class Report(Figure):
         return f"{first}<table><tr>{head}</tr>{body}</table>{last}"
 
 
-def beside(report: Report, baselines: Mapping[str, Report], chance: float | None = None) -> Report:
+def with_baselines(
+    report: Report, baselines: Mapping[str, Report], chance: float | None = None
+) -> Report:
     """The report with what each baseline reaches, and the chance level, beside every figure in it;
     a part's own chance stays.
     """
 
-    def held(figure: F, found: Mapping[str, Figure | None]) -> F:
-        scores = {name: None if other is None else other.score for name, other in found.items()}
+    def held(figure: F, by_baseline: Mapping[str, Figure | None]) -> F:
+        scores = {
+            name: None if other is None else other.score for name, other in by_baseline.items()
+        }
         return replace(
             figure, baselines=scores, chance=chance if figure.chance is None else figure.chance
         )
@@ -369,14 +373,14 @@ def _further(extra: Mapping[str, Any]) -> list[str]:
 
 def missing_parts(extra: Mapping[str, Any]) -> str:
     """What of a benchmark is not there or has no score, and so is not in its figure."""
-    found = {
+    gaps = {
         name: names
         for name, names in extra.items()
         if name.endswith(("_absent", "_without_score")) and names
     }
     parts = [
         f"{name.rpartition('_')[0].replace('_', ' ')}: {', '.join(names)}"
-        for name, names in found.items()
+        for name, names in gaps.items()
     ]
     parts = [part.replace("subsets without:", "subsets without a score:") for part in parts]
     return f"missing, and not in the figure: {'; '.join(parts)}" if parts else ""

@@ -42,30 +42,8 @@ class HelpSteer2(Benchmark):
     aliases = ("helpsteer-2", "helpsteer2_ratings")
     hub = "nvidia/HelpSteer2"
     split = "validation"
-    source = (
-        "Wang et al., HelpSteer2, arXiv 2406.08673; ratings turned into pairs by helpfulness as in "
-        "arXiv 2410.01257"
-    )
-    licence = "CC-BY-4.0"
     version = "pairs of different helpfulness; the data set names no rule of its own"
-    measures = "whether a reward ranks two rated answers to a prompt as annotators did"
-    sizes = {"validation answers": 1038, "train answers": 20324}
     own_columns = frozenset({"prompt", "response", *ATTRIBUTES})
-    layout = {
-        "prompt": "text; later turns begin with <extra_id_1>User or <extra_id_1>Assistant",
-        "response": "text",
-        "helpfulness, correctness, coherence, complexity, verbosity": "whole numbers from 0 to 4",
-    }
-    formula = (
-        "pairs whose more helpful answer scores strictly higher / pairs of different helpfulness"
-    )
-    traps = (
-        "the rows of a pair follow each other; --limit draws rows, not pairs, and leaves answers "
-        "without their partner",
-        "a good quarter of the pairs are equally helpful and say nothing; they are counted as "
-        "unscored",
-        "verbosity is a rating of its own: a reward of length agrees with it, not with helpfulness",
-    )
     chance = 0.5
     kinds = frozenset({"pointwise"})
 
@@ -74,7 +52,7 @@ class HelpSteer2(Benchmark):
         Metadata: `cluster`, the prompt.
         """
         prompt = text(row, "prompt", where)
-        ratings = {name: _number(row, name, where, range(5)) for name in ATTRIBUTES}
+        ratings = {name: _on_scale(row, name, where, range(5)) for name in ATTRIBUTES}
         answer = {"role": "assistant", "content": text(row, "response", where), "label": ratings}
         return self.sample(
             "", spoken(prompt), [{"answer": answer}], None, {"cluster": prompt, "whole_key": prompt}
@@ -128,8 +106,8 @@ class _RatedPairs:
 
         pairs = Tally()
         pairs.merge(self._pairs)
-        for alone in self._waiting.values():
-            pairs.add(None, alone.status, cause=alone.cause_or("data"))
+        for unpaired in self._waiting.values():
+            pairs.add(None, unpaired.status, cause=unpaired.cause_or("data"))
         extra: dict[str, Any] = {
             "equal_ratings": self._equal,
             "answers_without_a_partner": len(self._waiting),
@@ -152,27 +130,8 @@ class HelpSteer2Preference(Votes):
 
     name = "helpsteer2_preference"
     aliases = ("helpsteer-2-preference",)
-    source = "Wang et al., HelpSteer2-Preference, arXiv 2410.01257"
-    licence = "CC-BY-4.0"
     version = "preference strength; the data set names no rule of its own"
-    measures = "whether a reward prefers the answer annotators prefer"
-    sizes = {"train and validation": 9125}
     own_columns = frozenset({"prompt", "response_1", "response_2", "preference_strength"})
-    layout = {
-        "prompt": "text, as in the ratings",
-        "response_1, response_2": "text",
-        "preference_strength": "from -3 (the first is much better) to 3 (the second is)",
-        "preference_statement, preference_elaboration": "why",
-        "split": "train or validation",
-    }
-    formula = "pairs whose preferred answer scores strictly higher / pairs with a preference"
-    traps = (
-        "the paper uses 6,766 training and 352 validation pairs of the file, those with a clear "
-        "preference",
-        "one file holds both splits; --mode validation judges the validation rows alone",
-        "the file is preference/preference.jsonl.gz of nvidia/HelpSteer2; download it and give it "
-        "with --data",
-    )
     modes: ClassVar[dict[str, str]] = {
         **Votes.modes,
         "validation": (
@@ -185,7 +144,7 @@ class HelpSteer2Preference(Votes):
         """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset`
         (the split), `strength`.
         """
-        strength = _number(row, "preference_strength", where, STRENGTHS)
+        strength = _on_scale(row, "preference_strength", where, STRENGTHS)
         prompt = text(row, "prompt", where)
         about: dict[str, Any] = {
             "subset": optional_text(row, "split", where),
@@ -223,33 +182,14 @@ class HelpSteer3(Votes):
     hub = "nvidia/HelpSteer3"
     hub_config = "preference"
     split = "validation"
-    source = "Wang et al., HelpSteer3-Preference, arXiv 2505.11475"
-    licence = "CC-BY-4.0"
     version = "overall preference; the data set names no rule of its own"
-    measures = (
-        "whether a reward prefers the answer annotators prefer, in general, STEM, code and "
-        "multilingual tasks"
-    )
-    sizes = {"train": 38459, "validation": 2017}
     own_columns = frozenset({"context", "response1", "response2", "overall_preference"})
-    layout = {
-        "domain, language": "general, stem, code or multilingual; natural or programming language",
-        "context": "messages that end with the user's",
-        "response1, response2": "text",
-        "overall_preference": "from -3 (the first is much better) to 3 (the second is)",
-        "individual_preference": "up to three annotators' scores and reasons",
-    }
-    formula = "pairs whose preferred answer scores strictly higher / pairs with a preference"
-    traps = (
-        "most of the file is training data of published reward models; the validation split is "
-        "what to measure on",
-    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset`
         (domain), `language`.
         """
-        strength = _number(row, "overall_preference", where, STRENGTHS)
+        strength = _on_scale(row, "overall_preference", where, STRENGTHS)
         context = turns(json_cell(required(row, "context", where)), "context", where)
         domain = optional_text(row, "domain", where)
         about = {
@@ -276,7 +216,7 @@ def spoken(prompt: str) -> list[dict[str, Any]]:
     ]
 
 
-def _number(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
+def _on_scale(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
     """A whole number of a scale; a table of texts or of numbers with gaps may hold it as "2" or
     2.0.
     """

@@ -14,7 +14,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     JudgeGroup,
@@ -27,7 +27,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     need,
     number_of,
     peek,
-    said,
+    recorded_text,
     sees_one_order,
     sign,
     turned,
@@ -42,6 +42,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     Tally,
     games,
     headline,
+    reliability,
     single_game_credit,
     single_game_share,
     two_game_credit,
@@ -69,82 +70,7 @@ class JudgeBench(Benchmark):
     aliases = ("judge-bench",)
     hub = "ScalerLab/JudgeBench"
     split = "gpt"
-    source = "Tan et al., JudgeBench, arXiv 2410.12784, utils/metrics.py"
-    licence = "hub card: MIT; the repository states none"
     version = "repository at e2c52c2"
-    chance_note = (
-        "50 % for scores that do not tie; for a judge of both orders half of the pairs it judges "
-        "alike, 25 % for coins"
-    )
-    measures = (
-        "whether a judge finds the objectively right one of two answers that sound alike, in "
-        "either order"
-    )
-    sizes = {"gpt split": 350, "claude split": 270}
-    layout = {
-        "pair_id": "text",
-        "original_id": "whole number or nothing",
-        "source": "the category and subject, such as mmlu-pro-law",
-        "question": "text",
-        "response_model": "who wrote both answers",
-        "response_A, response_B": "text",
-        "label": "A>B or B>A",
-    }
-    formula = (
-        "correct if [game 1 right] + [game 2 right] - [game 1 wrong] - [game 2 wrong] > 0; "
-        "headline = correct pairs / all pairs"
-    )
-    traps = (
-        "a right verdict and a tie are correct, a right and a wrong one are not; the denominator "
-        "is all pairs",
-        "the headline is pooled over the pairs, not the mean of the categories",
-        "upstream takes a judgement without a verdict as a tie in its game; here the pair is "
-        "unscored and counted",
-        "the Arena-Hard reader wants all verdicts of a text to be the same string: `[[A>>B]]` "
-        "beside `[[A>B]]` is none",
-        "two equal scores of a reward model count for B in both games, so the pair is wrong; in a "
-        "single game it may be right",
-        "upstream's Auto-J prompt leaves the question out, and its o1-mini file holds replies "
-        "where prompts should be",
-    )
-    published = (
-        (
-            "o1-mini as judge, gpt split",
-            "65.71; knowledge 58.44, reasoning 62.24, math 82.14, coding 78.57",
-            "recorded outputs",
-        ),
-        (
-            "Skywork-Reward-Gemma-2-27B, gpt split",
-            "64.29; 59.74, 66.33, 83.93, 50.00",
-            "recorded outputs",
-        ),
-        (
-            "internlm2-20b-reward, gpt split",
-            "63.43; 62.34, 69.39, 66.07, 50.00",
-            "recorded outputs",
-        ),
-        (
-            "Skywork-Reward-Llama-3.1-8B, gpt split",
-            "62.29; 59.09, 64.29, 76.79, 50.00",
-            "recorded outputs",
-        ),
-        ("internlm2-7b-reward, gpt split", "59.43; 56.49, 61.22, 71.43, 50.00", "recorded outputs"),
-        ("GRM-Gemma-2B, gpt split", "59.43; 62.99, 53.06, 64.29, 54.76", "recorded outputs"),
-        (
-            "claude-3-haiku as judge, claude split",
-            "32.22; 37.66, 29.41, 32.35, 9.68",
-            "recorded outputs",
-        ),
-    )
-    peers = (
-        (
-            "RM-Gallery 0.1 and OpenJudge",
-            "play one order by default, their shuffle_responses swaps the answers and not the "
-            "label, they read the last verdict of a text (another one in 13 of 1,240 recorded "
-            "texts), and count an unread verdict as wrong",
-        ),
-    )
-    length = {"gpt split": (350, 46.0, 54.0), "claude split": (270, 43.7, 55.6)}
     modes: ClassVar[dict[str, str]] = {
         TWO_GAMES: "both orders are played and right verdicts have to outnumber wrong ones",
         SINGLE_GAME: (
@@ -228,7 +154,7 @@ class JudgeBench(Benchmark):
             if order not in ("AB", "BA"):
                 raise unfit(number, "order", "AB or BA", row["order"])
             verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(
-                said(row["raw_text"], number)
+                recorded_text(row["raw_text"], number)
             )
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             first, _, games = pairs.setdefault(key, (row, number, {}))
@@ -266,12 +192,13 @@ class JudgeBench(Benchmark):
         if not group:
             return super().recorded_line(group, report)
         by_category = {name: part.score for name, part in report.by_subset.items()}
-        beside = {
-            "rule": report.rule,
-            "ci95": plain(report.ci95),
-            "n_unreadable": report.extra.get("n_unreadable", 0),
+        return {
+            **group,
+            "n": report.n,
+            "score": report.score,
+            "by_category": by_category,
+            **reliability(report),
         }
-        return {**group, "n": report.n, "score": report.score, "by_category": by_category, **beside}
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two games."""
@@ -348,8 +275,8 @@ def judge_lm(text: str) -> Verdict:
 
 def prometheus_2(text: str) -> Verdict:
     """A or B after a result mark; the first one counts."""
-    found = _PROMETHEUS.search(text)
-    return None if found is None else {"A": 1, "B": -1}[found[1].upper()]
+    match = _PROMETHEUS.search(text)
+    return None if match is None else {"A": 1, "B": -1}[match[1].upper()]
 
 
 def skywork_critic(text: str) -> Verdict:
@@ -408,13 +335,16 @@ class _Games:
         single, singles = self._single.pooled(), self._single.figures()
         if self._one_order:
             return headline(single, singles)
-        parts = {name: _beside(part, singles[name]) for name, part in self._both.figures().items()}
-        figure = _beside(self._both.pooled(), single)
+        parts = {
+            name: _with_single_game(part, singles[name])
+            for name, part in self._both.figures().items()
+        }
+        figure = _with_single_game(self._both.pooled(), single)
         upstream = {"with_upstream_defaults": self._unread_is_a_tie.mean} if self._unread else {}
         return headline(
             replace(figure, extra={**figure.extra, **self._orders.extra(), **upstream}), parts
         )
 
 
-def _beside(figure: Figure, single: Figure) -> Figure:
+def _with_single_game(figure: Figure, single: Figure) -> Figure:
     return replace(figure, extra={**figure.extra, "single_game": single.score})

@@ -7,11 +7,11 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.load.converters import shown
 from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
@@ -20,9 +20,6 @@ from rm_gallery.core.score import NOT_BEGUN
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 from rm_gallery.core.utils.identity import hashed
 from rm_gallery.core.utils.models import unknown_name
-
-if TYPE_CHECKING:
-    from rm_gallery.gallery.benchmarks.base import Benchmark
 
 Status = Literal["scored", "unscored", "failed", "stopped"]
 """What became of a sample or judgement; `stopped` was never begun, because a budget or the run
@@ -114,11 +111,11 @@ class Judged:
     @cached_property
     def scores(self) -> list[float | None]:
         """One score per output, higher is better; None where there is none."""
-        found: list[float | None] = [None] * len(self.sample.output)
+        scores: list[float | None] = [None] * len(self.sample.output)
         for judgement in self.judgements:
             if isinstance(judgement.place, Candidate):
-                found[judgement.place.output] = judgement.score
-        return found
+                scores[judgement.place.output] = judgement.score
+        return scores
 
     @property
     def cause(self) -> Cause | None:
@@ -145,8 +142,8 @@ class Judged:
         if self.status != "scored":
             return None
         # NaN is not equal to itself
-        found = [score for score in self.scores if score is not None and score == score]
-        return found if len(found) == len(self.scores) else None
+        known = [score for score in self.scores if score is not None and score == score]
+        return known if len(known) == len(self.scores) else None
 
     def verdict(self, first: int, second: int) -> Verdict:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
@@ -225,36 +222,40 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
     one judgement is.
     """
     turn = 1.0 if reward.higher_is_better else -1.0
-    found: list[Judgement] = []
+    judgements: list[Judgement] = []
     issues: list[RewardIssue] = []
 
-    def scored(place: Place, said: Reward) -> Judgement:
-        key = reward.key_in(said)
-        own = [issue for issue in said.issues if issue.name == key]
+    def scored(place: Place, record: Reward) -> Judgement:
+        key = reward.key_in(record)
+        own = [issue for issue in record.issues if issue.name == key]
         issues.extend(own)
-        score = reward.score_of(said)
+        score = reward.score_of(record)
         if score is not None:
             return Judgement(place, score=turn * score)
         return Judgement(place, status_of(own))
 
     for index, output in enumerate(sample.output):
         if reward.kind == "stepwise" and output.steps:
-            found += [
+            judgements += [
                 scored(StepOf(index, place), step.reward) for place, step in enumerate(output.steps)
             ]
         else:
-            found.append(scored(Candidate(index), output.answer.reward))
+            judgements.append(scored(Candidate(index), output.answer.reward))
     status: Status = (
-        "scored" if found and all(j.status == "scored" for j in found) else status_of(issues)
+        "scored"
+        if judgements and all(j.status == "scored" for j in judgements)
+        else status_of(issues)
     )
     if reward.kind == "pairwise" and sample.output:
-        found += _games(reward, sample)
-    elif reward.kind == "listwise" and reward.judged and len(found) == 2:
+        judgements += _games(reward, sample)
+    elif reward.kind == "listwise" and reward.judged and len(judgements) == 2:
         first, second = _extra(reward, sample).get("order", (0, 1))
-        found.append(
-            Judgement(Pair(first, second), verdict=sign(found[first].score, found[second].score))
+        judgements.append(
+            Judgement(
+                Pair(first, second), verdict=sign(judgements[first].score, judgements[second].score)
+            )
         )
-    return Judged(sample, found, status, issues)
+    return Judged(sample, judgements, status, issues)
 
 
 def status_of(issues: Sequence[RewardIssue]) -> Status:
@@ -266,8 +267,8 @@ def status_of(issues: Sequence[RewardIssue]) -> Status:
 
 def _extra(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
     """What a comparing reward noted down beside its scores; it is the same for every output."""
-    said = sample.output[0].answer.reward
-    return said.extra_data.get(reward.key_in(said), {})
+    record = sample.output[0].answer.reward
+    return record.extra_data.get(reward.key_in(record), {})
 
 
 def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
@@ -290,9 +291,9 @@ def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
 
 def worst(statuses: Iterable[Status]) -> Status:
     """The outcome of a whole whose parts ended so: one lost part loses it."""
-    found = set(statuses)
+    present = set(statuses)
     order: tuple[Status, ...] = ("failed", "stopped", "unscored")
-    return next((status for status in order if status in found), "scored")
+    return next((status for status in order if status in present), "scored")
 
 
 def worst_part(parts: Sequence[Judged]) -> Judged:
@@ -325,9 +326,12 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def joined(
-    benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None
+    benchmark: str,
+    ids: Callable[[DataSample], tuple[str, ...]],
+    rows: Iterable[Row],
+    samples: Iterable[DataSample] | None,
 ) -> Recorded:
-    """Each sample with the scores that a file has for it, by its id.
+    """Each sample of a benchmark with the scores that a file has for it, by the ids it goes by.
 
     `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or
     `B` as a pair's row names them. Rows that carry no id are known by their number, counted from 0,
@@ -341,17 +345,16 @@ def joined(
     """
     if samples is None:
         raise ConfigError(
-            f"scores are joined to the rows of {benchmark.name}; say where they are with --data "
-            f"PATH."
+            f"scores are joined to the rows of {benchmark}; say where they are with --data PATH."
         )
-    by_model = _read(rows)
+    by_model = _scores_by_model(rows)
     unmet = {model: set(scores) for model, scores in by_model.items()}
     known: dict[str, int] = {}
     numbered = False
     for number, sample in enumerate(samples):
         if not number:
             numbered = sample.unique_id == sample.content_hash()
-        names = (sample.unique_id, str(number)) if numbered else benchmark.ids(sample)
+        names = (sample.unique_id, str(number)) if numbered else ids(sample)
         texts = hash(tuple(output.answer.text for output in sample.output))
         for model, scores in by_model.items():
             name = next((name for name in names if name in scores), None)
@@ -372,13 +375,13 @@ def joined(
         if missed:
             raise DataError(
                 f"scores: {len(missed)} of {len(by_model[model])} ids are not in the data, such as "
-                f"{_first(sorted(missed))}; the data has ids such as {_first(list(known))}."
+                f"{_some_names(sorted(missed))}; the data has ids such as {_some_names(list(known))}."
             )
 
 
-def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
+def _scores_by_model(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
     """The scores by model, id and place."""
-    found: dict[str | None, dict[str, dict[_Cell, float | None]]] = {}
+    by_model: dict[str | None, dict[str, dict[_Cell, float | None]]] = {}
     number = 0
     for number, row in enumerate(rows, 1):
         need(row, _COLUMNS, number)
@@ -387,7 +390,7 @@ def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float |
             raise unfit(number, "order", "AB or BA", row["order"])
         name, place = named(row["id"], number), (_candidate(row["candidate"], number), order)
         model = row.get("judge_model")
-        places = found.setdefault(None if model is None else str(model), {}).setdefault(name, {})
+        places = by_model.setdefault(None if model is None else str(model), {}).setdefault(name, {})
         if place in places:
             what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
             raise DataError(
@@ -397,7 +400,7 @@ def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float |
         places[place] = number_of(row["score"], "score", number)
     if not number:
         raise DataError("scores: no rows found; a row holds " + ", ".join(_COLUMNS) + ".")
-    return found
+    return by_model
 
 
 def peek(rows: Iterable[Row]) -> tuple[Row, Iterator[Row]]:
@@ -438,20 +441,20 @@ def named(value: Any, number: int, column: str = "id") -> str:
     """An id as text; DataError for what is none."""
     if isinstance(value, str) and value:
         return value
-    found = None if isinstance(value, str) else integer(value)
-    if found is None:
+    whole = None if isinstance(value, str) else integer(value)
+    if whole is None:
         raise unfit(number, column, "an id (text or whole number)", value)
-    return str(found)
+    return str(whole)
 
 
-def unfit(number: int, column: str, expected: str, found: object) -> DataError:
+def unfit(number: int, column: str, expected: str, value: object) -> DataError:
     """The error for a value of a recorded row that does not fit."""
     return DataError(
-        f"recorded row {number}, column '{column}': expected {expected}, found {shown(found)}."
+        f"recorded row {number}, column '{column}': expected {expected}, found {shown(value)}."
     )
 
 
-def said(value: Any, number: int, column: str = "raw_text") -> str:
+def recorded_text(value: Any, number: int, column: str = "raw_text") -> str:
     """What a judge wrote, empty where it gave nothing; DataError for anything but text."""
     if value is not None and not isinstance(value, str):
         raise unfit(number, column, "text", value)
@@ -481,7 +484,7 @@ def _candidate(value: Any, number: int) -> str:
     return str(position)
 
 
-def _first(names: Sequence[str]) -> str:
+def _some_names(names: Sequence[str]) -> str:
     return ", ".join(f"'{name[:80]}'" for name in names[:3])
 
 
@@ -507,7 +510,8 @@ def _judged(sample: DataSample, scores: Mapping[_Cell, float | None]) -> Judged:
             f"or BA."
         )
     means = [
-        _mean([of.get(place) for of in by_order.values()]) for place in range(len(sample.output))
+        _mean_if_whole([of.get(place) for of in by_order.values()])
+        for place in range(len(sample.output))
     ]
     judgements = [
         Judgement(Candidate(place), "unscored" if score is None else "scored", score)
@@ -539,14 +543,14 @@ def _positions(sample: DataSample) -> dict[str, int]:
     rejected ones, and A and B.
     """
     labels = [preference_of(output) == "rejected" for output in sample.output]
-    found = {
+    positions = {
         str(place): at
         for place, at in enumerate(sorted(range(len(labels)), key=labels.__getitem__))
     }
-    return found | ({"A": 0, "B": 1} if len(labels) == 2 else {})
+    return positions | ({"A": 0, "B": 1} if len(labels) == 2 else {})
 
 
-def _mean(scores: Sequence[float | None]) -> float | None:
+def _mean_if_whole(scores: Sequence[float | None]) -> float | None:
     known = [score for score in scores if score is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(scores) else None
 

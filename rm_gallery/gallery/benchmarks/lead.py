@@ -64,11 +64,11 @@ def lead_figure(figures: Mapping[str, Any]) -> Mapping[str, Any]:
     """The figures with the score and the interval that lead: those corrected by labels of people,
     where there are any.
     """
-    found = _corrected(figures)
+    corrected = _corrected(figures)
     return (
         figures
-        if found is None
-        else {**figures, "score": found["estimate"], "ci95": found.get("ci95")}
+        if corrected is None
+        else {**figures, "score": corrected["estimate"], "ci95": corrected.get("ci95")}
     )
 
 
@@ -76,13 +76,13 @@ def corrected_figure(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     """The figure corrected by labels of people as numbers: score, ci95 and n_labelled; None without
     labels.
     """
-    found = _corrected(figures)
-    if found is None:
+    corrected = _corrected(figures)
+    if corrected is None:
         return None
     return {
-        "score": found["estimate"],
-        "ci95": found.get("ci95"),
-        "n_labelled": int(number(found.get("n_labelled"))),
+        "score": corrected["estimate"],
+        "ci95": corrected.get("ci95"),
+        "n_labelled": int(number(corrected.get("n_labelled"))),
     }
 
 
@@ -101,7 +101,7 @@ def contradicted(figures: Mapping[str, Any]) -> str:
             name, value = _measure(about)
             # of labels that are all the same nothing is known
             if about.get("n") and name and not number(value) > 0:
-                return f"the scores{_named(about)} do not rise with the labels"
+                return f"the scores{_of_grader(about)} do not rise with the labels"
     return ""
 
 
@@ -173,25 +173,25 @@ def _measure(about: Mapping[str, Any]) -> tuple[str, Any]:
 def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
     """How far the judge agrees with people, a sentence each; nothing without labels."""
     if figures.get("rule") == COMPARED:
-        found = _object(_object(figures.get("extra")).get("agreement"))
-        if found.get("n"):
-            ends = between({"ci95": found.get("ci95")}, " to ")
-            share = f"{percent(number(found.get('agreement')))}{f' (95 % interval {ends} %)' if ends else ''}"
-            kappa = "" if found.get("kappa") is None else f", {_valued('kappa', found)}"
-            yield f"Agreement with people: {share}{kappa}, n = {int(number(found['n'])):,}."
+        agreement = _object(_object(figures.get("extra")).get("agreement"))
+        if agreement.get("n"):
+            ends = between({"ci95": agreement.get("ci95")}, " to ")
+            share = f"{percent(number(agreement.get('agreement')))}{f' (95 % interval {ends} %)' if ends else ''}"
+            kappa = "" if agreement.get("kappa") is None else f", {_valued('kappa', agreement)}"
+            yield f"Agreement with people: {share}{kappa}, n = {int(number(agreement['n'])):,}."
         return
     if figures.get("rule") not in OWN_UNIT:
         return
     for about in _labelled(figures):
         n, name = int(number(about.get("n"))), _measure(about)[0]
-        said = (
+        measured = (
             _valued(name, about) if name else "unknown, since all scores or all labels are the same"
         )
         if n:
-            yield f"Agreement{_named(about)} with people: {said}, n = {n:,}."
+            yield f"Agreement{_of_grader(about)} with people: {measured}, n = {n:,}."
 
 
-def _named(about: Mapping[str, Any]) -> str:
+def _of_grader(about: Mapping[str, Any]) -> str:
     return f" of {about['name']}" if about.get("name") else ""
 
 
@@ -244,18 +244,18 @@ def tally_of(figures: Mapping[str, Any]) -> str:
 
 def corrected_of(figures: Mapping[str, Any]) -> str:
     """The figure corrected by people's labels, in a sentence; empty without labels."""
-    found = _corrected(figures)
-    if found is None:
+    corrected = _corrected(figures)
+    if corrected is None:
         return ""
     unit = "" if figures.get("rule") in OWN_UNIT else " %"
-    bounds = between({**figures, "ci95": found.get("ci95")}, " to ")
-    labels = int(number(found.get("n_labelled")))
+    bounds = between({**figures, "ci95": corrected.get("ci95")}, " to ")
+    labels = int(number(corrected.get("n_labelled")))
     ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
     names = sides_of(figures) if figures.get("rule") == COMPARED else None
     rate = f"win rate of {names[0]} against {names[1]} " if names else ""
     return (
         f"Corrected by {labels:,} labels of people: "
-        f"{rate}{in_unit(figures, found['estimate'])}{ci95}."
+        f"{rate}{in_unit(figures, corrected['estimate'])}{ci95}."
     )
 
 

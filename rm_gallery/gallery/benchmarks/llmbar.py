@@ -25,7 +25,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
@@ -35,7 +35,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     is_pair,
     judged_pair,
     need,
-    said,
+    recorded_text,
     sees_one_order,
     turned,
     unfit,
@@ -51,26 +51,24 @@ from rm_gallery.gallery.benchmarks.rules import (
     mean_of,
     mean_of_orders_credit,
     pair_credit,
+    reliability,
     single_game_credit,
 )
 
 ADVERSARIAL = tuple(f"adversarial_{name}" for name in ("neighbor", "gptinst", "gptout", "manual"))
-SIZES = {
-    "natural": 100,
-    "adversarial_neighbor": 134,
-    "adversarial_gptinst": 92,
-    "adversarial_gptout": 47,
-    "adversarial_manual": 46,
-    "casestudy_constraint": 89,
-    "casestudy_negation": 59,
-    "casestudy_normal": 59,
-    "casestudy_base_9": 54,
-    "casestudy_base_10": 54,
-    "processed_faireval": 66,
-    "processed_llmeval2": 200,
-    "processed_mtbench": 200,
-}
-_LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SIZES}
+SETS = (
+    "natural",
+    *ADVERSARIAL,
+    "casestudy_constraint",
+    "casestudy_negation",
+    "casestudy_normal",
+    "casestudy_base_9",
+    "casestudy_base_10",
+    "processed_faireval",
+    "processed_llmeval2",
+    "processed_mtbench",
+)
+_LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SETS}
 _LABELS = {1: ("chosen", "rejected"), 2: ("rejected", "chosen")}
 _STATISTICS = ("correct_False", "correct_True", "correct_average", "correct_both", "equal")
 _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
@@ -88,73 +86,8 @@ class LLMBar(Benchmark):
 
     name = "llmbar"
     aliases = ("llm-bar", "princeton-nlp/LLMBar")
-    source = (
-        "Zeng et al., Evaluating Large Language Models at Evaluating Instruction Following, arXiv "
-        "2310.07641"
-    )
-    licence = "MIT"
     version = "repository at 900616b"
     chance = 0.5
-    measures = (
-        "whether a judge prefers the answer that follows the instruction to one that only looks "
-        "better"
-    )
-    sizes = SIZES
-    layout = {
-        "input": "the instruction",
-        "output_1": "an answer",
-        "output_2": "another answer",
-        "label": (
-            "1 or 2, the answer that follows the instruction; the set is named by the file or its "
-            "folder"
-        ),
-    }
-    formula = (
-        "accuracy = (right with the answers in order + right with the answers swapped) / (2 n)"
-    )
-    traps = (
-        "the published kappas of a judge with people and their average are wrong: winners are 1 "
-        "and 2, and 2 was read as 0",
-        "the adversarial sets are mostly won by length: the shorter answer is right in 88.1, "
-        "87.0, 55.3 and 80.4 % of them",
-        "457 recorded texts name both answers; upstream reads them as the first, and 348 name "
-        "none; upstream calls them wrong",
-        "two equal ratings, and two of which one is no number, are right in exactly one order",
-    )
-    length = {
-        "natural": (100, 56.0, 43.0),
-        "adversarial_neighbor": (134, 11.9, 88.1),
-        "adversarial_gptinst": (92, 13.0, 87.0),
-        "adversarial_gptout": (47, 44.7, 55.3),
-        "adversarial_manual": (46, 17.4, 80.4),
-    }
-    published = (
-        (
-            "GPT-4, Vanilla",
-            "natural 95.5, adversarial mean 80.8",
-            "statistics.json of the repository",
-        ),
-        (
-            "GPT-4, Metrics_Reference",
-            "natural 96.0, adversarial mean 82.8",
-            "statistics.json of the repository",
-        ),
-        (
-            "PaLM2, Metrics_Reference",
-            "natural 86.5, adversarial mean 69.5",
-            "statistics.json of the repository",
-        ),
-        (
-            "ChatGPT-0613, Vanilla",
-            "natural 81.5, adversarial mean 30.6",
-            "statistics.json of the repository",
-        ),
-        (
-            "LLaMA2-70B, Vanilla",
-            "natural 80.5, adversarial mean 37.1",
-            "statistics.json of the repository",
-        ),
-    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with two outputs and a label that is 1 or 2."""
@@ -188,11 +121,11 @@ class LLMBar(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two."""
-        said = (
+        note = (
             f"{reward.name} sees each pair in one order; the published figures average both, as a "
             f"pairwise judge does."
         )
-        return (said,) if sees_one_order(reward) else ()
+        return (note,) if sees_one_order(reward) else ()
 
     def replayed(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -212,7 +145,7 @@ class LLMBar(Benchmark):
                 str(row["subset"]),
                 str(row["evaluator"]),
                 str(row["method"]),
-                _whole(row, "index", number),
+                _whole_number(row, "index", number),
             )
             sign = {1: 1, 2: -1}.get(integer(row["label"]) or 0)
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
@@ -237,12 +170,12 @@ class LLMBar(Benchmark):
         if not {"subset", "evaluator", "method"} <= group.keys():
             return super().recorded_line(group, report)
         figures = {**report.extra, "correct_average": report.score}
-        beside = {
-            "rule": report.rule,
-            "ci95": plain(report.ci95),
-            "n_unreadable": report.extra.get("n_unreadable", 0),
+        return {
+            **group,
+            "n": report.n,
+            **{name: figures[name] for name in _STATISTICS},
+            **reliability(report),
         }
-        return {**group, "n": report.n, **{name: figures[name] for name in _STATISTICS}, **beside}
 
 
 def _set_of(source: str) -> str | None:
@@ -252,9 +185,9 @@ def _set_of(source: str) -> str | None:
     path = PurePath(source.replace("\\", "/"))
     for name in (path.stem, path.parent.name):
         bare = re.sub(r"[^a-z0-9]", "", name.lower())
-        found = [word for word in _LAST_WORD if bare.endswith(word)]
-        if found:
-            return _LAST_WORD[max(found, key=len)]
+        matches = [word for word in _LAST_WORD if bare.endswith(word)]
+        if matches:
+            return _LAST_WORD[max(matches, key=len)]
     return None
 
 
@@ -281,8 +214,8 @@ def llmbar_explained(text: str) -> Verdict:
 
 
 def _first_of(patterns: tuple[re.Pattern[str], ...], text: str) -> Verdict:
-    said = text.strip()
-    return 1 if patterns[0].search(said) else -1 if patterns[1].search(said) else None
+    stripped = text.strip()
+    return 1 if patterns[0].search(stripped) else -1 if patterns[1].search(stripped) else None
 
 
 def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:
@@ -314,11 +247,11 @@ def llmbar_ratings(first: str, second: str) -> tuple[Verdict, Verdict]:
     return (1 if a > b else -1), (-1 if b > a else 1)
 
 
-def _whole(row: Row, column: str, number: int) -> int:
-    found = None if isinstance(row[column], str) else integer(row[column])
-    if found is None:
+def _whole_number(row: Row, column: str, number: int) -> int:
+    value = None if isinstance(row[column], str) else integer(row[column])
+    if value is None:
         raise unfit(number, column, "a whole number", row[column])
-    return found
+    return value
 
 
 class _Texts:
@@ -331,13 +264,13 @@ class _Texts:
 
     def add(self, row: Row, number: int) -> None:
         """Keep one text; what a judge wrote to itself before its verdict is none."""
-        kind, written = str(row["kind"]), said(row["raw_text"], number)
+        kind, written = str(row["kind"]), recorded_text(row["raw_text"], number)
         if kind.startswith("rating_output"):
             self._rated[kind] = written
         elif kind in ("compare", "synthesize"):
             if not isinstance(row["swap"], bool):
                 raise unfit(number, "swap", "true or false", row["swap"])
-            self._compared.setdefault(_whole(row, "stage", number), {})[row["swap"]] = (
+            self._compared.setdefault(_whole_number(row, "stage", number), {})[row["swap"]] = (
                 kind,
                 written,
             )
@@ -389,10 +322,10 @@ class _BothOrders:
         tallies, means = self._rules[played], self._rules[2]
         averages = means.figures()
         parts = {
-            name: self._beside(part, averages[name], [name], played)
+            name: self._with_orders(part, averages[name], [name], played)
             for name, part in tallies.figures().items()
         }
-        whole = self._beside(tallies.pooled(), means.pooled(), list(self._counts), played)
+        whole = self._with_orders(tallies.pooled(), means.pooled(), list(self._counts), played)
         extra = dict(whole.extra)
         if any(name in parts for name in ADVERSARIAL):
             extra["adversarial_mean"] = mean_of(
@@ -401,7 +334,9 @@ class _BothOrders:
             extra["adversarial_absent"] = [name for name in ADVERSARIAL if name not in parts]
         return headline(replace(whole, extra=extra), parts)
 
-    def _beside(self, figure: Figure, average: Figure, subsets: list[str], played: int) -> Figure:
+    def _with_orders(
+        self, figure: Figure, average: Figure, subsets: list[str], played: int
+    ) -> Figure:
         """The figure with those that both orders give: each order by itself, or what equal scores
         would earn.
         """

@@ -41,7 +41,6 @@ from rm_gallery.gallery.benchmarks.rules import (
     mean_of_parts,
 )
 
-SOURCE = "Frick et al., How to Evaluate Reward Models for RLHF (PPE), arXiv 2410.14872"
 DOMAINS = ("gpqa", "ifeval", "math", "mbpp_plus", "mmlu_pro")
 BEST_OF_K, CONFLICT_PAIRS = "best_of_k", "conflict_pairs"
 CURVE = (1, 2, 4, 8, 16, 32)
@@ -75,35 +74,9 @@ class PPECorrectness(Benchmark):
         "lmarena-ai/PPE-IFEval-Best-of-K",
     )
     split = "train"
-    source = SOURCE
-    licence = "that of the source benchmarks; model outputs under their providers' terms"
     version = "paper; best-of-K at the full K, conflicting pairs as sampled in the files"
-    measures = "whether a reward picks right answers among many samples of one model, as best-of-N and RL do"
-    sizes = {"mmlu_pro": 512, "math": 512, "gpqa": 512, "mbpp_plus": 507, "ifeval": 512}
     own_columns = frozenset(
         {"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"}
-    )
-    layout = {
-        "question_id, model_name": "a question is answered by four models",
-        "prompt": "text",
-        "response_1 … response_32": "the sampled answers",
-        "scores": "32 truth values",
-        "mean_score": "their mean: what a random pick reaches",
-        "conflict_pairs, sampled_conflict_pairs": "pairs of places (from 0) of which one is right and one wrong; all, and a sample",
-    }
-    formula = (
-        "best_of_k: mean over questions of right / all among the top-scoring answers of K; "
-        "conflict_pairs: mean over questions of the sampled pairs whose right answer scores "
-        "strictly higher; headline = mean of the five domains"
-    )
-    traps = (
-        "each domain is a data set of its own, and only its own columns tell them apart: keep the "
-        "files separate",
-        "at most the share of questions with a right answer can be reached (`extra['oracle']`), "
-        "at least that without a wrong one",
-        "figures usually quoted as PPE Correctness are the accuracy on conflicting pairs: take "
-        "--mode conflict_pairs for them",
-        "GPQA asks not to publish its questions in plain text",
     )
     modes: ClassVar[dict[str, str]] = {
         BEST_OF_K: "share of right answers among the top-scoring ones of all K",
@@ -123,7 +96,7 @@ class PPECorrectness(Benchmark):
                 f"a list of {len(numbers)} truth values, one for each response",
                 truths,
             )
-        pairs = _places(row, "sampled_conflict_pairs", where)
+        pairs = _pairs_of_places(row, "sampled_conflict_pairs", where)
         domain, question = _domain(row, where), identity(row, "question_id", where)
         answers = [text(row, f"response_{number}", where) for number in numbers]
         names = (domain, question, row.get("model_name"))
@@ -170,13 +143,13 @@ def _domain(row: Mapping[str, Any], where: RowRef) -> str:
     return next((d for d, own in _OWN_COLUMNS.items() if own <= row.keys()), by_name or "mbpp_plus")
 
 
-def _places(row: Mapping[str, Any], column: str, where: RowRef) -> list[list[int]]:
+def _pairs_of_places(row: Mapping[str, Any], column: str, where: RowRef) -> list[list[int]]:
     """Pairs of places; none where the column is absent or null."""
-    found = json_cell(row.get(column))
+    pairs = json_cell(row.get(column))
     try:
-        return [[int(place) for place in pair] for pair in found or []]
+        return [[int(place) for place in pair] for pair in pairs or []]
     except (TypeError, ValueError):
-        raise wrong(where, column, "a list of pairs of places, counted from 0", found) from None
+        raise wrong(where, column, "a list of pairs of places, counted from 0", pairs) from None
 
 
 def _pairs(sample: DataSample) -> list[tuple[int, int]]:
@@ -221,9 +194,9 @@ class _Picks:
         self._right[domain].add(sum(judged.chosen) / len(judged.chosen) if judged.chosen else None)
         self._solvable[domain].add(float(any(judged.chosen)))
         if scores is not None:
-            for k, found in self._curve[domain].items():
+            for k, shares in self._curve[domain].items():
                 if k <= len(scores):
-                    found.append(expected_best(scores, judged.chosen, k))
+                    shares.append(expected_best(scores, judged.chosen, k))
         won = [_won(scores, pair, judged.chosen) for pair in _pairs(judged.sample)]
         conflict = self._conflict(judged, won, judged)
         return conflict if self._mode == CONFLICT_PAIRS else best
@@ -243,7 +216,7 @@ class _Picks:
         )
         parts: dict[str, Figure] = {
             name: replace(
-                counts.figure(rule, {} if pairs_only else self._beside(name)),
+                counts.figure(rule, {} if pairs_only else self._best_of_k_extra(name)),
                 chance=0.5 if pairs_only else self._right[name].mean,
             )
             for name, counts in tallies.items()
@@ -258,9 +231,11 @@ class _Picks:
             chance=chance,
         )
 
-    def _beside(self, name: str) -> dict[str, Any]:
+    def _best_of_k_extra(self, name: str) -> dict[str, Any]:
         curve = {
-            str(k): math.fsum(found) / len(found) for k, found in self._curve[name].items() if found
+            str(k): math.fsum(shares) / len(shares)
+            for k, shares in self._curve[name].items()
+            if shares
         }
         return {
             "oracle": self._solvable[name].mean,
@@ -288,25 +263,8 @@ class PPEHumanPreference(Votes):
     aliases = ("ppe-human-preference-v1", "ppe_human")
     hub = "lmarena-ai/PPE-Human-Preference-V1"
     split = "test"
-    source = SOURCE
-    licence = "prompts CC-BY-4.0, model outputs under their providers' terms"
     version = "accuracy on votes; the paper's figures of model rankings are not computed"
-    measures = "how often a reward agrees with the vote of a user of Chatbot Arena"
-    sizes = {"test": 16038}
     own_columns = frozenset({"prompt", "response_1", "response_2", "winner", "model_a", "model_b"})
-    layout = {
-        "question_id": "text",
-        "prompt": "text",
-        "response_1, response_2, model_a, model_b": "the answers and who wrote them, of 20 models",
-        "winner": "model_a, model_b or a tie",
-        "language, is_code, hard_prompt, easy_prompt, if_prompt, math_prompt": "what the prompt is like",
-    }
-    formula = "votes that the strict preference is / votes that are no tie"
-    traps = (
-        "votes are those of single users, one a pair",
-        "drawn from Chatbot Arena: data sets made of its votes overlap with it",
-        "the card asks to use it for evaluation, not for training",
-    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`,

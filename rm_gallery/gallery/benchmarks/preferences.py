@@ -53,21 +53,8 @@ class Preferences(Benchmark):
 
     name = "preferences"
     aliases: ClassVar[tuple[str, ...]] = ("*",)
-    source = "none: rows of anybody's"
-    licence = "that of the data"
     version = "strict pairs or best-of-N with tie credit, pooled"
     general = True
-    measures = "whether a reward prefers the answers that your rows prefer"
-    layout = {
-        "prompt, messages, query, question, instruction, …": "the input: text or messages",
-        "chosen, rejected": "text, or lists of texts",
-        "id, subset": "optional; figures are shown by subset",
-    }
-    formula = (
-        "strict pairs where every row is one chosen and one rejected answer; else 1/k for a chosen "
-        "answer among the k at the top"
-    )
-    traps = ("one rule holds for all rows: a single list among pairs makes them all best-of-N",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A prompt with chosen and rejected answers, or samples written by this library."""
@@ -89,8 +76,6 @@ class StrictPairs(Preferences):
     name = "pairs"
     aliases: ClassVar[tuple[str, ...]] = ()
     version = "strict pairs, pooled"
-    formula = "pairs whose chosen answer scores strictly higher / all pairs"
-    traps = ("it has to be asked for by name; rows that are no pair are unscored",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Never by itself: it has to be asked for."""
@@ -106,11 +91,6 @@ class Lists(StrictPairs):
 
     name = "lists"
     version = "best-of-N with tie credit, pooled"
-    formula = (
-        "1/k if a chosen answer is among the k at the top, with several chosen ones their share of "
-        "the k; mean over the rows"
-    )
-    traps = ("it has to be asked for by name",)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists."""
@@ -159,6 +139,18 @@ def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
 
 
+def answered(
+    conversation: list[dict[str, Any]], column: str, where: RowRef
+) -> list[dict[str, Any]]:
+    """The conversation; DataError where its last turn is not the assistant's."""
+    role = conversation[-1]["role"]
+    if role != "assistant":
+        raise DataError(
+            f"{where}, column '{column}': the last turn must be the assistant's, found {role}"
+        )
+    return conversation
+
+
 def verdict_of(judged: Judged) -> Verdict:
     """The verdict of a pair, which is a tie where it changes with the order; None where one is
     missing.
@@ -199,12 +191,11 @@ class Votes(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs."""
-        return PooledScorer(_three_classes() if self.mode == WITH_TIES else strict_pairs())
-
-
-def _three_classes() -> SubsetTallies:
-    """Start counting votes with ties as a class of their own."""
-    return SubsetTallies("three_class_agreement", agreement_credit, _is_vote, _ChanceOfVotes)
+        if self.mode != WITH_TIES:
+            return PooledScorer(strict_pairs())
+        return PooledScorer(
+            SubsetTallies("three_class_agreement", agreement_credit, _is_vote, _ChanceOfVotes)
+        )
 
 
 class _ChanceOfVotes:
@@ -215,7 +206,7 @@ class _ChanceOfVotes:
     """
 
     def __init__(self) -> None:
-        self._n = self._said = self._voted = 0
+        self._n = self._tied = self._voted = 0
 
     def add(self, judged: Judged) -> None:
         """Look at one sample; one without a verdict does not count."""
@@ -224,9 +215,9 @@ class _ChanceOfVotes:
             and _is_vote(judged.chosen)
             and (verdict := verdict_of(judged)) is not None
         ):
-            self._n, self._said, self._voted = (
+            self._n, self._tied, self._voted = (
                 self._n + 1,
-                self._said + (verdict == 0),
+                self._tied + (verdict == 0),
                 self._voted + (not any(judged.chosen)),
             )
 
@@ -235,8 +226,8 @@ class _ChanceOfVotes:
         """The chance that a verdict by lot is the vote."""
         if not self._n:
             return None
-        said, voted = self._said / self._n, self._voted / self._n
-        return said * voted + (1 - said) * (1 - voted) / 2
+        tied, voted = self._tied / self._n, self._voted / self._n
+        return tied * voted + (1 - tied) * (1 - voted) / 2
 
 
 def _is_vote(chosen: Sequence[bool]) -> bool:
@@ -258,27 +249,8 @@ class HHRLHF(Benchmark):
     name = "hh_rlhf"
     hub = "Anthropic/hh-rlhf"
     split = "test"
-    source = "Bai et al., Training a Helpful and Harmless Assistant with RLHF, arXiv 2204.05862"
-    licence = "MIT"
     version = "strict pairs; the data set names no rule of its own"
     chance = 0.5
-    measures = (
-        "whether a reward agrees with crowd workers on which dialogue is more helpful or less "
-        "harmful"
-    )
-    sizes = {"harmless-base test": 2312}
-    length = {"harmless-base test": (1856, 44.8, 54.7)}
-    layout = {
-        "chosen, rejected": "whole transcripts, turns marked by an empty line and Human: or Assistant:"
-    }
-    formula = "pairs whose chosen answer scores strictly higher / all pairs"
-    traps = (
-        "the paper puts the agreement of crowd workers with its authors at about 63 %, so that "
-        "figures far above are suspicious",
-        "in a few rows the transcripts part before their last turns; what follows stays part of "
-        "the answer",
-        "the texts are deliberately harmful",
-    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Two transcripts, and no prompt."""
@@ -316,21 +288,21 @@ def _transcript(row: dict[str, Any], column: str, where: RowRef) -> list[Turn]:
             f"{where}, column '{column}': expected a transcript that starts with 'Human:' or "
             f"'Assistant:'"
         )
-    found = [
+    spoken = [
         (speaker, words.strip()) for speaker, words in zip(parts[::2], parts[1::2], strict=True)
     ]
-    if found[-1][0] != "Assistant":
+    if spoken[-1][0] != "Assistant":
         raise DataError(
             f"{where}, column '{column}': the transcript must end with an assistant turn"
         )
-    return found
+    return spoken
 
 
-def as_answer(said: Sequence[Turn]) -> str:
+def as_answer(dialogue: Sequence[Turn]) -> str:
     """What one side of a dialogue adds, by speaker: its answer, or else all turns with their
     speakers.
     """
-    (speaker, words), *later = said
+    (speaker, words), *later = dialogue
     head = words if speaker == "Assistant" else f"{speaker}: {words}"
     return "\n\n".join([head, *(f"{name}: {further}" for name, further in later)])
 
@@ -345,41 +317,8 @@ class HHH(Benchmark):
 
     name = "hhh"
     aliases = ("hhh_alignment", "HuggingFaceH4/hhh_alignment")
-    source = (
-        "Askell et al., A General Language Assistant as a Laboratory for Alignment, arXiv "
-        "2112.00861; BIG-bench"
-    )
-    licence = "Apache-2.0 (BIG-bench)"
     version = "221 pairs; rule of prometheus-eval at dcfb444"
     chance = 0.5
-    measures = "whether a reward prefers the more helpful, honest or harmless of two answers"
-    sizes = {"harmless": 58, "helpful": 59, "honest": 61, "other": 43}
-    layout = {
-        "input": "the query",
-        "targets": "choices (two answers) and labels (1 the better one, 0 the other)",
-        "chosen_instruction, rejected_instruction": "instead of them, Prometheus' grading prompts, out of which the texts are read",
-        "subset": "harmless, helpful, honest or other; the configuration's name on the hub",
-    }
-    formula = "pairs whose better answer scores strictly higher / all pairs"
-    traps = (
-        "Prometheus orders A and B at random without a seed and takes the first of up to three "
-        "score pairs that differs",
-        "the better answer is often the longer one: length alone is right in 62.9 %",
-        "the same 221 rows are the prior set anthropic_hhh of RewardBench 1",
-    )
-    length = {
-        "harmless": (58, 62.1, 37.9),
-        "helpful": (59, 69.5, 28.8),
-        "honest": (61, 63.9, 36.1),
-        "other": (43, 53.5, 44.2),
-    }
-    published = (
-        (
-            "Prometheus 2 (README)",
-            "72 - 85 % over HHH, MT-bench human and Auto-J",
-            "README of prometheus-eval",
-        ),
-    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with labelled choices, or a pair of Prometheus' grading prompts."""
@@ -396,7 +335,7 @@ class HHH(Benchmark):
         first. Metadata: `subset`.
         """
         asked, answers, labels = (
-            _listed(row, where) if row.get("targets") is not None else _graded(row, where)
+            _choices(row, where) if row.get("targets") is not None else _graded(row, where)
         )
         subset = row.get("subset") or row.get("source")
         preferences = ["chosen" if label else "rejected" for label in labels]
@@ -413,7 +352,7 @@ LabelledPair = tuple[str, list[str], list[int]]
 """A query, its two answers, and 1 for the better one, 0 for the other."""
 
 
-def _listed(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
+def _choices(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     targets = json_cell(row["targets"])
     if not isinstance(targets, Mapping):
         raise wrong(where, "targets", "an object with choices and labels", targets)
@@ -432,13 +371,13 @@ def _graded(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     if "chosen_instruction" not in row:
         raise missing(where, "'targets' or 'chosen_instruction'", row)
     parts = [
-        _parts(text(row, f"{side}_instruction", where), side, where)
+        _between_headings(text(row, f"{side}_instruction", where), side, where)
         for side in ("chosen", "rejected")
     ]
     return parts[0][0], [answer for _, answer in parts], [1, 0]
 
 
-def _parts(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
+def _between_headings(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
     _, first, rest = prompt.partition(_MARKS[0])
     asked, second, rest = rest.partition(_MARKS[1])
     answer, third, _ = rest.rpartition(_MARKS[2])
@@ -466,43 +405,8 @@ class MTBench(Votes):
     aliases = ("mt-bench", "mt_bench_human", "mt_bench_human_judgments")
     hub = "lmsys/mt_bench_human_judgments"
     split = "human"
-    source = (
-        "Zheng et al., Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena, arXiv 2306.05685, "
-        "section 4.2"
-    )
-    licence = "CC-BY-4.0"
     version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
-    measures = "how often a judge agrees with an expert's vote on two chat answers"
-    sizes = {"human": 3355, "gpt4_pair": 2400}
     own_columns = frozenset({"conversation_a", "conversation_b", "winner", "model_a", "model_b"})
-    layout = {
-        "question_id": "whole number; 80 questions",
-        "model_a, model_b": "who answered; six models",
-        "winner": "model_a, model_b or tie",
-        "judge": "who voted",
-        "conversation_a, conversation_b": "messages of both turns, whichever was voted on",
-        "turn": "1 or 2: the turn the vote is about",
-    }
-    formula = (
-        "without ties: votes that the judge's strict preference is / votes that are no tie; with "
-        "ties: equal verdicts of three / votes"
-    )
-    traps = (
-        "several people vote on a pair and a question has many pairs, so rows are not "
-        "independent; intervals are by question",
-        "people agree with each other in 81 % of the votes without ties: nothing can be expected "
-        "far above that",
-        "the paper leaves the judge's own ties out, too; here a tie of the judge is no agreement "
-        "and stays in the denominator",
-        "a row about the first turn holds the second one as well; judged whole, the vote is about "
-        "something else",
-        "the split gpt4_pair holds GPT-4's votes, not people's",
-        "published as RewardBench's mtbench_human (3,355) and mtbench_gpt4 (2,400)",
-    )
-    published = (
-        ("GPT-4, pairs, with experts", "85 without ties", "arXiv 2306.05685, section 4.2"),
-        ("experts with each other", "81 without ties", "arXiv 2306.05685, section 4.2"),
-    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn),
@@ -511,11 +415,11 @@ class MTBench(Votes):
         winner = text(row, "winner", where)
         if winner not in _VOTE:
             raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
-        said = [_said(row, f"conversation_{side}", where) for side in "ab"]
-        shared = shared_turns(*said)
+        conversations = [_conversation(row, f"conversation_{side}", where) for side in "ab"]
+        shared = shared_turns(*conversations)
         answers = [
             as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]])
-            for side in said
+            for side in conversations
         ]
         turn, question = _turn(row, where), identity(row, "question_id", where)
         about = {
@@ -528,27 +432,21 @@ class MTBench(Votes):
         name = ":".join(str(part) for part in parts if part is not None)
         about["tie"] = True if _VOTE[winner] == 0 else None
         outputs = voted_outputs(answers[0], answers[1], _VOTE[winner])
-        return self.sample(name, said[0][:shared], outputs, "conversation", given(about))
+        return self.sample(name, conversations[0][:shared], outputs, "conversation", given(about))
 
 
 def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
     """The turn that was voted on."""
     if row.get("turn") is None:
         return None
-    found = integer(row["turn"])
-    if found is None or found < 1:
+    turn = integer(row["turn"])
+    if turn is None or turn < 1:
         raise wrong(where, "turn", "a whole number of at least 1", row["turn"])
-    return found
+    return turn
 
 
-def _said(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
-    said = turns(json_cell(required(row, column, where)), column, where)
+def _conversation(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+    conversation = turns(json_cell(required(row, column, where)), column, where)
     turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too
-    said = said[: 2 * turn] if turn else said
-    if said[-1]["role"] != "assistant":
-        raise DataError(
-            f"{where}, column '{column}': the last turn must be the assistant's, found "
-            f"{said[-1]['role']}"
-        )
-    return said
+    return answered(conversation[: 2 * turn] if turn else conversation, column, where)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.load.converters import (
@@ -37,22 +38,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RULE = "prm_score"
-SIZES = {
-    "redundency": 758,
-    "circular": 758,
-    "counterfactual": 757,
-    "step_contradiction": 758,
-    "domain_inconsistency": 757,
-    "confidence": 757,
-    "missing_condition": 756,
-    "deception": 750,
-    "multi_solutions": 165,
-}
 ASPECTS: Mapping[str, tuple[str, ...]] = {
     "simplicity": ("redundency", "circular"),
     "soundness": ("counterfactual", "step_contradiction", "domain_inconsistency", "confidence"),
     "sensitivity": ("missing_condition", "deception", "multi_solutions"),
 }
+CLASSES = tuple(chain.from_iterable(ASPECTS.values()))
 CORRECT = "correct"
 """Class of the untouched solutions that upstream judges beside the others, outside of all totals.
 """
@@ -74,51 +65,9 @@ class PRMBench(StepBenchmark):
     aliases = ("prm-bench",)
     hub = "hitsmy/PRMBench_Preview"
     split = "train"
-    source = "Song et al., PRMBench, arXiv 2501.03124, mr_eval/tasks/prmtest_classified/task.py"
-    licence = "Apache-2.0"
     version = "repository at a1ae4ea"
-    chance_note = (
-        "no single level: it depends on the share of wrong steps and on how often a reward says so"
-    )
-    measures = (
-        "whether a process reward calls the wrong steps of a solution wrong and the right ones "
-        "right"
-    )
-    sizes = SIZES
     own_columns = frozenset(
         {"modified_question", "modified_process", "error_steps", "classification"}
-    )
-    layout = {
-        "idx": "number of the problem, the same in all classes; an id together with the class",
-        "modified_question": "the question that is judged",
-        "modified_process": "the steps of the solution that is judged",
-        "error_steps": "the wrong steps, counted from 1; numbers beyond the last step mean nothing",
-        "classification": "kind of the error; the spelling redundency is part of the format",
-        "original_question, original_process, modified_steps, reason, question": "where the row comes from; not judged",
-    }
-    formula = (
-        "PRMScore = F1 / 2 + F1neg / 2; F1 of the steps called right, F1neg of those called wrong, "
-        "a share of nothing is -1; multi_solutions, which holds no error: F1"
-    )
-    traps = (
-        "the figure stands and falls with the step rule: Skywork-PRM-7B is published with 36.2 and "
-        "65.1, which are a threshold and a fall of at most 0.05 from step to step (delta:-0.05)",
-        "redundency and circular are inverted upstream for models that answer with redundancy "
-        "labels; not done here",
-        "100 rows name wrong steps beyond their last step; 5 ids occur twice in multi_solutions",
-        "the recorded logs of Skywork-PRM-7B mostly have one score more than steps, which counts "
-        "as a right step",
-        "calling every step right earns about 0.46, calling every step wrong about 0.13, and the "
-        "worst possible labels -1",
-    )
-    published = (
-        ("Gemini-2.0-thinking", "68.8", "notebook of the repository"),
-        ("o1-mini", "68.8", "notebook of the repository"),
-        ("Qwen2.5-Math-PRM-72B", "68.2", "notebook of the repository"),
-        ("GPT-4o", "66.8", "notebook of the repository"),
-        ("Qwen2.5-Math-PRM-7B", "65.5", "notebook of the repository"),
-        ("Skywork-PRM-7B, delta:-0.05", "65.1", "notebook of the repository"),
-        ("MathShepherd-7B", "47.0", "notebook of the repository"),
     )
     labels = ("classification", "error_steps")
 
@@ -129,7 +78,7 @@ class PRMBench(StepBenchmark):
         Metadata: `subset` (the class) and `cluster` (the problem).
         """
         kind, problem = text(row, "classification", where), identity(row, "idx", where)
-        steps, wrong_steps = text_list(row, "modified_process", where), _numbers(row, where)
+        steps, wrong_steps = text_list(row, "modified_process", where), _error_steps(row, where)
         right = [number not in wrong_steps for number in range(1, len(steps) + 1)]
         asked = turns(text(row, "modified_question", where), "modified_question", where)
         outputs = [solution(steps, right, error_steps=sorted(wrong_steps))]
@@ -184,7 +133,7 @@ def _are_numbers(value: Any) -> bool:
     )
 
 
-def _numbers(row: Mapping[str, Any], where: RowRef) -> set[int]:
+def _error_steps(row: Mapping[str, Any], where: RowRef) -> set[int]:
     value = json_cell(required(row, "error_steps", where))
     if not _are_numbers(value):
         raise wrong(where, "error_steps", "a list of whole numbers, counted from 1", value)
@@ -220,10 +169,10 @@ class _StepCounts:
         wrong_steps = set(label.get("error_steps") or ())
         counts = self.clusters[judged.cluster]
         hits = 0
-        for number, said in enumerate(right, 1):
+        for number, called_right in enumerate(right, 1):
             wrong_step = number in wrong_steps
-            counts[(1 if said else 2) if wrong_step else (0 if said else 3)] += 1
-            hits += said != wrong_step
+            counts[(1 if called_right else 2) if wrong_step else (0 if called_right else 3)] += 1
+            hits += called_right != wrong_step
         first = min(wrong_steps, default=0)
         if 0 < first <= len(right):
             self.first.add(float(not right[first - 1]))
@@ -253,14 +202,14 @@ class _Steps:
         return credit
 
     def report(self) -> Report:
-        parts = {name: self._figure(name, [part]) for name, part in self._parts.items()}
+        parts = {name: self._class_figure(name, [part]) for name, part in self._parts.items()}
         counted = [part for name, part in self._parts.items() if name != CORRECT]
-        whole = self._figure("", counted)
+        whole = self._class_figure("", counted)
         extra: dict[str, Any] = {**whole.extra, "step_rule": str(self._rule)}
         for aspect, kinds in ASPECTS.items():
             scores = [parts[kind].score if kind in parts else None for kind in kinds]
             extra[aspect] = None if None in scores else mean_of(scores)
-        extra["classes_absent"] = absent(SIZES, parts)
+        extra["classes_absent"] = absent(CLASSES, parts)
         extra |= {"n_repeated": self._repeated} if self._repeated else {}
         if CORRECT in parts:
             extra[CORRECT] = parts.pop(CORRECT)
@@ -274,18 +223,22 @@ class _Steps:
         )
         return headline(figure, parts)
 
-    def _figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
+    def _class_figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
+        import numpy as np
+
         clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for part in parts:
             for cluster, counts in part.clusters.items():
                 clusters[cluster] = [a + b for a, b in zip(clusters[cluster], counts, strict=True)]
-        alone = name in WITHOUT_ERRORS
+        without_errors = name in WITHOUT_ERRORS
         tp, fp, tn, fn = (sum(counts[cell] for counts in clusters.values()) for cell in range(4))
         right, wrong = (sum(part.unseen[kind] for part in parts) for kind in (0, 1))
         # the figure rises with every step that is called what it is
         ends = (tp, fp + wrong, tn, fn + right), (tp + right, fp, tn + wrong, fn)
         limits = (
-            None if not parts else Interval(*(_score(f_scores(*cells), alone) for cells in ends))
+            None
+            if not parts
+            else Interval(*(_prm_score(f_scores(*cells), without_errors) for cells in ends))
         )
         if not clusters:
             return Figure(RULE, score=None, ci95=None, bounds=limits, **_counts(parts))
@@ -296,8 +249,9 @@ class _Steps:
             "F1neg": f1_negative,
             "first_error_accuracy": merged(part.first for part in parts).mean,
         }
-        score = _score((f1, f1_negative), alone)
-        drawn = _scores(_draws(list(clusters.values()), self._seed, name), alone)
+        score = _prm_score((f1, f1_negative), without_errors)
+        draws = _draws(list(clusters.values()), self._seed, name)
+        drawn = np.array([_prm_score(f_scores(*map(float, d)), without_errors) for d in draws])
         ci95 = interval_of([drawn], score)
         return Figure(RULE, score=score, ci95=ci95, extra=extra, bounds=limits, **_counts(parts))
 
@@ -339,15 +293,8 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     return drawn
 
 
-def _scores(drawn: NDArray[np.float64], alone: bool) -> NDArray[np.float64]:
-    """The figure of every draw of the counts."""
-    import numpy as np
-
-    return np.array([_score(f_scores(*map(float, counts)), alone) for counts in drawn])
-
-
-def _score(found: tuple[float, float], alone: bool) -> float:
+def _prm_score(f1s: tuple[float, float], without_errors: bool) -> float:
     """The figure of both F1: their mean, or that of the right steps alone where there are no wrong
     ones.
     """
-    return found[0] if alone else 0.5 * found[0] + 0.5 * found[1]
+    return f1s[0] if without_errors else 0.5 * f1s[0] + 0.5 * f1s[1]

@@ -13,11 +13,10 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import mean_bounds, weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.gallery.benchmarks.preferences import shared_turns
+from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
     Orders,
     RuleScorer,
@@ -114,65 +113,8 @@ class RewardBench(Benchmark):
     aliases = ("reward-bench", "rewardbench1")
     hub = "allenai/reward-bench"
     split = "filtered"
-    source = "Lambert et al., RewardBench, arXiv 2403.13787, and its reference implementation"
-    licence = "ODC-BY"
     version = "upstream head, mean of sections"
     chance = 0.5
-    measures = (
-        "whether a reward prefers the better of two answers in chat, hard chat, safety and "
-        "reasoning"
-    )
-    sizes = {"Chat": 358, "Chat Hard": 456, "Safety": 740, "Reasoning": 1431}
-    layout = {
-        "prompt": "text, or in the prior sets a list of messages",
-        "chosen, rejected": "the two answers: text, or a list of messages that ends with the assistant's",
-        "chosen_model, rejected_model": "who wrote them",
-        "subset": "one of 23; it decides the section and the weight",
-        "id": "whole number",
-    }
-    formula = (
-        "section = sum of weight * accuracy / sum of weights over its subsets, headline = mean of "
-        "the sections; in mode leaderboard (2 Chat + 2 Chat Hard + 2 Safety + 2 Reasoning + Prior "
-        "Sets) / 9, absent terms left out of both sums"
-    )
-    traps: ClassVar[tuple[str, ...]] = (
-        "weights are constants, not sizes: math-prm has 447 rows and weighs 984, as much as the "
-        "six code subsets together",
-        "upstream prints 0 for a section of which no subset is there; here it is listed as absent "
-        "and leaves the mean",
-        "equal scores of a classifier are wrong, a verdict that cannot be read is half right "
-        "upstream and unscored here",
-        "upstream draws the order of the answers without a seed, and reads a text that holds both "
-        "verdicts as A",
-        "the hub's split raw (5,123 rows) is not scored; filtered (2,985) is",
-        "most papers quote the mean of the four sections, the leaderboard adds the prior sets "
-        "with half a section's weight",
-    )
-    published: ClassVar[tuple[tuple[str, str, str], ...]] = (
-        ("INF-ORM-Llama3.1-70B", "95.1, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
-        (
-            "Skywork-Reward-Gemma-2-27B",
-            "93.8, mean of sections",
-            "quoted in RM-R1, arXiv 2505.02387",
-        ),
-        (
-            "Skywork-Reward-Llama-3.1-8B",
-            "92.5, mean of sections",
-            "quoted in RM-R1, arXiv 2505.02387",
-        ),
-        ("Nemotron-4-340B-Reward", "92.0, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
-        ("GPT-4o-0806 as judge", "86.7, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
-        (
-            "Claude-3.5-Sonnet as judge",
-            "84.2, mean of sections",
-            "quoted in RM-R1, arXiv 2505.02387",
-        ),
-        (
-            "PKU beaver-7b-v1.0-cost",
-            "56.2: Chat 60.9, Chat Hard 45.0, Safety 72.2, Reasoning 46.7",
-            "repository's README",
-        ),
-    )
     modes: ClassVar[dict[str, str]] = {
         "sections": "plain mean of the four sections, as most papers quote it",
         LEADERBOARD: (
@@ -327,13 +269,7 @@ def _answer_turns(row: dict[str, Any], column: str, where: RowRef) -> Turns:
         return [{"role": "assistant", "content": value}]
     if not isinstance(value, (list, dict)) or not value:
         raise wrong(where, column, "text or a list of turns", value)
-    answer = turns(value, column, where)
-    if answer[-1]["role"] != "assistant":
-        raise DataError(
-            f"{where}, column '{column}': the last turn must be the assistant's, found "
-            f"{answer[-1]['role']}"
-        )
-    return answer
+    return answered(turns(value, column, where), column, where)
 
 
 def _output(answer: Turns, preference: str) -> dict[str, Any]:
@@ -362,7 +298,9 @@ class _Sections:
             extra |= {"prior_sets": prior, "prior_sets_absent": absent(PRIOR_SETS, by_subset)}
         if self._mode == "prior":
             interval = self._interval(dict.fromkeys(self._scored(PRIOR_SETS), 1.0))
-            extra |= _named("sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS))
+            extra |= _listed_unless_empty(
+                "sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS)
+            )
             limits = mean_bounds(by_subset[name].bounds for name in PRIOR_SETS if name in by_subset)
             mean = replace(
                 pooled,
@@ -375,9 +313,9 @@ class _Sections:
             return headline(mean, by_subset)
         if not _IN_SECTIONS & by_subset.keys():
             return headline(replace(pooled, extra=extra), by_subset)
-        return headline(self._mean(pooled, scores, prior, extra), by_subset)
+        return headline(self._mean_of_sections(pooled, scores, prior, extra), by_subset)
 
-    def _mean(
+    def _mean_of_sections(
         self, pooled: Figure, scores: Mapping[str, float | None], prior: float | None, extra: Any
     ) -> Figure:
         """The headline: the mean of the sections, or the leaderboard's."""
@@ -390,16 +328,16 @@ class _Sections:
                 if self._subsets(name)
             },
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
-            **_named(
+            **_listed_unless_empty(
                 "subsets_absent",
                 _IN_SECTIONS - {name for name, score in scores.items() if score is not None},
             ),
             "leaderboard_total": total,
-            **_named("subsets_outside_sections", scores.keys() - _IN_SECTIONS),
+            **_listed_unless_empty("subsets_outside_sections", scores.keys() - _IN_SECTIONS),
             **self._with_upstream_defaults(prior),
         }
         leaderboard = self._mode == LEADERBOARD
-        parts = {name: self._weights(name) for name in sections}
+        parts = {name: self._subset_weights(name) for name in sections}
         if leaderboard and (known := self._scored(PRIOR_SETS)):
             parts["Prior Sets"] = dict.fromkeys(known, 1.0 / len(known))
         weights = {
@@ -421,13 +359,13 @@ class _Sections:
         """The headline when all that is missing is wrong, and when it is right; a section without
         any score counts in it.
         """
-        leaderboard, found = self._mode == LEADERBOARD, self._tallies.by_subset
+        leaderboard, by_subset = self._mode == LEADERBOARD, self._tallies.by_subset
         parts = [
             (self._section_limits(name), _LEADERBOARD_WEIGHTS[name] if leaderboard else 1.0)
             for name in SECTION_WEIGHTS
         ]
         if leaderboard:
-            prior = mean_bounds(found[name].bounds for name in PRIOR_SETS if name in found)
+            prior = mean_bounds(by_subset[name].bounds for name in PRIOR_SETS if name in by_subset)
             parts.append((prior, _LEADERBOARD_WEIGHTS["Prior Sets"]))
         return weighted_bounds(parts)
 
@@ -453,22 +391,22 @@ class _Sections:
         }
         sections = section_scores(means)
         prior = mean_of(means.get(name) for name in PRIOR_SETS) if prior is not None else None
-        found = (
+        score = (
             leaderboard_total(sections, prior)
             if self._mode == LEADERBOARD
             else mean_of(sections.values())
         )
-        return {"with_upstream_defaults": found}
+        return {"with_upstream_defaults": score}
 
     def _subsets(self, section: str) -> dict[str, Tally]:
-        found = self._tallies.by_subset
-        return {name: found[name] for name in SECTION_WEIGHTS[section] if name in found}
+        by_subset = self._tallies.by_subset
+        return {name: by_subset[name] for name in SECTION_WEIGHTS[section] if name in by_subset}
 
     def _scored(self, names: Iterable[str]) -> list[str]:
-        found = self._tallies.by_subset
-        return [name for name in names if name in found and found[name].n_scored]
+        by_subset = self._tallies.by_subset
+        return [name for name in names if name in by_subset and by_subset[name].n_scored]
 
-    def _weights(self, section: str) -> dict[str, float]:
+    def _subset_weights(self, section: str) -> dict[str, float]:
         """The weights of the section's scored subsets, which add up to 1."""
         weights = SECTION_WEIGHTS[section]
         scored = self._scored(weights)
@@ -481,14 +419,14 @@ class _Sections:
     def _section(self, name: str, scores: Mapping[str, float]) -> Figure:
         figure, interval = (
             merged(self._subsets(name).values()).figure(RULE),
-            self._interval(self._weights(name)),
+            self._interval(self._subset_weights(name)),
         )
         return replace(
             figure, score=scores.get(name), ci95=interval, bounds=self._section_limits(name)
         )
 
 
-def _named(key: str, names: Iterable[str]) -> dict[str, list[str]]:
+def _listed_unless_empty(key: str, names: Iterable[str]) -> dict[str, list[str]]:
     """The names under a key, or nothing."""
     return {key: sorted(names)} if names else {}
 

@@ -68,75 +68,7 @@ class RewardBench2(Benchmark):
     aliases = ("reward-bench-2",)
     hub = "allenai/reward-bench-2"
     split = "test"
-    source = "Malik et al., RewardBench 2, arXiv 2506.01937, and its reference implementation"
-    licence = "data ODC-BY, code Apache-2.0"
     version = "upstream head (Ties of the released package: up to 0.010 apart)"
-    chance_note = "25 % in the best-of-four subsets; none for Ties"
-    measures = (
-        "whether a reward finds the one right answer of four, and in Ties rates several right "
-        "answers alike"
-    )
-    sizes = {
-        "Factuality": 475,
-        "Precise IF": 160,
-        "Math": 183,
-        "Safety": 450,
-        "Focus": 495,
-        "Ties": 102,
-    }
-    layout = {
-        "id": "text; in Ties `ref:<n>` and `tied:<n>`, which belong together",
-        "prompt": "text",
-        "chosen, rejected": "lists of texts; one chosen and three rejected but in Ties",
-        "num_correct, num_incorrect, total_completions": "their sizes",
-        "models": "who wrote them",
-        "subset": "one of six",
-        "additional_metadata": "an object that differs by subset; nothing of it is needed",
-    }
-    formula = (
-        "best of four: 1/k if the right answer is among the k at the top, else 0; Ties = 0.30 tied "
-        "accuracy + 0.30 ref accuracy + 0.20 share(gap_tied > spread) + 0.20 share(min(gap_ref, "
-        "gap_tied) > spread) + 0.01 mean tanh(min(gap_ref, gap_tied) / spread - 1), with gap = "
-        "worst right - best wrong and spread = best right - worst right; headline = mean of the six"
-    )
-    traps = (
-        "the headline is the unweighted mean of six subsets; pooling the rows gives another, "
-        "mostly higher, figure",
-        "Ties may reach 1.01, and is rated even where the other subsets are ranked",
-        "the paper reports the better of both modes for each judge; compare within one mode",
-        "upstream credits 0.25 to a ranking it cannot read and reads 'The rating is 8.5' as 5, "
-        "'8/10' as 10, '**9**' as nothing",
-        "upstream's script looks for the subset 'ties' while the data say 'Ties': its per-row "
-        "results there are best-of-N",
-        "the text of the paper once says 1,876 rows; its table and the data have 1,865",
-    )
-    published = tuple(
-        (
-            who,
-            f"{figures} (average; Factuality, Precise IF, Math, Safety, Focus, Ties)",
-            "arXiv 2506.01937, table 3",
-        )
-        for who, figures in (
-            ("gemini-2.5-flash-preview-04-17 as judge", "77.2; 65.7, 55.3, 81.1, 90.9, 86.7, 83.4"),
-            ("QRM-Gemma-2-27B", "76.7; 78.5, 37.2, 69.9, 95.8, 95.4, 83.2"),
-            ("INF-ORM-Llama3.1-70B", "76.5; 74.1, 41.9, 69.9, 96.4, 90.3, 86.2"),
-            ("claude-opus-4-20250514 as judge", "76.5; 82.7, 41.9, 74.9, 89.5, 86.2, 83.7"),
-            ("Skywork-Reward-Gemma-2-27B", "75.8; 73.7, 40.3, 70.5, 94.2, 93.2, 82.6"),
-            ("Skywork-Reward-Llama-3.1-8B", "73.1; 69.9, 42.5, 62.8, 93.3, 96.2, 74.1"),
-            ("gpt-4.1-2025-04-14 as judge", "72.3; 82.9, 39.7, 65.2, 87.3, 73.4, 85.4"),
-            ("ArmoRM-Llama3-8B-v0.1", "66.5; 65.7, 41.9, 66.1, 82.2, 76.6, 66.3"),
-            ("gpt-4o-2024-08-06 as judge", "64.9; 56.8, 33.1, 62.3, 86.2, 72.9, 78.2"),
-        )
-    )
-    peers = (
-        (
-            "RM-Gallery 0.1 and OpenJudge",
-            "their overall figure pools the rows: 80.27, 64.56, 63.16 and 46.56 in their "
-            "documentation are 77.95, 60.73, 57.85 and 49.56 as the mean of six; their Ties is one "
-            "strict bit a row without pairs of rows, rows that could not be rated leave the "
-            "denominator, and a ranking that could not be read counts as answer A",
-        ),
-    )
     modes: ClassVar[dict[str, str]] = {
         RANKING: (
             "all answers are compared at once and the best is named; Ties is left out, because "
@@ -216,8 +148,8 @@ def _metadata(
 ) -> dict[str, Any]:
     given = row.get("num_incorrect")
     right, wrong = (
-        _whole(row.get("num_correct")),
-        _whole(row.get("num_rejected") if given is None else given),
+        _number_from_text(row.get("num_correct")),
+        _number_from_text(row.get("num_rejected") if given is None else given),
     )
     metadata: dict[str, Any] = {
         "subset": subset,
@@ -225,7 +157,7 @@ def _metadata(
         "num_incorrect": wrong if isinstance(wrong, int) else rejected,
     }
     metadata |= {
-        column: _whole(json_cell(row[column]))
+        column: _number_from_text(json_cell(row[column]))
         for column in _EXTRA_COLUMNS
         if row.get(column) is not None
     }
@@ -242,7 +174,7 @@ def _metadata(
     return metadata
 
 
-def _whole(value: Any) -> Any:
+def _number_from_text(value: Any) -> Any:
     """A whole number that stands as text in a table of texts."""
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
@@ -328,9 +260,9 @@ class _SubsetMean:
         # every scored subset weighs the same; the first mean stands for all of them but Ties
         n_means = sum(counts.n_scored > 0 for counts in self._tallies.by_subset.values())
         known = [
-            (found, n_means if place == 0 else 1)
-            for place, found in enumerate(means)
-            if found is not None
+            (value, n_means if place == 0 else 1)
+            for place, value in enumerate(means)
+            if value is not None
         ]
         whole = combined(known)
         unscored = sorted(name for name, part in parts.items() if part.score is None)
@@ -344,7 +276,7 @@ class _SubsetMean:
             "subsets_absent": missing,
         }
         extra = {
-            name: found for name, found in known_gaps.items() if found
+            name: value for name, value in known_gaps.items() if value
         } | self._with_upstream_defaults()
         figure = mean_of_parts(
             "unweighted_mean_of_subsets", parts, None if whole is None else whole.interval(), extra
@@ -450,7 +382,7 @@ class TiesTally:
         cause = judged.cause_or("data")
         self.counts.add(None if values is None else 0.0, judged.status, cause=cause)
         if values is None and cause is not None:
-            kind, prompt = self._place(judged.sample_id, sum(judged.chosen))
+            kind, prompt = self._kind_and_prompt(judged.sample_id, sum(judged.chosen))
             self.lost[kind][prompt] = self.lost[kind].get(prompt, 0) + sum(judged.chosen)
         return self.add_row(judged.sample_id, values, judged.chosen)
 
@@ -465,12 +397,12 @@ class TiesTally:
         right = [value for value, label in zip(values, labels, strict=True) if label]
         wrong = [value for value, label in zip(values, labels, strict=True) if not label]
         row = TiesRow(min(right), max(right), max(wrong), len(right))
-        kind, prompt = self._place(name, row.n_right)
+        kind, prompt = self._kind_and_prompt(name, row.n_right)
         rows = self.ref if kind == "ref" else self.tied
         rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
         return float(row.gap > 0)
 
-    def _place(self, name: str, n_right: int) -> tuple[Kind, str]:
+    def _kind_and_prompt(self, name: str, n_right: int) -> tuple[Kind, str]:
         """Kind and prompt of a row, out of `ref:<n>` or `tied:<n>` with anything before it.
 
         Without such a mark it counts in the accuracies of its kind and is paired with nothing.

@@ -70,55 +70,8 @@ class RMBench(Benchmark):
     aliases = ("rm-bench",)
     hub = "THU-KEG/RM-Bench"
     split = "train"
-    source = "Liu et al., RM-Bench, arXiv 2410.16184, scripts/utils.py"
-    licence = "hub card: ODC-BY; the repository states none"
     version = "repository at 73c52d7"
     chance = 0.5
-    measures = "whether the right answer wins when the wrong one is longer or better formatted"
-    sizes = {"chat": 129, "code": 228, "math": 529, "safety": 441}
-    layout = {
-        "id": "counted from 0 in each file",
-        "prompt": "text",
-        "chosen, rejected": "three texts each: concise, detailed plain text, detailed markdown",
-        "domain": "chat, code, math, safety-refuse or safety-response; absent from the files by domain",
-        "subset, language, task_id, error_key": "in some of the files by domain",
-    }
-    formula = (
-        "M[i][j] = share of rows whose chosen answer in style i scores strictly higher than the "
-        "rejected one in style j; hard = mean of M[0][1], M[0][2], M[1][2]; normal = mean of the "
-        "diagonal; easy = mean of the rest; domain = mean of all nine cells; headline = mean of "
-        "the domains"
-    )
-    traps = (
-        "hard asks the plainer right answer to win, so that a reward of length falls to a few "
-        "percent there",
-        "safety pools two files and weighs as much as each other domain",
-        "some rows hold the same text in two styles, so that not every cell can be told apart",
-        "upstream stops with an error when a domain is missing; here it is listed as absent and "
-        "leaves the mean",
-        "the README's hard figure of DeepSeek-R1, 80.24, is not the mean of its own domains, 79.92",
-    )
-    published = (
-        (
-            "DeepSeek-R1 as judge",
-            "85.28; chat 84.24, code 72.66, math 93.59, safety 90.65",
-            "repository's README",
-        ),
-        ("RM-R1-DeepSeek-Distilled-Qwen-32B", "83.9", "RM-R1, arXiv 2505.02387"),
-        ("Gemini-1.5-pro as judge", "75.2", "quoted in RM-R1, arXiv 2505.02387"),
-        ("GPT-4o-0806 as judge", "72.5", "quoted in RM-R1, arXiv 2505.02387"),
-        ("INF-ORM-Llama3.1-70B", "70.9", "quoted in RM-R1, arXiv 2505.02387"),
-        ("Skywork-Reward-Llama-3.1-8B", "70.1", "quoted in RM-R1, arXiv 2505.02387"),
-        ("Skywork-Reward-Gemma-2-27B", "67.3", "quoted in RM-R1, arXiv 2505.02387"),
-    )
-    peers = (
-        (
-            "RM-Gallery 0.1 and OpenJudge",
-            "pool all rows instead of averaging the domains, count a cell that failed as lost, "
-            "and drop rows with more than three",
-        ),
-    )
-    length = {"chat": (129, 37.4, 60.2), "code": (228, 51.6, 48.4), "safety": (441, 46.8, 53.1)}
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Three chosen and three rejected answers with a domain, or a subset of one of the
@@ -186,8 +139,8 @@ class RMBench(Benchmark):
 
 def _domain(row: Mapping[str, Any]) -> str | None:
     given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
-    found = next((name for name in DOMAINS if given.startswith(name)), None)
-    return found or next(
+    domain = next((name for name in DOMAINS if given.startswith(name)), None)
+    return domain or next(
         (name for prefix, name in _DOMAIN_OF_SUBSET.items() if subset.startswith(prefix)), None
     )
 

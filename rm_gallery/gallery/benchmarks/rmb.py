@@ -43,20 +43,10 @@ from rm_gallery.gallery.benchmarks.rules import (
 )
 
 GOALS = ("Helpfulness", "Harmlessness")
-_COLUMNS = {
-    "conversation_input": "one to five messages that end with the user's; some carry a language",
-    "category_path": "set, goal (Helpfulness, Harmlessness) and scenario",
-}
 
 
 class _RMB(Benchmark):
-    source = (
-        "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv "
-        "2410.09893"
-    )
-    licence = "none stated"
-
-    def _sample(
+    def _conversation_sample(
         self,
         row: dict[str, Any],
         column: str,
@@ -91,39 +81,7 @@ class RMBPairwise(_RMB):
     aliases = ("rmb_pairwise", "rmb")
     version = "repository at 2be3180"
     chance = 0.5
-    measures = (
-        "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and "
-        "12 kinds of harm"
-    )
-    sizes = {"Helpfulness": 10067, "Harmlessness": 7064}
     own_columns = frozenset({"conversation_input", "chosen", "reject"})
-    layout = {"pair_uid": "text", **_COLUMNS, "chosen, reject": "objects with llm_name and answer"}
-    formula = (
-        "pairs whose chosen answer scores strictly higher / all pairs; helpfulness and "
-        "harmlessness are reported apart"
-    )
-    traps = (
-        "the column is called reject, not rejected",
-        "11 pairs hold the same answer twice, 11 stand in both directions and 29 twice: none of "
-        "them is left out upstream",
-        "in 9 pairs the instruction that made the prompt leaked into it",
-        "most best-of-N pairs also occur here; do not tune on one set for the other",
-    )
-    length = {"Helpfulness": (5864, 65.1, 34.7), "Harmlessness": (4254, 54.7, 45.0)}
-    published = (
-        (
-            "ArmoRM-Llama3-8B",
-            "79.51 on Brainstorming/Idea Development (849 pairs)",
-            "scores in the repository",
-        ),
-    )
-    peers = (
-        (
-            "RM-Gallery 0.1 and OpenJudge",
-            "count a verdict that cannot be read as the first answer, and leave calls that failed "
-            "out of the denominator",
-        ),
-    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected.
@@ -134,7 +92,7 @@ class RMBPairwise(_RMB):
         chosen, chosen_model = _candidate(required(row, "chosen", where), "chosen", where)
         rejected, rejected_model = _candidate(required(row, "reject", where), "reject", where)
         models = {"chosen_model": chosen_model, "rejected_model": rejected_model}
-        return self._sample(row, "pair_uid", [chosen], [rejected], models, where)
+        return self._conversation_sample(row, "pair_uid", [chosen], [rejected], models, where)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
@@ -180,32 +138,7 @@ class RMBBestOfN(_RMB):
     name = "rmbbenchmark_bestofn"
     aliases = ("rmb_bon", "rmb_bestofn")
     version = "rule of the paper; the repository at 2be3180 holds no code for it"
-    measures = "whether a reward puts the best answer above every other one of a list"
-    sizes = {"Helpfulness": 2109, "Harmlessness": 1677}
     own_columns = frozenset({"conversation_input", "bon_best", "loser_list"})
-    layout = {
-        "bon_uid": "text",
-        **_COLUMNS,
-        "bon_best": "an object with llm_name and answer",
-        "loser_list": "two to seven such objects",
-    }
-    formula = (
-        "lists whose best answer scores strictly higher than every loser / all lists; helpfulness "
-        "and harmlessness apart"
-    )
-    traps = (
-        "lists have three to eight answers, so chance is counted from the data",
-        "in 6 lists the best answer stands among the losers, too: they cannot be won",
-        "a pairwise judge is asked about the best answer and each loser, and one lost pair loses "
-        "the list",
-    )
-    length = {"Helpfulness": (2109, 48.9, 18.1), "Harmlessness": (1677, 36.4, 26.8)}
-    peers = (
-        (
-            "RM-Gallery 0.1 and OpenJudge",
-            "read these lists and score them as pairs, never as lists that pass whole",
-        ),
-    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the best answer, then the losers; metadata as for the pairs, with
@@ -215,12 +148,14 @@ class RMBBestOfN(_RMB):
         losers = json_cell(required(row, "loser_list", where))
         if not isinstance(losers, list) or not losers:
             raise wrong(where, "loser_list", "a list of one or more answers", losers)
-        found = [
+        candidates = [
             _candidate(loser, f"loser_list[{place}]", where)
             for place, loser in enumerate(losers, 1)
         ]
-        models = {"chosen_model": best_model, "rejected_models": [model for _, model in found]}
-        return self._sample(row, "bon_uid", [best], [answer for answer, _ in found], models, where)
+        models = {"chosen_model": best_model, "rejected_models": [model for _, model in candidates]}
+        return self._conversation_sample(
+            row, "bon_uid", [best], [answer for answer, _ in candidates], models, where
+        )
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The list itself, or its pairs of best and loser for a pairwise reward."""
@@ -289,10 +224,10 @@ class _Lists(_Goals):
         if "whole" not in judged.metadata:
             return super().add(judged)
         pairs = self._pairs.add(judged)
-        return None if pairs is None else super().add(_whole(pairs))
+        return None if pairs is None else super().add(_rejoined(pairs))
 
 
-def _whole(pairs: list[Judged]) -> Judged:
+def _rejoined(pairs: list[Judged]) -> Judged:
     """The list its pairs make up: every loser at its margin below the best answer."""
     first = pairs[0].sample
     losers = [pair.sample.output[1] for pair in pairs]
@@ -313,8 +248,8 @@ def _goal(judged: Judged) -> str:
     return judged.subset or "(no category)"
 
 
-def _candidate(found: Any, column: str, where: RowRef) -> tuple[str, str | None]:
-    value = json_cell(found)
+def _candidate(cell: Any, column: str, where: RowRef) -> tuple[str, str | None]:
+    value = json_cell(cell)
     if not isinstance(value, dict) or not isinstance(value.get("answer"), str):
         raise wrong(where, column, "an object with llm_name and answer", value)
     return value["answer"], value.get("llm_name")

@@ -17,7 +17,7 @@ from rm_gallery.core.stats.denominator import Bounded, added, mean_bounds, worst
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report
+from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Status,
@@ -192,7 +192,7 @@ class Tally:
         """
         if status == "scored" and credit is not None:
             self.credits.append(credit)
-            self.clusters.append(next(_own) if cluster is None else _number(cluster))
+            self.clusters.append(next(_own) if cluster is None else _cluster_number(cluster))
         else:
             self.lost["unscored" if status == "scored" else status] += 1
             if cause is not None:
@@ -218,7 +218,7 @@ class Tally:
     def counts(self) -> dict[str, Any]:
         """The counts as a `Figure` names them."""
         lost = {f"n_{status}": self.lost[status] for status in ("unscored", "failed", "stopped")}
-        missing = self.closed().missing
+        missing = self.with_missing().missing
         return {
             "n": self.n_scored + sum(lost.values()),
             "n_scored": self.n_scored,
@@ -226,7 +226,7 @@ class Tally:
             "missing": missing,
         }
 
-    def closed(self) -> Bounded:
+    def with_missing(self) -> Bounded:
         """The credits with what is missing of them: between all wrong and all right."""
         n = self.n_scored + self.missing.total()
         return worst_case_bounds(n, self.n_scored, math.fsum(self.credits), self.missing)
@@ -236,7 +236,7 @@ class Tally:
         """The mean credit if all that is missing were wrong, and if it were right; None without a
         sample.
         """
-        return self.closed().bounds
+        return self.with_missing().bounds
 
     def interval(self) -> Interval | None:
         """The 95 % interval of the mean credit over clusters; None without a scored sample."""
@@ -254,7 +254,7 @@ _own = count()
 
 
 @lru_cache(maxsize=4096)
-def _number(cluster: str) -> int:
+def _cluster_number(cluster: str) -> int:
     """64 bits that stand for a cluster's name, the same in every process."""
     return int.from_bytes(
         hashlib.blake2b(cluster.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
@@ -278,12 +278,12 @@ def mean_over_clusters(
     if not scored:
         return None
     values = np.concatenate(
-        [np.frombuffer(found.credits, dtype=np.float64) for found in scored.values()]
+        [np.frombuffer(tally.credits, dtype=np.float64) for tally in scored.values()]
     )
     clusters = np.concatenate(
-        [np.frombuffer(found.clusters, dtype=np.uint64) for found in scored.values()]
+        [np.frombuffer(tally.clusters, dtype=np.uint64) for tally in scored.values()]
     )
-    strata = np.repeat(np.arange(len(scored)), [found.n_scored for found in scored.values()])
+    strata = np.repeat(np.arange(len(scored)), [tally.n_scored for tally in scored.values()])
     order = np.lexsort((values, clusters, strata))  # the same digits in whatever order samples came
     values, clusters, strata = values[order], clusters[order], strata[order]
     shares = (
@@ -297,8 +297,8 @@ def interval_of_mean(
     tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None
 ) -> Interval | None:
     """The 95 % interval of `mean_over_clusters`; None without credits."""
-    found = mean_over_clusters(tallies, weights)
-    return None if found is None else found.interval()
+    mean = mean_over_clusters(tallies, weights)
+    return None if mean is None else mean.interval()
 
 
 def merged(tallies: Iterable[Tally]) -> Tally:
@@ -325,6 +325,15 @@ class CountingUnreadable:
         """Report what was counted so far, with `extra["n_unreadable"]`."""
         report = self._counting.report()
         return replace(report, extra={**report.extra, "n_unreadable": self._unreadable})
+
+
+def reliability(report: Report) -> dict[str, Any]:
+    """How far to trust the figure of recorded pairs: its rule, its interval, and what was unread."""
+    return {
+        "rule": report.rule,
+        "ci95": plain(report.ci95),
+        "n_unreadable": report.extra.get("n_unreadable", 0),
+    }
 
 
 class Chance(Protocol):
@@ -609,17 +618,17 @@ class Gathered:
         """Take one part in; gives all parts in order when it was the last one of its whole."""
         about = judged.metadata
         waiting = self._open.setdefault(about["whole_key"], [])
-        found = next((parts for parts in waiting if about["part"] not in parts), None)
-        if found is None:
-            found = {}
-            waiting.append(found)
-        found[about["part"]] = judged
-        if len(found) < about["parts"]:
+        gathered = next((parts for parts in waiting if about["part"] not in parts), None)
+        if gathered is None:
+            gathered = {}
+            waiting.append(gathered)
+        gathered[about["part"]] = judged
+        if len(gathered) < about["parts"]:
             return None
-        waiting[:] = [parts for parts in waiting if parts is not found]
+        waiting[:] = [parts for parts in waiting if parts is not gathered]
         if not waiting:
             del self._open[about["whole_key"]]
-        return [found[part] for part in range(about["parts"])]
+        return [gathered[part] for part in range(about["parts"])]
 
 
 def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:

@@ -124,8 +124,8 @@ class StepBenchmark(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """What made labels of scores, for the figure stands and falls with it."""
-        said = f"scores of steps become labels by {self.step_rule}"
-        return (f"{said}; --step-rule has to fit the scale of {reward.name}.",)
+        origin = f"scores of steps become labels by {self.step_rule}"
+        return (f"{origin}; --step-rule has to fit the scale of {reward.name}.",)
 
     def check(self, reward: BaseReward) -> None:
         """Also raise ConfigError for a threshold that no score of the reward can pass, or every one
@@ -206,12 +206,12 @@ _NO_SCORES = RewardIssue(
 def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
     if not isinstance(scores, (list, tuple)):
         raise unfit(number, "scores", "a list of numbers", scores)
-    found = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
+    values = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
     judgements = [
         Judgement(StepOf(0, place), "unscored" if score is None else "scored", score)
-        for place, score in enumerate(found)
+        for place, score in enumerate(values)
     ]
-    lost = not found or None in found
+    lost = not values or None in values
     return Judged(
         sample, judgements, "unscored" if lost else "scored", [_NO_SCORES] if lost else []
     )
@@ -234,10 +234,10 @@ def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> In
 
     from rm_gallery.core.stats.clustered import draws_interval
 
-    found = draws_interval(np.mean(np.stack(list(draws)), axis=0)) if draws else None
-    if found is None or score is None:
+    interval = draws_interval(np.mean(np.stack(list(draws)), axis=0)) if draws else None
+    if interval is None or score is None:
         return None
-    return Interval(min(found.low, score), max(found.high, score))
+    return Interval(min(interval.low, score), max(interval.high, score))
 
 
 def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -
 # -- ProcessBench ----------------------------------------------------------------------------------
 
 PROCESSBENCH_RULE = "first_error_f1"
-PROCESSBENCH_SETS = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
+PROCESSBENCH_SETS = ("gsm8k", "math", "olympiadbench", "omnimath")
 NONE_WRONG = -1
 
 
@@ -276,41 +276,7 @@ class ProcessBench(StepBenchmark):
     aliases = ("process-bench",)
     hub = "Qwen/ProcessBench"
     split = "*"
-    source = "Zheng et al., ProcessBench, arXiv 2412.06559, code/run_eval_prm_rlhflow.py"
-    licence = "Apache-2.0"
     version = "repository at 1aad799"
-    chance_note = (
-        "no single level: it depends on the share of wrong steps and on how often a reward says so"
-    )
-    measures = (
-        "whether a process reward finds the first wrong step of a solution, and none in a right one"
-    )
-    sizes = PROCESSBENCH_SETS
-    layout = {
-        "id": "the set and a number, such as gsm8k-0",
-        "problem": "the question",
-        "steps": "the steps of the solution",
-        "label": "number of the first wrong step, counted from 0; -1 where all are right",
-        "generator, final_answer_correct": "who wrote the solution, and whether its answer is right; not judged",
-    }
-    formula = (
-        "F1 = 2 a b / (a + b), a = share of wrong solutions whose first wrong step is found, b = "
-        "share of right ones found right"
-    )
-    traps = (
-        "calling every step right, or every first step wrong, is right about one kind of "
-        "solutions only and earns 0 or little",
-        "the step rule decides: a process reward is read by threshold:0.5 unless its authors say "
-        "otherwise",
-        "a set needs wrong and right solutions; with one kind only it has no F1 and is reported "
-        "as missing",
-        "a right final answer does not make a right solution: many of the labelled errors end in "
-        "the right answer",
-    )
-    published = (
-        ("o1-mini (critic)", "average F1 87.9", "abstract and results of the paper"),
-        ("QwQ-32B-Preview (critic)", "average F1 71.5", "abstract and results of the paper"),
-    )
     labels = ("label",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
@@ -359,8 +325,8 @@ class ProcessBench(StepBenchmark):
 
 
 def _label(value: Any) -> int | None:
-    found = integer(value.strip() if isinstance(value, str) else value)
-    return found if found is not None and found >= NONE_WRONG else None
+    label = integer(value.strip() if isinstance(value, str) else value)
+    return label if label is not None and label >= NONE_WRONG else None
 
 
 def _set_of(name: str) -> str | None:
@@ -435,7 +401,7 @@ class _FirstErrors:
     def report(self) -> Report:
         parts, draws = {}, []
         for name, kinds in sorted(self._sets.items()):
-            parts[name], drawn = self._figure(name, kinds)
+            parts[name], drawn = self._set_figure(name, kinds)
             draws += [] if drawn is None else [drawn]
         extra: dict[str, Any] = {
             name: mean_of(part.extra[name] for part in parts.values() if part.score is not None)
@@ -445,7 +411,7 @@ class _FirstErrors:
         ci95 = interval_of(draws, mean_of(part.score for part in parts.values()))
         return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
 
-    def _figure(
+    def _set_figure(
         self, name: str, kinds: Mapping[bool, _Solutions]
     ) -> tuple[Figure, NDArray[np.float64] | None]:
         from rm_gallery.core.stats.clustered import named_generator
