@@ -256,7 +256,7 @@ def stated(reply: str, verdict: StatedVerdict) -> str | dict[str, Any]:
         ParseError: it states nothing in this form, or was cut off while it thought.
     """
     reasoned = split_reasoning(reply[-LONGEST_REPLY:], later=False)
-    if not reasoned.closed:
+    if not reasoned.finished:
         raise ParseError("The reply was cut off while it thought.", reply_excerpt=excerpt(reply))
     body = reasoned.final.strip()
     if verdict.form == "json":
