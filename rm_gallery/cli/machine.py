@@ -20,7 +20,7 @@ from rm_gallery.core.engine.calls.cache import CallCache
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.sandbox.runner import doctor as sandbox_checks
+from rm_gallery.core.sandbox.select import doctor as sandbox_checks
 from rm_gallery.core.utils.errors import Inapplicable
 from rm_gallery.gallery.benchmarks.figures import hundredths, interval
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder

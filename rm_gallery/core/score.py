@@ -26,7 +26,7 @@ from rm_gallery.core.utils.errors import (
     RMGalleryError,
     Unscored,
 )
-from rm_gallery.core.utils.models import said_by
+from rm_gallery.core.utils.models import error_message
 from rm_gallery.core.utils.shown import redact
 
 T = TypeVar("T")
@@ -221,7 +221,7 @@ def score_of_error(error: BaseException) -> Score[Any]:
     if is_run_level(error):
         raise error
     # a client's error may echo the key it was given
-    reason = redact(said_by(error)) or type(error).__name__
+    reason = redact(error_message(error)) or type(error).__name__
     if not isinstance(error, RMGalleryError):
         cause: Cause = "endpoint" if is_endpoint_error(error) else "rule"
         return failed("error", f"{type(error).__name__}: {reason}", cause)

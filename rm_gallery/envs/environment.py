@@ -118,7 +118,7 @@ class EnvironmentReward(PerOutputReward):
             self._ids(sample),
             {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"},
         )
-        found = []
+        rollouts = []
         for place, output in enumerate(sample.output):
             truth = sample.reference(place)
             task = {
@@ -129,8 +129,8 @@ class EnvironmentReward(PerOutputReward):
                     else {}
                 ),
             }
-            found.append(Rollout(ids[place], messages_of(sample, output), task or None))
-        return found
+            rollouts.append(Rollout(ids[place], messages_of(sample, output), task or None))
+        return rollouts
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         self.environment.listen()
@@ -141,13 +141,13 @@ class EnvironmentReward(PerOutputReward):
             self._called(rollout, log, kwargs) for rollout, log in zip(rollouts, logs, strict=True)
         ]
         # a plain function that gives something to await
-        if any(inspect.isawaitable(found) for found in own):
+        if any(inspect.isawaitable(value) for value in own):
             return self._awaited(rollouts, logs, kwargs, own)
-        found: list[Any] = [_read(one) for one in own]
-        together = self._together(rollouts, found, logs, kwargs)
+        components: list[Any] = [_components_or_error(one) for one in own]
+        together = self._together(rollouts, components, logs, kwargs)
         if inspect.isawaitable(together):
-            return self._concluded(rollouts, together, found, logs)
-        return self._said(rollouts, found, together, logs)
+            return self._concluded(rollouts, together, components, logs)
+        return self._judged_outputs(rollouts, components, together, logs)
 
     def _called(self, rollout: Rollout, log: RolloutLog, kwargs: Mapping[str, Any]) -> Any:
         """What `compute_reward` returns or raises for one rollout; nothing where there is no such
@@ -171,8 +171,8 @@ class EnvironmentReward(PerOutputReward):
         hook = self.environment.group
         left = [
             rollout
-            for rollout, found in zip(rollouts, own, strict=True)
-            if not isinstance(found, Score)
+            for rollout, result in zip(rollouts, own, strict=True)
+            if not isinstance(result, Score)
         ]
         if hook is None or not left:
             return None
@@ -193,14 +193,14 @@ class EnvironmentReward(PerOutputReward):
         async def one(place: int) -> Any:
             with logged_to(logs[place]):
                 if begun is not None:
-                    found = begun[place]
+                    returned = begun[place]
                 elif blocks:
-                    found = await asyncio.to_thread(
+                    returned = await asyncio.to_thread(
                         self._called, rollouts[place], logs[place], kwargs
                     )
                 else:
-                    found = self._called(rollouts[place], logs[place], kwargs)
-                return _read(await settled(found))
+                    returned = self._called(rollouts[place], logs[place], kwargs)
+                return _components_or_error(await settled(returned))
 
         own = await together_or_none([one(place) for place in range(len(rollouts))])
         if self.environment.group is None or inspect.iscoroutinefunction(self.environment.group):
@@ -214,11 +214,11 @@ class EnvironmentReward(PerOutputReward):
     ) -> list[JudgedOutput]:
         with logged_to(GroupLog(logs)):
             together = await settled(together)
-        return self._said(rollouts, own, together, logs)
+        return self._judged_outputs(rollouts, own, together, logs)
 
     # -- components --------------------------------------------------------------------------------
 
-    def _said(
+    def _judged_outputs(
         self,
         rollouts: list[Rollout],
         own: list[Components | Score[Any]],
@@ -227,27 +227,27 @@ class EnvironmentReward(PerOutputReward):
     ) -> list[JudgedOutput]:
         """What came of each rollout, from its own components and those of its group."""
         ids = [rollout.id for rollout in rollouts]
-        left = [place for place, found in enumerate(own) if not isinstance(found, Score)]
+        left = [place for place, result in enumerate(own) if not isinstance(result, Score)]
         grouped: Sequence[Any] = [{}] * len(left)
         if isinstance(together, BaseException):
             grouped = [score_of_error(together)] * len(left)
         elif together is not None:
             grouped = _of_group(together, [ids[place] for place in left])
         merged: list[Any] = list(own)
-        for place, found in zip(left, grouped, strict=True):
-            merged[place] = _merged(cast("Components", own[place]), _read(found))
-        return [self._total(found, log.lines) for found, log in zip(merged, logs, strict=True)]
+        for place, result in zip(left, grouped, strict=True):
+            merged[place] = _merged(cast("Components", own[place]), _components_or_error(result))
+        return [self._total(result, log.lines) for result, log in zip(merged, logs, strict=True)]
 
-    def _total(self, found: Components | Score[Any], lines: list[str]) -> JudgedOutput:
+    def _total(self, components: Components | Score[Any], lines: list[str]) -> JudgedOutput:
         kept = {LOGS: lines} if lines else {}
-        if isinstance(found, Score):
-            return JudgedOutput(found, kept)
-        extra = {METRICS: {name: metric(value) for name, value in found.items()}, **kept}
+        if isinstance(components, Score):
+            return JudgedOutput(components, kept)
+        extra = {METRICS: {name: metric(value) for name, value in components.items()}, **kept}
         try:
-            self._check(found)
+            self._check_components(components)
             terms = {
                 name: (self.weights.get(name, 1.0), value)
-                for name, value in found.items()
+                for name, value in components.items()
                 if value is not None
             }
             total, reason = weighted_sum(terms)
@@ -258,20 +258,20 @@ class EnvironmentReward(PerOutputReward):
             scored(RewardResult(name=self.name, details=[detail], extra_data=extra)), extra
         )
 
-    def _check(self, found: Components) -> None:
+    def _check_components(self, components: Components) -> None:
         """Raise for components that make no score, and warn, once for each, of those outside [0,
         1].
         """
-        if not found:
+        if not components:
             raise Unscored(
                 f"{self.name} returned no component for this rollout.", reason="no_components"
             )
-        if self.components and set(found) != set(self.components):
+        if self.components and set(components) != set(self.components):
             raise InvalidComponents(
-                f"{self.name} returned the components {', '.join(found)}; it says that they are "
+                f"{self.name} returned the components {', '.join(components)}; it says that they are "
                 f"{', '.join(self.components)}."
             )
-        for name, value in found.items():
+        for name, value in components.items():
             if value is None and self.weights.get(name, 1.0):
                 raise Unscored(
                     f"{self.name} could not judge its component '{name}'.", reason="no_component"
@@ -284,8 +284,8 @@ class EnvironmentReward(PerOutputReward):
                     "in [0, 1] with a negative weight. This is said once per component.",
                 )
         for name in self.weights:
-            if name not in found:
-                self._absent(name, [known for known in found if known not in self.weights])
+            if name not in components:
+                self._absent(name, [known for known in components if known not in self.weights])
 
     def _absent(self, name: str, unweighted: list[str]) -> None:
         """A component with a weight that a rollout leaves out adds nothing; one that is only
@@ -314,27 +314,27 @@ class AsyncEnvironmentReward(EnvironmentReward):
         return True
 
 
-def _read(found: Any) -> Components | Score[Any]:
+def _components_or_error(returned: Any) -> Components | Score[Any]:
     """What an environment returned as components, or the outcome of a rollout that is lost."""
-    if isinstance(found, Score):
-        return found
-    if isinstance(found, BaseException):
-        return score_of_error(found)
+    if isinstance(returned, Score):
+        return returned
+    if isinstance(returned, BaseException):
+        return score_of_error(returned)
     try:
-        return _components(found)
+        return _components(returned)
     except InvalidComponents as error:
         return score_of_error(error)
 
 
-def _components(found: Any) -> Components:
-    if found is None:
+def _components(returned: Any) -> Components:
+    if returned is None:
         return {}
-    if not isinstance(found, Mapping):
+    if not isinstance(returned, Mapping):
         raise InvalidComponents(
-            f"The environment returned {_shown(found)}; it returns a dict of component names and "
+            f"The environment returned {_short_form(returned)}; it returns a dict of component names and "
             f"numbers."
         )
-    return {_name(name): _number(name, value) for name, value in found.items()}
+    return {_name(name): _finite_number(name, value) for name, value in returned.items()}
 
 
 def _name(name: Any) -> str:
@@ -345,7 +345,7 @@ def _name(name: Any) -> str:
     return name
 
 
-def _number(name: str, value: Any) -> float | None:
+def _finite_number(name: str, value: Any) -> float | None:
     if value is None:
         return None
     try:
@@ -355,12 +355,12 @@ def _number(name: str, value: Any) -> float | None:
         number = math.nan
     if not math.isfinite(number):
         raise InvalidComponents(
-            f"The component '{name}' is {_shown(value)}; a component is a finite number."
+            f"The component '{name}' is {_short_form(value)}; a component is a finite number."
         )
     return number
 
 
-def _shown(value: Any) -> str:
+def _short_form(value: Any) -> str:
     return f"{value!r:.80}" if isinstance(value, int | float | str) else f"a {type(value).__name__}"
 
 
@@ -379,7 +379,7 @@ def _of_group(together: Any, ids: Sequence[str]) -> Sequence[Any]:
     seen = (
         f"{len(together)} results"
         if isinstance(together, Mapping | list | tuple)
-        else _shown(together)
+        else _short_form(together)
     )
     message = (
         f"{GROUP} returned {seen} for {len(ids)} rollouts; it returns a list with one dict for "

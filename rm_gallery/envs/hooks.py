@@ -108,11 +108,11 @@ def tap(names: Iterable[str]) -> None:
     """
     for logger in map(logging.getLogger, filter(None, names)):
         with _lock:
-            found = next((known for known in logger.filters if isinstance(known, _Tap)), None)
-            if found is None:
-                found = _Tap(logger)
-                logger.addFilter(found)
-            found.lower()
+            own_tap = next((known for known in logger.filters if isinstance(known, _Tap)), None)
+            if own_tap is None:
+                own_tap = _Tap(logger)
+                logger.addFilter(own_tap)
+            own_tap.lower()
 
 
 OWN, GROUP = "compute_reward", "compute_group_reward"
@@ -158,7 +158,7 @@ class Environment:
             )
         self.warned: set[str] = set()
         bases = [base.__module__ for base in type(env).__mro__ if is_users(base.__module__)]
-        self._heard = tuple(dict.fromkeys([*bases, *self.loggers]))
+        self._logger_names = tuple(dict.fromkeys([*bases, *self.loggers]))
 
     @property
     def name(self) -> str:
@@ -186,15 +186,15 @@ class Environment:
 
     def listen(self) -> None:
         """Hear what its modules log."""
-        tap(self._heard)
+        tap(self._logger_names)
 
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its class and its attributes."""
         kind = type(self.env)
-        said: dict[str, Any] = {"(environment)": f"{kind.__module__}.{kind.__qualname__}"}
+        settings: dict[str, Any] = {"(environment)": f"{kind.__module__}.{kind.__qualname__}"}
         own = getattr(self.env, "describe", None)
         fields = own() if callable(own) else getattr(self.env, "__dict__", {})
-        return {**said, "fields": plain_form(fields, f"{self.name}: attribute")}
+        return {**settings, "fields": plain_form(fields, f"{self.name}: attribute")}
 
     def __reduce__(self) -> Any:
         kind = type(self.env)
@@ -213,8 +213,8 @@ class Environment:
 
 
 def _hook(env: Any, name: str) -> Callable[..., Any] | None:
-    found = getattr(env, name, None)
-    return found if callable(found) else None
+    method = getattr(env, name, None)
+    return method if callable(method) else None
 
 
 def _of_file(
@@ -257,16 +257,16 @@ def caught(call: Callable[[], Any]) -> Any:
         return error
 
 
-async def settled(found: Any) -> Any:
+async def settled(result: Any) -> Any:
     """What something awaitable gives or raises; anything else as it is."""
-    if not inspect.isawaitable(found):
-        return found
+    if not inspect.isawaitable(result):
+        return result
 
     async def wait(value: Awaitable[Any]) -> Any:
         return await value
 
     try:
-        return await wait(found)
+        return await wait(result)
     except _THE_PROCESS:
         raise
     except BaseException as error:  # noqa: BLE001 - as in `caught`

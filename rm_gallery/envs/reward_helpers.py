@@ -48,11 +48,11 @@ def _role(message: Any) -> str:
     return str(getattr(role, "value", role))
 
 
-def _text(message: Any) -> str:
+def _message_text(message: Any) -> str:
     return text_of(_field(message, "content"))
 
 
-def _messages(completion: Completion) -> Sequence[Any]:
+def _as_messages(completion: Completion) -> Sequence[Any]:
     return (
         completion
         if isinstance(completion, Sequence) and not isinstance(completion, str | bytes)
@@ -80,12 +80,14 @@ def extract_completion_text(completion: Completion, which: Literal["all", "last"
         raise ConfigError(f"extract_completion_text: which is {which!r}; it is 'all' or 'last'.")
     if isinstance(completion, str):
         return completion if which == "all" else completion.strip()
-    messages = _messages(completion)
+    messages = _as_messages(completion)
     if which == "last":
         return (
-            _text(messages[-1]).strip() if messages and _role(messages[-1]) == "assistant" else ""
+            _message_text(messages[-1]).strip()
+            if messages and _role(messages[-1]) == "assistant"
+            else ""
         )
-    texts = [_text(message) for message in messages if _role(message) == "assistant"]
+    texts = [_message_text(message) for message in messages if _role(message) == "assistant"]
     return "\n".join(text for text in texts if text.strip())
 
 
@@ -120,10 +122,10 @@ def extract_strict_answer(text: str | None) -> str:
     answer.
     """
     text = split_reasoning(text or "").final
-    closed = list(_blocks(text))
-    if closed:
+    blocks = list(_blocks(text))
+    if blocks:
         # an opening tag inside a block starts the answer anew
-        return _OPENING.split(closed[-1])[-1].strip()
+        return _OPENING.split(blocks[-1])[-1].strip()
     return _OPENING.split(text)[-1].strip() if _OPENING.search(text) else ""
 
 
@@ -145,14 +147,15 @@ def count_search_calls(completion: Completion) -> int:
     if isinstance(completion, str):
         return completion.count(_CALL)
     return sum(
-        _calls(message) for message in _messages(completion) if _role(message) == "assistant"
+        _calls(message) for message in _as_messages(completion) if _role(message) == "assistant"
     )
 
 
 def _calls(message: Any) -> int:
     structured = _field(message, "tool_calls")
     return max(
-        _text(message).count(_CALL), len(structured) if isinstance(structured, Sequence) else 0
+        _message_text(message).count(_CALL),
+        len(structured) if isinstance(structured, Sequence) else 0,
     )
 
 
@@ -204,14 +207,16 @@ def overlap_reward(
     chunks = [_chunk_text(chunk) for chunk in reference_chunks or ()]
     reference = " ".join(chunks) if chunks else str(ground_truth or "")
     if isinstance(completion, str):
-        found = completion
+        searched = completion
     else:
-        messages = _messages(completion)
+        messages = _as_messages(completion)
         spoken = [message for message in messages if _role(message) == "assistant"]
         if any(_calls(message) >= MANY_CALLS for message in spoken):
             return 0.0
-        found = " ".join(_text(message) for message in messages if _role(message) != "assistant")
-    share = percent_of_text_a_in_text_b(fold(reference), fold(found))
+        searched = " ".join(
+            _message_text(message) for message in messages if _role(message) != "assistant"
+        )
+    share = percent_of_text_a_in_text_b(fold(reference), fold(searched))
     return share if share >= minimum_overlap else 0.0
 
 
@@ -242,7 +247,7 @@ def citation_score(
     """
     fields = [source_field] if isinstance(source_field, str) else list(source_field)
     normal = canonicalize or compared
-    cited = {normal(found) for found in _cited(extract_completion_text(completion))} - {""}
+    cited = {normal(source) for source in _cited(extract_completion_text(completion))} - {""}
     known = {normal(_source(chunk, fields)) for chunk in reference_chunks or ()} - {""}
     if not cited or not known:
         return {"precision": 0.0, "recall": 0.0}

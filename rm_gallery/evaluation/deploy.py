@@ -19,7 +19,7 @@ from rm_gallery.core.data.load.readers import file_sources
 from rm_gallery.core.engine import loop
 from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.runner import get_runner
+from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable
 from rm_gallery.evaluation.bundle import Bundle, Mode, bundle_folders
 from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool, missing_requirements

@@ -31,7 +31,8 @@ from rm_gallery.core.sandbox.attempt import Prints, crash_reason
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits, framed
-from rm_gallery.core.sandbox.runner import LocalRunner, get_runner
+from rm_gallery.core.sandbox.runner import LocalRunner
+from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, SandboxUnavailable
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.evaluation.bundle import Bundle

@@ -33,7 +33,7 @@ from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
 from rm_gallery.core.score import out_of_range
 from rm_gallery.core.utils.errors import DataError, Unscored
-from rm_gallery.core.utils.models import said_by
+from rm_gallery.core.utils.models import error_message
 
 _FOLDER = "evaluator"
 _MAIN = "main.py"
@@ -191,7 +191,7 @@ def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[Evalua
         failure = failed("invalid_input", str(error))
     except BaseException as error:  # noqa: BLE001 - whatever an evaluator raises, and if it leaves, is the outcome of this item
         failure = failed(
-            "function_error", f"{type(error).__name__}: {said_by(error)}{_place(error)}"
+            "function_error", f"{type(error).__name__}: {error_message(error)}{_place(error)}"
         )
     return [failure] * count
 

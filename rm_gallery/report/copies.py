@@ -17,8 +17,9 @@ from xml.sax.saxutils import escape
 
 import orjson
 
+from rm_gallery.core.data.load.files import numbered_lines
 from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
-from rm_gallery.core.data.load.readers import ParquetSource, RowSource, numbered_lines
+from rm_gallery.core.data.load.readers import ParquetSource, RowSource
 from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource, letters_of
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.file import written_whole

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step, preference_of
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.sandbox.code_tests import names_wanted
+from rm_gallery.core.sandbox.code_test_spec import names_wanted
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import copy_with

@@ -158,16 +158,16 @@ def read_samples(samples: Iterable[DataSample]) -> Labelled:
 
     Raises DataError when no sample has both a chosen and a rejected output.
     """
-    found = Labelled()
+    labelled = Labelled()
     for sample in samples:
         labels = [preference_of(output) for output in sample.output]
         chosen = [place for place, label in enumerate(labels) if label == "chosen"]
         rejected = [place for place, label in enumerate(labels) if label == "rejected"]
         if not chosen or not rejected:
-            found.n_without_pair += 1
+            labelled.n_without_pair += 1
             continue
         subset = (sample.metadata or {}).get("subset")
-        found.samples.append(
+        labelled.samples.append(
             LabelledSample(
                 key=prompt_key(sample),
                 digest=f"{sample.content_hash()}:{labels}",
@@ -177,12 +177,12 @@ def read_samples(samples: Iterable[DataSample]) -> Labelled:
                 pairs=list(product(chosen, rejected)),
             )
         )
-    if not found.samples:
+    if not labelled.samples:
         raise DataError(
-            f"none of {found.n_without_pair} samples has both a chosen and a rejected output; "
+            f"none of {labelled.n_without_pair} samples has both a chosen and a rejected output; "
             "set answer.label['preference'], as the loaders of preference data do"
         )
-    return found
+    return labelled
 
 
 def data_hash(samples: Iterable[LabelledSample]) -> str:
@@ -319,8 +319,8 @@ def choose_strength(design: Design, pairs: PairMatrix, keys: Sequence[str], seed
         loss = 0.0
         for model, (train, train_weights, test, test_weights) in zip(models, parts, strict=True):
             model.set_params(C=strength)
-            found = _fit(model, train, train_weights, seed)
-            loss += float(np.logaddexp(0.0, -(test @ found)) @ test_weights)
+            coefficients = _fit(model, train, train_weights, seed)
+            loss += float(np.logaddexp(0.0, -(test @ coefficients)) @ test_weights)
         if loss >= least:
             break
         best, least = strength, loss
@@ -347,8 +347,8 @@ def _fit(model: Any, matrix: Any, weights: Floats, seed: int) -> Floats:
     # takes most of the time
     with threadpool_limits(limits=1, user_api="blas"):
         model.fit(signed, first, sample_weight=weights)
-    found: Floats = model.coef_[0]
-    return found
+    coefficients: Floats = model.coef_[0]
+    return coefficients
 
 
 @dataclass(frozen=True)
@@ -422,7 +422,7 @@ def held_out_accuracy(
     if not n:
         return dict.fromkeys(rules, Accuracy(None, None, 0))
     draws = cluster_sum_draws(table.tolist(), named_generator(0, "held-out accuracy"))
-    found = {}
+    accuracies = {}
     for column, (rule, won) in enumerate(zip(rules, right, strict=True)):
         alike = won in (0, n)
         ci95 = (
@@ -430,8 +430,10 @@ def held_out_accuracy(
             if alike
             else draws_interval(draws[:, column] / draws[:, -1])
         )
-        found[rule] = Accuracy(won / n, None if ci95 is None else (ci95.low, ci95.high), int(n))
-    return found
+        accuracies[rule] = Accuracy(
+            won / n, None if ci95 is None else (ci95.low, ci95.high), int(n)
+        )
+    return accuracies
 
 
 def accuracy_by_subset(
@@ -488,12 +490,12 @@ def train_bradley_terry(
     al. (2022), equation 1.
     """
     began = time.perf_counter()
-    _check(out, seed, regularization)
-    found = read_samples(samples)
-    keys = [sample.key for sample in found.samples]
+    _check_settings(out, seed, regularization)
+    labelled = read_samples(samples)
+    keys = [sample.key for sample in labelled.samples]
     held = held_out_keys(keys, test_share, seed)
-    train = [sample for sample in found.samples if sample.key not in held]
-    test = [sample for sample in found.samples if sample.key in held]
+    train = [sample for sample in labelled.samples if sample.key not in held]
+    test = [sample for sample in labelled.samples if sample.key in held]
     model, strength = _fit_model(train, seed, regularization)
     scores = [[model.score(features) for features in sample.features] for sample in test]
     report = TrainingReport(
@@ -501,8 +503,8 @@ def train_bradley_terry(
         seed=seed,
         test_share=test_share,
         regularization=strength,
-        n_samples=len(found.samples),
-        n_without_pair=found.n_without_pair,
+        n_samples=len(labelled.samples),
+        n_without_pair=labelled.n_without_pair,
         n_train_pairs=sum(len(sample.pairs) for sample in train),
         n_train_prompts=len({sample.key for sample in train}),
         n_test_pairs=sum(len(sample.pairs) for sample in test),
@@ -519,7 +521,7 @@ def train_bradley_terry(
     return report
 
 
-def _check(out: Path | str, seed: int, regularization: float | None) -> None:
+def _check_settings(out: Path | str, seed: int, regularization: float | None) -> None:
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"seed must be a whole number, found {seed!r}")
     if regularization is not None and not 0.0 < regularization < float("inf"):

@@ -72,19 +72,19 @@ def group_advantages(
         own = values[rows]
         if len(own) < 2:
             continue
-        apart = own - _mean(own)
+        deviations = own - _scaled_mean(own)
         if method == "std":
-            out[rows] = _divided(apart, _std(own), eps)
+            out[rows] = _divided(deviations, _std(own), eps)
         elif method == "batch_std":
-            out[rows] = _divided(apart, spread, eps)
+            out[rows] = _divided(deviations, spread, eps)
         elif method == "leave_one_out":
-            out[rows] = apart * (len(own) / (len(own) - 1.0))
+            out[rows] = deviations * (len(own) / (len(own) - 1.0))
         elif method == "rank":
             from scipy.stats import rankdata
 
             out[rows] = (2.0 * rankdata(own) - len(own) - 1.0) / (len(own) - 1.0)
         else:
-            out[rows] = apart
+            out[rows] = deviations
     return np.where(given, out, missing)
 
 
@@ -92,12 +92,12 @@ def whitened(values: Numbers, *, eps: float = 1e-4) -> Floats:
     """Values of a whole batch with mean 0 and standard deviation 1; None and NaN stay NaN, equal
     values become 0.
     """
-    found = numbers_of(values)
-    given = ~np.isnan(found)
-    known = found[given]
+    numbers = numbers_of(values)
+    given = ~np.isnan(numbers)
+    known = numbers[given]
     if len(known):
-        found[given] = _divided(known - _mean(known), _std(known), eps)
-    return found
+        numbers[given] = _divided(known - _scaled_mean(known), _std(known), eps)
+    return numbers
 
 
 def weighted_sum(
@@ -114,7 +114,7 @@ def weighted_sum(
     ConfigError for weights of components there are none of.
     """
     values = _table(components)
-    scaled = values * _weights(components, weights)
+    scaled = values * _weights_of(components, weights)
     absent = np.isnan(values)
     none = absent.any(axis=1) if missing == "row" else absent.all(axis=1)
     # a sum beyond the range is infinite, which is refused where it is used
@@ -148,7 +148,7 @@ def component_advantages(
         eps: as in `group_advantages`.
     """
     values = _table(components)
-    factors = _weights(components, weights)
+    factors = _weights_of(components, weights)
     parts = [group_advantages(column, groups, method, eps=eps) for column in values.T]
     total = np.stack(parts, axis=1) @ factors if parts else np.zeros(0)
     total = np.where(np.isnan(values).all(axis=1), np.nan, total)
@@ -196,7 +196,7 @@ class Spread:
         """What to do about it, in a sentence; empty when less than half of the groups are flat."""
         if not self.n_groups or self.flat + self.unknown < 0.5 * self.n_groups:
             return ""
-        said = f"{self.flat} of {self.n_groups} groups have equal rewards and teach nothing"
+        flat_groups = f"{self.flat} of {self.n_groups} groups have equal rewards and teach nothing"
         if self.unknown > self.flat:
             return (
                 f"{self.unknown} of {self.n_groups} groups have fewer than two rewards: most "
@@ -204,16 +204,18 @@ class Spread:
             )
         if self.flat_high > self.flat_low and self.flat_high * 2 >= self.flat:
             return (
-                f"{said}, {self.flat_high} of them at the top: the prompts are too easy; filter "
+                f"{flat_groups}, {self.flat_high} of them at the top: the prompts are too easy; filter "
                 f"them out or add harder ones."
             )
         if self.flat_low * 2 >= self.flat:
             return (
-                f"{said}, {self.flat_low} of them at the bottom: the prompts are too hard, or the "
+                f"{flat_groups}, {self.flat_low} of them at the bottom: the prompts are too hard, or the "
                 f"reward never says yes; "
                 "filter them out, draw more completions, or reward steps on the way."
             )
-        return f"{said}: sample more completions per prompt, or use a reward with finer grades."
+        return (
+            f"{flat_groups}: sample more completions per prompt, or use a reward with finer grades."
+        )
 
 
 def spread_of(rewards: Numbers, groups: Groups) -> Spread:
@@ -245,21 +247,21 @@ def spread_of(rewards: Numbers, groups: Groups) -> Spread:
 def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -> Floats:
     """Numbers as a new array, None as NaN; ConfigError for what is no number, or infinite."""
     try:
-        found = np.array(
+        numbers = np.array(
             [math.nan if value is None else value for value in values], dtype=np.float64
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{what}: a list of numbers and None is needed: {error}") from error
-    if found.ndim != 1:
+    if numbers.ndim != 1:
         raise ConfigError(
-            f"{what}: one number per completion is needed, found an array of {found.shape}."
+            f"{what}: one number per completion is needed, found an array of {numbers.shape}."
         )
-    if finite and np.isinf(found).any():
-        place = int(np.argmax(np.isinf(found)))
+    if finite and np.isinf(numbers).any():
+        place = int(np.argmax(np.isinf(numbers)))
         raise ConfigError(
-            f"{what}[{place}] is {found[place]}; rewards are finite, or None where there is none."
+            f"{what}[{place}] is {numbers[place]}; rewards are finite, or None where there is none."
         )
-    return found
+    return numbers
 
 
 def group_numbers(groups: Groups, n: int) -> Integers:
@@ -292,7 +294,7 @@ def _scale(values: Floats) -> float:
     return largest if largest > 1e100 else 1.0
 
 
-def _mean(values: Floats) -> float:
+def _scaled_mean(values: Floats) -> float:
     scale = _scale(values)
     return scale * float(np.mean(values / scale))
 
@@ -301,13 +303,13 @@ def _std(values: Floats) -> float:
     """Standard deviation of a sample; 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
-    apart = values - _mean(values)
-    scale = _scale(apart)
-    return scale * float(np.sqrt(np.sum((apart / scale) ** 2) / (len(values) - 1)))
+    deviations = values - _scaled_mean(values)
+    scale = _scale(deviations)
+    return scale * float(np.sqrt(np.sum((deviations / scale) ** 2) / (len(values) - 1)))
 
 
-def _divided(apart: Floats, spread: float, eps: float) -> Floats:
-    return apart / (spread + eps) if spread > ZERO else apart * 0.0
+def _divided(deviations: Floats, spread: float, eps: float) -> Floats:
+    return deviations / (spread + eps) if spread > ZERO else deviations * 0.0
 
 
 def _table(components: Mapping[str, Numbers]) -> Floats:
@@ -321,7 +323,7 @@ def _table(components: Mapping[str, Numbers]) -> Floats:
     return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
 
-def _weights(components: Mapping[str, Numbers], weights: Mapping[str, float] | None) -> Floats:
+def _weights_of(components: Mapping[str, Numbers], weights: Mapping[str, float] | None) -> Floats:
     for name, weight in (weights or {}).items():
         if name not in components:
             raise ConfigError(unknown_name("component", name, components))
@@ -471,9 +473,9 @@ def _inflation(side: Floats) -> float:
     """By how much neighbours that resemble one another enlarge the variance of their mean
     (first-order autocorrelation).
     """
-    apart = side - np.mean(side)
-    whole = float(np.sum(apart**2))
-    rho = float(np.sum(apart[1:] * apart[:-1])) / whole if whole > 0 else 0.0
+    deviations = side - np.mean(side)
+    whole = float(np.sum(deviations**2))
+    rho = float(np.sum(deviations[1:] * deviations[:-1])) / whole if whole > 0 else 0.0
     # the estimate of a short series is too low by about (1 + 4 rho) / n
     rho = min(0.9, max(0.0, rho + (1.0 + 4.0 * max(rho, 0.0)) / len(side)))
     return (1.0 + rho) / (1.0 - rho)

@@ -165,7 +165,7 @@ def _rows(log: Any, left_out: list[int]) -> Iterator[dict[str, Any]]:
     if not path.exists():
         raise ConfigError(f"{path}: there is no such file or folder; give a training log.")
     for file in _files(path):
-        number = _number(file)
+        number = _step_in_name(file)
         for row in _file_rows(file, left_out):
             if number is not None and not any(name in row for name in STEPS):
                 row = {"step": number, **row}
@@ -178,11 +178,11 @@ def _files(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    found = [
+    files = [
         file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")
     ]
-    states = [file for file in found if file.name == "trainer_state.json"]
-    logs = [file for file in found if file.suffix in (".jsonl", ".parquet", ".ndjson")]
+    states = [file for file in files if file.name == "trainer_state.json"]
+    logs = [file for file in files if file.suffix in (".jsonl", ".parquet", ".ndjson")]
     logs = [file for file in logs if "completion" in file.name or file.suffix != ".parquet"] or logs
     if states:
         logs.append(max(states, key=lambda file: file.stat().st_size))
@@ -191,12 +191,14 @@ def _files(path: Path) -> list[Path]:
             f"{path} holds no jsonl or parquet file and no trainer_state.json; give the folder of "
             f"a run."
         )
-    return sorted(logs, key=lambda file: (_number(file) is None, _number(file) or 0, str(file)))
+    return sorted(
+        logs, key=lambda file: (_step_in_name(file) is None, _step_in_name(file) or 0, str(file))
+    )
 
 
-def _number(file: Path) -> int | None:
-    found = _NAMES.search(file.stem)
-    return int(found[1] or found[2]) if found else None
+def _step_in_name(file: Path) -> int | None:
+    match = _NAMES.search(file.stem)
+    return int(match[1] or match[2]) if match else None
 
 
 def _file_rows(file: Path, left_out: list[int]) -> Iterator[dict[str, Any]]:
@@ -239,10 +241,10 @@ def _cell(name: str, cell: Any) -> Any:
 
 def _of_json(file: Path) -> Iterator[dict[str, Any]]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{file}: no JSON: {error}") from error
-    rows = found.get("log_history") if isinstance(found, dict) else found
+    rows = document.get("log_history") if isinstance(document, dict) else document
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{file}: expected a list of rows, or an object with log_history.")
     yield from rows
@@ -254,16 +256,18 @@ def _of_json(file: Path) -> Iterator[dict[str, Any]]:
 def _chart(
     row: dict[str, Any], charts: dict[str, list[tuple[float, float]]], step: str | None
 ) -> None:
-    at = _value(next((row[name] for name in ((step,) if step else STEPS) if name in row), None))
+    at = _number_or_nan(
+        next((row[name] for name in ((step,) if step else STEPS) if name in row), None)
+    )
     inner = row.get("data")
     for name, value in {**row, **(inner if isinstance(inner, dict) else {})}.items():
-        number = _value(value)
+        number = _number_or_nan(value)
         if name not in STEPS and not math.isnan(number) and not name.startswith(("eval", "val")):
             points = charts.setdefault(name, [])
             points.append((at if not math.isnan(at) else float(len(points)), number))
 
 
-def _value(value: Any) -> float:
+def _number_or_nan(value: Any) -> float:
     """A number, NaN for everything else; what is infinite is no value either."""
     if hasattr(value, "item"):
         value = value.item()
@@ -298,8 +302,10 @@ def _completions(
             ("length", LENGTHS),
         )
     }
-    texts = [_text(row.get(chosen["completion"] or "")) for row in flat]
-    numbers = {column: np.array([_value(row.get(column)) for row in flat]) for column in columns}
+    texts = [_plain_text(row.get(chosen["completion"] or "")) for row in flat]
+    numbers = {
+        column: np.array([_number_or_nan(row.get(column)) for row in flat]) for column in columns
+    }
     summed = asked["total"] or next((column for column in TOTALS if column in columns), None)
     rewards, same = numbers, set[str]()
     if set(FLAGS) <= set(columns) and not set(FLAGS) & set(components or ()):
@@ -323,10 +329,8 @@ def _completions(
     elif named:
         names = named
     else:
-        beside = {*STEPS, *LENGTHS, *NO_COMPONENT, *same, *chosen.values(), summed}
-        names = [
-            c for c in columns if c not in beside and _is_numeric([row.get(c) for row in flat])
-        ]
+        known = {*STEPS, *LENGTHS, *NO_COMPONENT, *same, *chosen.values(), summed}
+        names = [c for c in columns if c not in known and _is_numeric([row.get(c) for row in flat])]
     lengths, unit = _lengths(flat, texts, chosen["length"])
     # of charts alone no column is left
     steps = (
@@ -337,7 +341,7 @@ def _completions(
     return TrainingLog(
         name,
         np.where(np.isnan(steps), 0.0, steps),
-        [_text(row.get(chosen["prompt"] or "")) for row in flat],
+        [_plain_text(row.get(chosen["prompt"] or "")) for row in flat],
         texts,
         lengths,
         unit,
@@ -351,17 +355,17 @@ def _completions(
 
 def _flattened(row: dict[str, Any]) -> dict[str, Any]:
     """The row with the components that stand in an object of their own."""
-    found = dict(row)
+    flat = dict(row)
     for part in PARTS:
-        inner = found.get(part)
+        inner = flat.get(part)
         if isinstance(inner, dict):
-            del found[part]
+            del flat[part]
             for name, value in inner.items():
                 # the number of a metric that could not be judged stands for nothing
                 if isinstance(value, dict):
                     value = value.get("score") if value.get("is_score_valid", True) else None
-                found.setdefault(str(name), value)
-    return found
+                flat.setdefault(str(name), value)
+    return flat
 
 
 def _is_numeric(cells: Iterable[Any]) -> bool:
@@ -371,22 +375,22 @@ def _is_numeric(cells: Iterable[Any]) -> bool:
     )
 
 
-def _text(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     """A text, or what the messages of a conversation say."""
     if isinstance(value, str) or value is None:
         return value or ""
     turns = list(value) if isinstance(value, (list, tuple)) or hasattr(value, "tolist") else [value]
-    said = [
+    texts = [
         text_of(turn.get("content")) if isinstance(turn, Mapping) else str(turn) for turn in turns
     ]
-    return "\n".join(said)
+    return "\n".join(texts)
 
 
 def _lengths(
     rows: list[dict[str, Any]], texts: list[str], column: str | None
 ) -> tuple[Floats, str]:
     if column is not None:
-        return np.array([_value(row.get(column)) for row in rows]), "tokens"
+        return np.array([_number_or_nan(row.get(column)) for row in rows]), "tokens"
     ids = [row.get("completion_ids") for row in rows]
     if rows and all(hasattr(one, "__len__") and not isinstance(one, str) for one in ids):
         return np.array([float(len(one)) for one in ids if one is not None]), "tokens"

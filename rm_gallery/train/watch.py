@@ -136,10 +136,10 @@ def watch(
             raise ConfigError(unknown_name("component", name, read.components))
         if not math.isfinite(weight):
             raise ConfigError(f"the weight of '{name}' is {weight}; a finite number is needed.")
-    found = _Look(read, dict(weights or {}), window, examples, confidence).all()
+    watched = _Look(read, dict(weights or {}), window, examples, confidence).all()
     if read.left_out:
-        found.notes.append("the last line was still being written and is left out")
-    return found
+        watched.notes.append("the last line was still being written and is left out")
+    return watched
 
 
 class _Look:
@@ -199,7 +199,7 @@ class _Look:
                 seen.by_length[name] = self._by_length(values, self.late)
             ways = self._ways(seen.moved)
             if self.parts:
-                self._apart(ways, seen.moved, {name: name for name in ways})
+                self._compare_directions(ways, seen.moved, {name: name for name in ways})
             self._traded()
             self._length(seen, any(way > 0 for way in ways.values()))
             self._says_nothing()
@@ -266,7 +266,7 @@ class _Look:
             for name in self.parts or self.values
         }
 
-    def _apart(
+    def _compare_directions(
         self, ways: Mapping[str, int], moved: Mapping[str, Shift | None], names: Mapping[str, str]
     ) -> None:
         """Each reward that became better with each that became worse; `names` are those people know
@@ -284,8 +284,8 @@ class _Look:
             order = None
             if up in self.values and down in self.values:
                 text += ": what is learned pays for one at the cost of the other"
-                order = self._sign(up) * self._share(up) - self._sign(down) * self._share(down)
-            self._add(
+                order = self._sign(up) * self._ranks(up) - self._sign(down) * self._ranks(down)
+            self._add_finding(
                 "apart",
                 "warn",
                 (up, down),
@@ -316,20 +316,20 @@ class _Look:
                     f"{first} and {second} say the same ({late.correlation:+.3f}): the second adds "
                     f"weight, not information"
                 )
-                self._add("mirror", "warn", (first, second), text, {"late": asdict(late)})
+                self._add_finding("mirror", "warn", (first, second), text, {"late": asdict(late)})
             elif early is not None and late.sure and sign * late.correlation <= -LINKED:
                 fell = sign * (early.correlation - late.correlation)
-                apart = fell / math.sqrt(early.variance + late.variance) if fell > 0 else 0.0
-                if apart > 1.96 and fell >= LINKED:
-                    order = self._sign(first) * self._share(first) - self._sign(
+                z_score = fell / math.sqrt(early.variance + late.variance) if fell > 0 else 0.0
+                if z_score > 1.96 and fell >= LINKED:
+                    order = self._sign(first) * self._ranks(first) - self._sign(
                         second
-                    ) * self._share(second)
+                    ) * self._ranks(second)
                     text = (
                         f"{first} and {second} have come to exclude one another: correlation "
                         f"inside groups {early.correlation:+.2f} early, {late.correlation:+.2f} "
                         f"late"
                     )
-                    self._add(
+                    self._add_finding(
                         "traded",
                         "warn",
                         (first, second),
@@ -356,10 +356,10 @@ class _Look:
                 f"{late.interval.high:+.2f}]{since}); a doubling is worth {late.slope:+.3g}"
             )
             figures = {"late": asdict(late), "early": None if early is None else asdict(early)}
-            order = self._share(name) + math.copysign(1.0, late.correlation) * _ranked(
+            order = self._ranks(name) + math.copysign(1.0, late.correlation) * _ranked(
                 self.log.lengths
             )
-            self._add("length", "warn", (name,), text, figures, order)
+            self._add_finding("length", "warn", (name,), text, figures, order)
         grown = self._shift(np.log2(self.log.lengths + 1.0))
         if grown is None or not grown.sure or grown.change < math.log2(1.0 + LONGER):
             return
@@ -370,7 +370,7 @@ class _Look:
                 f"typically) and no reward "
                 "better: length is paid for by something else, or by nothing"
             )
-            self._add(
+            self._add_finding(
                 "longer",
                 "warn",
                 (),
@@ -388,7 +388,7 @@ class _Look:
                     f"{name} is {known[0]:g} for all of {len(known)} completions: it rewards "
                     f"nothing"
                 )
-                self._add("hollow", "warn", (name,), text, {"value": float(known[0])})
+                self._add_finding("hollow", "warn", (name,), text, {"value": float(known[0])})
             missing = np.isnan(values[self.late])
             share = float(missing.mean()) if len(missing) else 0.0
             before = float(np.isnan(values[self.early]).mean()) if self.early.any() else share
@@ -397,7 +397,7 @@ class _Look:
                     f"{name} gave no score for {share:.0%} of the late completions ({before:.0%} "
                     f"of the early ones)"
                 )
-                self._add(
+                self._add_finding(
                     "unscored",
                     "warn",
                     (name,),
@@ -416,7 +416,7 @@ class _Look:
                 "high": spread.flat_high,
                 "low": spread.flat_low,
             }
-            self._add("flat", "warn", (), spread.hint.rstrip("."), figures)
+            self._add_finding("flat", "warn", (), spread.hint.rstrip("."), figures)
 
     def _alike(self) -> None:
         known: dict[str, int] = {}
@@ -437,18 +437,18 @@ class _Look:
             f"completions to one prompt are alike: only {late.mean():.0%} differ{before}, so there "
             f"is little to compare"
         )
-        self._add("alike", "warn", (), text, {"late": float(late.mean())})
+        self._add_finding("alike", "warn", (), text, {"late": float(late.mean())})
 
     def _phrase(self) -> None:
-        found = spread_phrase(self.log.texts, self.early, self.late)
-        if found is not None:
-            phrase, before, after, has = found
+        phrase_spread = spread_phrase(self.log.texts, self.early, self.late)
+        if phrase_spread is not None:
+            phrase, before, after, has = phrase_spread
             text = (
                 f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: "
                 f"{phrase!r}"
             )
             figures = {"early": before, "late": after, "phrase": phrase}
-            self._add("phrase", "look", (), text, figures, has + self._share("reward"))
+            self._add_finding("phrase", "look", (), text, figures, has + self._ranks("reward"))
 
     # -- charts ------------------------------------------------------------------------------------
 
@@ -473,7 +473,7 @@ class _Look:
                 ways[name] = self._way(
                     short, moved[name], 2 * MATTERS * (max(values) - min(values))
                 )
-            self._apart(ways, moved, rewards)
+            self._compare_directions(ways, moved, rewards)
             self._chart_length(moved, any(way > 0 for way in ways.values()))
         for name, kind, limit, text in (
             ("frac_reward_zero_std", "flat", FLAT, "groups have equal rewards and teach nothing"),
@@ -502,7 +502,9 @@ class _Look:
                 and kind not in {finding.kind for finding in self.findings}
             ):
                 share = sum(late) / len(late)
-                self._add(kind, "warn", (), f"{share:.0%} of the late {text}", {name: share})
+                self._add_finding(
+                    kind, "warn", (), f"{share:.0%} of the late {text}", {name: share}
+                )
 
     def _chart_length(self, moved: Mapping[str, Shift | None], better: bool) -> None:
         for name in ("completions/mean_length", "response_length/mean"):
@@ -517,7 +519,7 @@ class _Look:
                     f"completions have become longer ({grown.early:,.0f} to {grown.late:,.0f} "
                     f"tokens) and no reward better"
                 )
-                self._add("longer", "warn", (), text, {name: asdict(grown)})
+                self._add_finding("longer", "warn", (), text, {name: asdict(grown)})
 
     def _windows(self, points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
         early = [value for at, value in points if at <= self.early_steps[1]]
@@ -526,11 +528,11 @@ class _Look:
 
     # -- findings ----------------------------------------------------------------------------------
 
-    def _share(self, name: str) -> Floats:
+    def _ranks(self, name: str) -> Floats:
         """Where each completion stands in a value, 0 to 1; a missing one at the bottom."""
         return _ranked(self.values.get(name, self.total))
 
-    def _add(
+    def _add_finding(
         self,
         kind: str,
         severity: Severity,
@@ -580,52 +582,52 @@ def _excerpt(text: str) -> str:
     return text if len(text) <= EXCERPT else f"{text[: EXCERPT * 2 // 3]} … {text[-EXCERPT // 3 :]}"
 
 
-def watched_lines(found: Watched) -> list[str]:
+def watched_lines(watched: Watched) -> list[str]:
     """The findings with their completions, then how every reward moved; the verdict first."""
-    warned = [finding for finding in found.findings if finding.severity == "warn"]
+    warned = [finding for finding in watched.findings if finding.severity == "warn"]
     verdict = (
         f"{len(warned)} finding{'s' if len(warned) != 1 else ''}" if warned else "nothing found"
     )
     size = (
-        f"{found.n_completions:,} completions to {found.n_groups:,} prompts"
-        if found.n_completions
+        f"{watched.n_completions:,} completions to {watched.n_groups:,} prompts"
+        if watched.n_completions
         else "charts only"
     )
     lines = [
-        f"{verdict}: {found.name}, {size}, steps {found.steps[0]:g} to {found.steps[1]:g} "
-        f"(early up to {found.early[1]:g}, late from {found.late[0]:g})"
+        f"{verdict}: {watched.name}, {size}, steps {watched.steps[0]:g} to {watched.steps[1]:g} "
+        f"(early up to {watched.early[1]:g}, late from {watched.late[0]:g})"
     ]
-    for finding in found.findings:
+    for finding in watched.findings:
         lines += ["", f"{finding.severity.upper()} {finding.kind}: {finding.text}"]
         for example in finding.examples:
             lines += _example(example)
-    if found.moved:
-        width = max(len(name) for name in found.moved)
+    if watched.moved:
+        width = max(len(name) for name in watched.moved)
         lines += [
             "",
             f"{'reward':<{width}}    early     late  {'change':<28}with length, late".rstrip(),
         ]
-        for name, moved in found.moved.items():
+        for name, moved in watched.moved.items():
             change = f"  {'too few groups to tell':<46}"
             if moved is not None:
                 ci = f"[{moved.interval.low:+.3g}, {moved.interval.high:+.3g}]"
                 change = f"{moved.early:9.3g}{moved.late:9.3g}  {f'{moved.change:+.3g} {ci}':<28}"
-            link = found.by_length.get(name)
-            told = (
+            link = watched.by_length.get(name)
+            by_length = (
                 ""
                 if link is None
                 else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
             )
-            lines.append(f"{name:<{width}}{change}{told}".rstrip())
-    return [plain_line(line) for line in (*lines, *(f"note: {note}" for note in found.notes))]
+            lines.append(f"{name:<{width}}{change}{by_length}".rstrip())
+    return [plain_line(line) for line in (*lines, *(f"note: {note}" for note in watched.notes))]
 
 
 def _example(example: dict[str, object]) -> list[str]:
     rewards = example["rewards"]
     assert isinstance(rewards, dict)
-    said = ", ".join(
+    scores = ", ".join(
         f"{name} {'none' if value is None else format(value, '.3g')}"
         for name, value in rewards.items()
     )
     text = textwrap.shorten(str(example["completion"]), 200, placeholder=" …") or "(empty)"
-    return [f"  step {example['step']:g}, row {example['row']}: {said}", f"    {text}"]
+    return [f"  step {example['step']:g}, row {example['row']}: {scores}", f"    {text}"]

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery.core.data.load import readers
-from rm_gallery.core.data.load.readers import check_unpacked, file_sources, rows_in
+from rm_gallery.core.data.load import files
+from rm_gallery.core.data.load.files import check_unpacked
+from rm_gallery.core.data.load.readers import file_sources, rows_in
 from rm_gallery.core.utils.errors import DataError
 
 
@@ -48,7 +49,7 @@ def test_a_hostile_workbook_is_one_short_line(
     old: bytes, new: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them hangs or fills the memory."""
-    monkeypatch.setattr(readers, "ROOM", 1 << 20)
+    monkeypatch.setattr(files, "ROOM", 1 << 20)
     path = workbook(
         tmp_path / "bad.xlsx", [["q", "a"], ["one", 2]], lambda sheet: sheet.replace(old, new)
     )
@@ -60,7 +61,7 @@ def test_a_hostile_workbook_is_one_short_line(
 def test_a_parquet_file_that_unpacks_out_of_proportion_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "ROOM", 4_000_000)
+    monkeypatch.setattr(files, "ROOM", 4_000_000)
     for name, text, count in (("bomb", "x" * 1000, 20_000), ("fine", "x" * 1000, 3_500)):
         pq.write_table(pa.table({"a": [text] * count}), tmp_path / f"{name}.parquet")
     seen = 0
@@ -77,7 +78,7 @@ def test_a_parquet_file_that_unpacks_out_of_proportion_is_refused(
 def test_a_line_beyond_the_bound_is_refused_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
     line = b'{"a": "' + b"x" * 990 + b'"}\n'
     (tmp_path / "long.jsonl").write_bytes(line + line.replace(b"xx", b"xxx", 1))
     rows = rows_in(tmp_path / "long.jsonl")
@@ -94,7 +95,7 @@ def test_what_unpacks_out_of_proportion_is_refused_and_names_are_not_told_by_the
     with pytest.raises(DataError) as caught:
         list(rows_in(wide))
     assert len(str(caught.value)) < 500 and "and 12 more" in str(caught.value)
-    monkeypatch.setattr(readers, "ROOM", 1 << 20)
+    monkeypatch.setattr(files, "ROOM", 1 << 20)
     packed = tmp_path / "packed.jsonl.gz"
     packed.write_bytes(gzip.compress(b'{"a": "' + b" " * (3 << 20) + b'"}'))
     with pytest.raises(DataError, match="unpack to more than"):

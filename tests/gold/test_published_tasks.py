@@ -13,7 +13,7 @@ import pytest
 from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.engine.processes.pool import WorkerPool
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.sandbox.code_tests import CodeTests, HumanEvalTests, SuiteTests
+from rm_gallery.core.sandbox.code_test_spec import CodeTests, HumanEvalTests, SuiteTests
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.test_source import cases_in
 from rm_gallery.core.text.maths import fast_verdict, verify_answer

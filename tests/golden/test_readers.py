@@ -22,6 +22,7 @@ from rm_gallery.core.reward.template import (
 )
 from rm_gallery.core.text.answer import read_statements
 from rm_gallery.core.text.blocks import TwoValues, object_at
+from rm_gallery.core.text.canonical import Reasoned
 from rm_gallery.core.text.expressions import find_answer, find_reference
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_quantities, units_of
@@ -137,6 +138,17 @@ def stated(path: str) -> Callable[..., Any]:
     return read
 
 
+def reasoning_record(parts: Reasoned) -> dict[str, Any]:
+    """The two parts under the names that the golden lines have."""
+    return {
+        "final": parts.final,
+        "reasoning": parts.reasoning,
+        "closed": parts.finished,
+        "opened": parts.has_opening,
+        "sure": parts.sure,
+    }
+
+
 def reader(path: str) -> Callable[..., Any]:
     """A function that is a reader as it is."""
     module, _, name = path.rpartition(".")
@@ -163,7 +175,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "quantities": lambda text: [[q.value, [u.factor for u in q.units], sorted(q.things)] for q in find_quantities(text)],
     "queries": reader("gallery.rm.code.sql_of"),
     "quick_verdicts": lambda answer, gold: (found := fast_verdict(answer, gold)) and list(found),
-    "reasoning": lambda **given: dict(reader("core.text.canonical.split_reasoning")(**given)._asdict()),
+    "reasoning": lambda **given: reasoning_record(reader("core.text.canonical.split_reasoning")(**given)),
     "references": lambda text: (found := find_reference(text)) and found[:2],
     "refusals": reader("gallery.rm.alignment.harmlessness.refusal.refusal_in"),
     "sentences": reader("gallery.rm.instruction.split_sentences"), "statements": statements,

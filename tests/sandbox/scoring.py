@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rm_gallery.core.sandbox.code_tests import (
-    AssertTests,
-    CodeTestReport,
-    CodeTests,
-    run_code_tests,
-)
+from rm_gallery.core.sandbox.code_test_spec import AssertTests, CodeTestReport, CodeTests
+from rm_gallery.core.sandbox.code_tests import run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import Runner
 

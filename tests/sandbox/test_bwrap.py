@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rm_gallery.core.sandbox.bwrap import BwrapRunner, system_call_filter
-from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTests, InputOutputTests
+from rm_gallery.core.sandbox.code_test_spec import AssertTests, CodeTests, InputOutputTests
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.utils.errors import DeadlineExceeded, SandboxUnavailable
 from tests.sandbox.outside import alive, descendants, eventually
@@ -131,9 +131,10 @@ def test_a_forked_process_gets_slots_of_its_own(bubblewrap: BwrapRunner) -> None
 PROGRAM = f"""
 import asyncio, ctypes, os, sys
 from rm_gallery.core.engine.processes.pool import get_pool
-from rm_gallery.core.sandbox.code_tests import AssertTests, run_code_tests
+from rm_gallery.core.sandbox.code_test_spec import AssertTests
+from rm_gallery.core.sandbox.code_tests import run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.runner import get_runner
+from rm_gallery.core.sandbox.select import get_runner
 
 def call(code, **limits):
     return run_code_tests(code, AssertTests(["assert f() == 0"]), runner=get_runner(), limits=SandboxLimits(**limits))

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
-from rm_gallery.core.sandbox.code_tests import (
+from rm_gallery.core.sandbox.code_test_spec import (
     AssertTests,
     HumanEvalTests,
     InputOutputTests,
-    extract_code,
     names_wanted,
     parse_code_tests,
-    run_code_tests,
 )
+from rm_gallery.core.sandbox.code_tests import extract_code, run_code_tests
 from rm_gallery.core.sandbox.inside.testing import same_output, same_value
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.runner import Runner, get_runner
+from rm_gallery.core.sandbox.runner import Runner
+from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.sandbox.sql import compare_results, run_query
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.study.attacks import forgeries

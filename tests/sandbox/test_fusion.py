@@ -11,15 +11,15 @@ import json
 import pytest
 from aiohttp import web
 
-from rm_gallery.core.sandbox.code_tests import (
+from rm_gallery.core.sandbox.code_test_spec import (
     CodeTestReport,
     CodeTests,
     HumanEvalTests,
     InputOutputTests,
-    run_code_tests,
 )
+from rm_gallery.core.sandbox.code_tests import run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.runner import get_runner
+from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError
 from rm_gallery.gallery.rm.code import CodeExecutionReward
 from tests.golden import golden

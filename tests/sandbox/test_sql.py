@@ -14,7 +14,7 @@ from rm_gallery.core.sandbox.sql import (
     QueryResult,
     compare_results,
     run_query,
-    run_query_apart,
+    run_query_in_worker,
     same_results,
 )
 from rm_gallery.core.utils.errors import DataError
@@ -41,9 +41,9 @@ LONG_TEXTS = (
 ], ids=["one function call", "rows", "inside SQLite"])  # fmt: skip
 def test_a_query_ends_at_its_deadline_and_within_its_memory(query: str, error: str) -> None:
     async def run() -> tuple[str, int]:
-        await run_query_apart(SCHEMA, "SELECT 1")
+        await run_query_in_worker(SCHEMA, "SELECT 1")
         before = set(get_pool("sql").worker_pids())
-        result = await run_query_apart(SCHEMA, query, deadline=1.0, schema_seconds=0.0)
+        result = await run_query_in_worker(SCHEMA, query, deadline=1.0, schema_seconds=0.0)
         memory = [peak_megabytes(pid) for pid in before & set(get_pool("sql").worker_pids())]
         return result.error, max(memory, default=0)
 

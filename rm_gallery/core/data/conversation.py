@@ -1,9 +1,8 @@
-"""Conversations in the layout everybody speaks, and what they are as samples: one converter for
-every door.
+"""Converts OpenAI-style conversations into samples and back, for every door.
 
-Functions, environments, trainers and the server hold a list of OpenAI-style messages; rewards hold
-a `DataSample`. A message keeps everything it came with on the way there and back: null content,
-content parts, tool calls, unknown keys.
+Functions, environments, trainers and the server hold a list of messages; rewards hold a
+`DataSample`. A message keeps everything on the way there and back: null content, content parts,
+tool calls, unknown keys.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ M = TypeVar("M", bound=ChatMessage)
 _ROLES = {role.value: role for role in MessageRole}
 _PLAIN = frozenset({"role", "content"})
 _AFTER, _ABSENT = "(after)", "(absent)"
-"""Kept beside an answer: what was said after it, and that there is none."""
+"""Keys of an answer's `additional_kwargs`: the turns after it, and a mark that there is no answer."""
 _OWN = frozenset({_AFTER, _ABSENT})
 
 
@@ -123,25 +122,25 @@ def _as_dict(message: Any, where: str) -> dict[str, Any]:
     if isinstance(message, ChatMessage):
         return dict_of(message)
     if isinstance(message, Mapping):
-        found = dict(message)
+        fields = dict(message)
     elif isinstance(message, BaseModel):
-        found = message.model_dump(exclude_unset=True)
+        fields = message.model_dump(exclude_unset=True)
         # a role, and the type of a part, may be defaults of their classes
-        found |= {
+        fields |= {
             name: value for name in ("role", "content") if (value := getattr(message, name, None))
         }
     else:
-        found = {
+        fields = {
             name: value
             for name, value in getattr(message, "__dict__", {}).items()
             if not name.startswith("_")
         }
-    if not isinstance(found.get("role"), str):
+    if not isinstance(fields.get("role"), str):
         raise DataError(
             f"{where}: expected a message with role and content, found {shown(message)}."
         )
-    content = found.setdefault(
-        "content", None if found.get("tool_calls") or found.get("function_call") else ""
+    content = fields.setdefault(
+        "content", None if fields.get("tool_calls") or fields.get("function_call") else ""
     )
     if content is not None and not isinstance(content, str):
         if not isinstance(content, (list, tuple)):
@@ -149,12 +148,12 @@ def _as_dict(message: Any, where: str) -> dict[str, Any]:
                 f"{where}.content: expected text, null or a list of content parts, found "
                 f"{shown(content)}."
             )
-        found["content"] = [
+        fields["content"] = [
             _part(part, f"{where}.content[{number}]") for number, part in enumerate(content)
         ]
-    if found.get("tool_calls") is not None:
-        found["tool_calls"] = _calls(found["tool_calls"], f"{where}.tool_calls")
-    return found
+    if fields.get("tool_calls") is not None:
+        fields["tool_calls"] = _calls(fields["tool_calls"], f"{where}.tool_calls")
+    return fields
 
 
 def _part(part: Any, where: str) -> dict[str, Any]:
@@ -168,12 +167,10 @@ def _part(part: Any, where: str) -> dict[str, Any]:
 
 
 def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    """Tool calls in OpenAI's layout; `{"name", "arguments"}` alone is taken as the function of a
-    call.
-    """
+    """Tool calls in OpenAI's layout; a bare `{"name", "arguments"}` becomes the call's function."""
     if not isinstance(calls, (list, tuple)):
         raise DataError(f"{where}: expected a list of tool calls, found {shown(calls)}.")
-    found = []
+    tool_calls = []
     for position, call in enumerate(calls):
         one = call.model_dump(exclude_none=True) if isinstance(call, BaseModel) else call
         if not isinstance(one, Mapping):
@@ -187,21 +184,21 @@ def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
         function = fields.get("function")
         if isinstance(function, Mapping) and function.get("arguments", "") is None:
             fields["function"] = {**function, "arguments": ""}
-        found.append(fields)
-    return found
+        tool_calls.append(fields)
+    return tool_calls
 
 
 def as_messages(messages: Any, what: str = "messages") -> list[Message]:
-    """Messages of any make as `Message` objects; those that are such already stay the same objects.
+    """Messages of any make as `Message` objects; existing `Message` objects stay the same.
 
     Raises DataError naming the message and the key that does not fit.
     """
     if isinstance(messages, list) and all(type(message) is Message for message in messages):
         return messages
     made = []
-    for position, found in enumerate(message_dicts(messages, what)):
+    for position, fields in enumerate(message_dicts(messages, what)):
         try:
-            made.append(Message.model_validate(found))
+            made.append(Message.model_validate(fields))
         except ValidationError as error:
             raise _misfit(error, f"{what}[{position}]") from error
     return made
@@ -224,7 +221,7 @@ def sample_of_messages(
     row: Mapping[str, Any] | None = None,
     unique_id: str = "",
 ) -> DataSample:
-    """The sample that a conversation is, with one output.
+    """A conversation as a sample with one output.
 
     The last assistant turn is the answer, what came before it in the same completion are its steps,
     and everything before that is the input. The completion begins where `original_messages` (the
@@ -234,7 +231,7 @@ def sample_of_messages(
 
     Args:
         messages: dicts or message objects.
-        ground_truth: what is known to be right, of any type; the sample's `reference()`.
+        ground_truth: the right answer, of any type; the sample's `reference()`.
         original_messages: the prompt the completion answers.
         tools: definitions of the tools there were; the metadata's `tools`.
         row: other columns of the data set; they become metadata, where rewards find tests, schemas
@@ -248,7 +245,7 @@ def sample_of_messages(
     metadata = _metadata(row, ground_truth, tools)
     if prompt is not None:
         metadata["original_messages"] = prompt
-    return _sample(turns, begins, metadata, unique_id)
+    return _sample_of_turns(turns, begins, metadata, unique_id)
 
 
 def sample_of_completion(
@@ -260,41 +257,42 @@ def sample_of_completion(
     row: Mapping[str, Any] | None = None,
     unique_id: str = "",
 ) -> DataSample:
-    """The sample that a trainer's row is: a prompt and its completion, each a text, a message or a
-    list of messages.
+    """A trainer's row as a sample: prompt and completion, each a text, a message or messages.
 
-    A text is what the user says, or the assistant answers; an absent prompt (None) says nothing. Of
-    the completion the last assistant turn is the answer, the turns before it are its steps. The
-    rest is as in `sample_of_messages`.
+    A text becomes one turn of the user or the assistant; a prompt may be None. The last assistant
+    turn of the completion is the answer, the turns before it are its steps. The rest is as in
+    `sample_of_messages`.
     """
     asked, spoken = (
         _spoken(prompt, "user", "prompt"),
         _spoken(completion, "assistant", "completion"),
     )
-    return _sample([*asked, *spoken], len(asked), _metadata(row, ground_truth, tools), unique_id)
+    return _sample_of_turns(
+        [*asked, *spoken], len(asked), _metadata(row, ground_truth, tools), unique_id
+    )
 
 
 def _metadata(row: Mapping[str, Any] | None, ground_truth: Any, tools: Any) -> dict[str, Any]:
-    found = dict(row or {})
+    metadata = dict(row or {})
     if ground_truth is not None:
-        found["reference"] = ground_truth
+        metadata["reference"] = ground_truth
     if tools is not None:
-        found["tools"] = tools
-    return found
+        metadata["tools"] = tools
+    return metadata
 
 
-def _spoken(said: Any, speaker: str, what: str) -> list[dict[str, Any]]:
-    if isinstance(said, str):
-        return [{"role": speaker, "content": said}]
-    if said is None:
+def _spoken(turns: Any, speaker: str, what: str) -> list[dict[str, Any]]:
+    if isinstance(turns, str):
+        return [{"role": speaker, "content": turns}]
+    if turns is None:
         return [] if speaker == "user" else [{"role": speaker, "content": ""}]
-    return message_dicts([said] if isinstance(said, Mapping) else said, what)
+    return message_dicts([turns] if isinstance(turns, Mapping) else turns, what)
 
 
-def _sample(
+def _sample_of_turns(
     turns: list[dict[str, Any]], begins: int, metadata: dict[str, Any], unique_id: str
 ) -> DataSample:
-    """The sample of a conversation whose completion begins at a turn."""
+    """The sample of a conversation whose completion begins at turn `begins`."""
     answer = _last_answer(turns, begins)
     steps = None
     if answer is None:
@@ -331,20 +329,19 @@ _ASKS = frozenset({"user", "human", "system", "developer"})
 
 
 def _prompt_ends(turns: list[dict[str, Any]], prompt: list[dict[str, Any]] | None) -> int | None:
-    """Where the prompt that was given ends; None where the conversation does not begin with it, or
-    it holds the answer.
+    """The end of the given prompt; None if the conversation begins otherwise or the prompt holds
+    the answer.
     """
     if prompt is None or turns[: len(prompt)] != prompt:
         return None
-    # what is given whole as its own prompt ends with the answer; after any other prompt nothing was
-    # said
+    # a prompt that is the whole conversation ends with the answer
     whole = turns != [] and turns == prompt and _last_answer(turns, len(turns) - 1) is not None
     return None if whole else len(prompt)
 
 
 def _completion_begins(turns: list[dict[str, Any]]) -> int:
-    """Where the completion that holds the answer begins: at the first assistant turn since somebody
-    else was heard.
+    """The begin of the completion with the answer: the first assistant turn after the last turn of a
+    user or system.
     """
     begins = answer = _last_answer(turns, 0)
     if begins is None or answer is None:
@@ -375,8 +372,8 @@ def split_turns(
 def _divided(
     messages: Any, original: Any
 ) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]] | None]:
-    """The turns, where the completion begins, and the prompt that was given where the conversation
-    does not begin with it.
+    """The turns, the begin of the completion, and the given prompt if the conversation does not begin
+    with it.
     """
     turns = message_dicts(messages)
     prompt = None if original is None else message_dicts(original, "original_messages")
@@ -385,9 +382,7 @@ def _divided(
 
 
 def group_of(sample: DataSample) -> str:
-    """What completions that are compared with one another share, as a key: the turns of the prompt
-    and the reference.
-    """
+    """The key of a group of completions to compare: the turns of the prompt and the reference."""
     return repr(([dict_of(message) for message in sample.input], sample.reference()))
 
 
@@ -395,19 +390,19 @@ def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
     """The conversation that leads to an output: input, steps, answer and what followed it, as
     OpenAI-style dicts.
 
-    Where the model said nothing at all an empty turn of its own ends it, so that nobody else's
-    words pass for its answer.
+    If the model said nothing, its empty turn ends the conversation: nobody else's words may pass for
+    its answer.
     """
-    found = [dict_of(message) for message in (*sample.input, *(output.steps or ()))]
+    turns = [dict_of(message) for message in (*sample.input, *(output.steps or ()))]
     answer = output.answer
-    if isinstance(answer.content, str) and (said := turn_text(answer.content)) != answer.content:
-        answer = answer.model_copy(update={"content": said})
+    if isinstance(answer.content, str) and (content := turn_text(answer.content)) != answer.content:
+        answer = answer.model_copy(update={"content": content})
     if not answer.additional_kwargs:
-        return [*found, dict_of(answer)]
+        return [*turns, dict_of(answer)]
     after = [dict(turn) for turn in answer.additional_kwargs.get(_AFTER, ())]
     given = dict_of(answer)
     return (
-        [*found, *after, given] if _ABSENT in answer.additional_kwargs else [*found, given, *after]
+        [*turns, *after, given] if _ABSENT in answer.additional_kwargs else [*turns, given, *after]
     )
 
 
@@ -419,14 +414,14 @@ def response_in(messages: Sequence[Mapping[str, Any]]) -> str:
 
 def dict_of(message: ChatMessage) -> dict[str, Any]:
     """A message as an OpenAI-style dict, with the reasoning and the further keys it came with."""
-    found = message.to_openai()
+    fields = message.to_openai()
     if message.reasoning_content:
-        found["reasoning_content"] = message.reasoning_content
+        fields["reasoning_content"] = message.reasoning_content
     kept = message.additional_kwargs
     return (
-        {**found, **{name: value for name, value in kept.items() if name not in _OWN}}
+        {**fields, **{name: value for name, value in kept.items() if name not in _OWN}}
         if kept
-        else found
+        else fields
     )
 
 
@@ -439,16 +434,14 @@ def _step(turn: dict[str, Any], where: str) -> Step:
 
 
 def _made(kind: type[M], turn: dict[str, Any], where: str, own: dict[str, Any]) -> M:
-    """The message of a turn, `own` being what it has beside it; a plain turn is not validated
-    again.
-    """
+    """The message of a turn with the further fields `own`; a plain turn is not validated again."""
     if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in _ROLES:
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "role": _ROLES[turn["role"]],
             "content": turn["content"],
             "additional_kwargs": {},
         }
-        return build(kind, {**_EMPTY, **said, **own})
+        return build(kind, {**_EMPTY, **fields, **own})
     try:
         return kind.model_validate(_kept(turn, where))
     except ValidationError as error:
@@ -460,10 +453,10 @@ _FIELDS = frozenset({*ChatMessage.model_fields, "role"} - {"additional_kwargs"})
 
 
 def _kept(turn: dict[str, Any], where: str) -> dict[str, Any]:
-    """The fields of a message; what it has no field for, and what it would be told otherwise, goes
-    beside them.
+    """The fields of a message; unknown keys and original values of changed fields go into
+    `additional_kwargs`.
     """
-    beside = {
+    extras = {
         name: value for name, value in turn.items() if name not in _FIELDS and name not in _OWN
     }
     fields: dict[str, Any] = {name: value for name, value in turn.items() if name in _FIELDS}
@@ -474,7 +467,7 @@ def _kept(turn: dict[str, Any], where: str) -> dict[str, Any]:
             f"{where}.role: unknown role {shown(turn['role'])}; {nearest(role, _ROLES)}"
         )
     if role != turn["role"]:
-        beside["role"] = turn["role"]
+        extras["role"] = turn["role"]
     if turn["content"] is None:
-        beside["content"] = None
-    return {**fields, "role": role, "additional_kwargs": beside}
+        extras["content"] = None
+    return {**fields, "role": role, "additional_kwargs": extras}

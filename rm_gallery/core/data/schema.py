@@ -167,11 +167,11 @@ class DataSample(BaseModel):
         as a function in the metadata.
         """
         body = {
-            "input": [_read(message) for message in self.input],
+            "input": [_message_parts(message) for message in self.input],
             "output": [
                 [
-                    _read(output.answer),
-                    *([_read(step) for step in output.steps] if output.steps else ()),
+                    _message_parts(output.answer),
+                    *([_message_parts(step) for step in output.steps] if output.steps else ()),
                 ]
                 for output in self.output
             ],
@@ -226,22 +226,22 @@ def preference_of(output: DataOutput) -> str | None:
 _DETAILS = ("label", "name", "tool_calls", "tool_call_id", "reasoning_content", "additional_kwargs")
 
 
-def _read(message: ChatMessage) -> list[Any]:
-    """What a reward may read in a message: role, content, and the details it has."""
+def _message_parts(message: ChatMessage) -> list[Any]:
+    """The parts of a message that a reward may read: role, content, and the details it has."""
     fields = message.__dict__
-    found = [fields["role"], fields["content"]]
+    parts = [fields["role"], fields["content"]]
     if type(message) in (Step, ChatMessage):
         for name in _DETAILS:
             value = fields.get(name)
             if value:
-                found += (name, value)
+                parts += (name, value)
     else:
-        found.append({name: value for name, value in fields.items() if name != "reward"})
-    return found
+        parts.append({name: value for name, value in fields.items() if name != "reward"})
+    return parts
 
 
 def _spoken(message: ChatMessage) -> str:
-    """What a message says, as one text that differs when anything of it differs."""
+    """A message as one text; any difference between messages shows in it."""
     if isinstance(message.content, str) and not (
         message.tool_calls or message.reasoning_content or message.tool_call_id
     ):
@@ -251,7 +251,7 @@ def _spoken(message: ChatMessage) -> str:
 
 
 class BaseDataSet(BaseModel):
-    """A named list of samples with what is known about where they came from."""
+    """A named list of samples with metadata about their origin."""
 
     name: str
     datasamples: list[DataSample] = Field(default_factory=list)
@@ -311,7 +311,7 @@ def sample_html(sample: DataSample) -> str:
     for place, output in enumerate(sample.output, 1):
         label = ", ".join(f"{name}: {value}" for name, value in (output.answer.label or {}).items())
         reward = output.answer.reward
-        rows.append((place, output.answer.text, label, reward.score, said(reward)))
+        rows.append((place, output.answer.text, label, reward.score, scores_and_reasons(reward)))
     return f"<p><code>{cell(sample.sample_id)}</code></p>{spoken}{table(('', 'answer', 'label', 'score', 'reason'), rows)}"
 
 
@@ -327,8 +327,8 @@ def reward_html(reward: Reward) -> str:
     return f"<p>score {cell(reward.score) or 'none'}</p>" + table(("", "score", "reason"), rows)
 
 
-def said(reward: Reward) -> str:
-    """The scores and reasons of a reward, and why there is none, a line each."""
+def scores_and_reasons(reward: Reward) -> str:
+    """The scores and reasons of a reward, and the issues that left it without a score, a line each."""
     shown = [
         f"{d.name} {d.score:.4g}" + (f": {d.reason}" if d.reason else "") for d in reward.details
     ]
@@ -342,7 +342,7 @@ def said(reward: Reward) -> str:
 def dataset_html(dataset: BaseDataSet) -> str:
     """Name, number of samples and the first of them."""
     rows = [
-        (sample.sample_id, sample.query_text(), len(sample.output), *_best(sample))
+        (sample.sample_id, sample.query_text(), len(sample.output), *_first_answer(sample))
         for sample in dataset.datasamples[:_MOST_ROWS]
     ]
     more = len(dataset.datasamples) - len(rows)
@@ -351,7 +351,7 @@ def dataset_html(dataset: BaseDataSet) -> str:
     return head + table(("id", "prompt", "answers", "first answer", "score"), rows) + tail
 
 
-def _best(sample: DataSample) -> tuple[str | None, float | None]:
+def _first_answer(sample: DataSample) -> tuple[str | None, float | None]:
     if not sample.output:
         return None, None
     answer = sample.output[0].answer
@@ -426,7 +426,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _fault(value: Any, path: str) -> str | None:
-    """What JSON cannot hold, and where; None when everything is fine."""
+    """The place of a value that JSON cannot hold, and why; None without one."""
     if isinstance(value, str):
         return (
             None

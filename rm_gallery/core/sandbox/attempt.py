@@ -311,8 +311,8 @@ class PairAttempt:
                 reason, loaded=self._loaded, surely=reason == "tampering", detail=where
             )
             return
-        found = self._prints.last_line or self._test_prints.last_line or reason
-        raise SandboxUnavailable(f"a sandboxed interpreter did not start: {found}")
+        cause = self._prints.last_line or self._test_prints.last_line or reason
+        raise SandboxUnavailable(f"a sandboxed interpreter did not start: {cause}")
 
 
 def _framed(job: dict[str, object]) -> bytes:
@@ -444,8 +444,8 @@ class ProgramAttempt:
     def _on_hang_up(self, process: SandboxProcess) -> None:
         reason = crash_reason(process)
         if not self._ready:
-            found = self._prints.last_line or reason
-            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {found}")
+            cause = self._prints.last_line or reason
+            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {cause}")
         self._attempt.stop_by(reason, loaded=True, surely=reason == "tampering")
 
 
@@ -492,7 +492,7 @@ class CodeUnit:
             for tree in (tree_of(text) for text in (self.setup, *self.before, self.text))
             if tree
         ]
-        told: dict[str, object] = {
+        unit: dict[str, object] = {
             "text": self.text,
             "style": self.style,
             "case": self.case,
@@ -500,14 +500,14 @@ class CodeUnit:
         }
         return {
             **answer,
-            **told,
+            **unit,
             "setup": self.setup,
             "imports": imports_in(trees),
             "defined": sorted(defined_in(trees)),
         }
 
 
-def judge_beside(
+def judge_in_one_process(
     runner: LocalRunner,
     limits: SandboxLimits,
     until: float,
@@ -520,42 +520,46 @@ def judge_beside(
     Raises DataError when the tests cannot run, SandboxUnavailable when the sandbox does not start.
     """
     job = unit.job(answer)
-    reason = _run(runner, limits, until, job)
+    reason = _run_same_process(runner, limits, until, job)
     if reason != "passed":
         return reason
     # what is never reached passes whatever is expected there, so an honest answer must be able to
     # fail: see `controls`
     for text in controls(unit.text, unit.part):
-        found = _run(runner, limits, until, {**job, "text": text})
-        if found in ("passed", "tampering"):
+        control = _run_same_process(runner, limits, until, {**job, "text": text})
+        if control in ("passed", "tampering"):
             return "tampering"
-        if found == "deadline":
-            return found
+        if control == "deadline":
+            return control
     for _ in range(_AGAIN):  # what leaves it to chance passes once, and not each time
         if reason == "passed":
-            reason = _run(runner, limits, until, job)
+            reason = _run_same_process(runner, limits, until, job)
     return reason
 
 
-def _run(runner: LocalRunner, limits: SandboxLimits, until: float, job: dict[str, object]) -> str:
+def _run_same_process(
+    runner: LocalRunner, limits: SandboxLimits, until: float, job: dict[str, object]
+) -> str:
     word = secrets.token_bytes(24)
     attempt, clock = Attempt(0), Clock(limits, until, first_start=False)
-    said, printed, ended = bytearray(), bytearray(), list[bool]()
+    reply, printed, ended = bytearray(), bytearray(), list[bool]()
     with ExitStack() as stack:
         process, boot = runner.start("same_process", limits)
         stack.callback(process.end)
         pump = stack.enter_context(Pump())
-        pump.on_read(process.stdout, lambda data: said.extend(data) if data else ended.append(True))
+        pump.on_read(
+            process.stdout, lambda data: reply.extend(data) if data else ended.append(True)
+        )
         pump.on_read(process.stderr, printed.extend)
         pump.write(process.stdin, boot + framed(encode({**job, "word": word}, limit=MAX_FRAME)))
         stopped = False
         while not ended and not stopped:
             pump.turn(clock.wait())
-            if said and not clock.started:
+            if reply and not clock.started:
                 clock.start_unit()
-            choked = len(printed) > limits.output_bytes or len(said) > _MOST_BYTES
+            choked = len(printed) > limits.output_bytes or len(reply) > _MOST_BYTES
             stopped = attempt.stopped(clock, (process,), choked=choked, loaded=True)
-        verdict = bytes(said[4:])
+        verdict = bytes(reply[4:])
         if verdict.startswith(word):
             reason = verdict[len(word) :].decode("utf-8", "replace")
             if reason.startswith("broken "):
@@ -566,9 +570,9 @@ def _run(runner: LocalRunner, limits: SandboxLimits, until: float, job: dict[str
         if verdict:
             return "tampering"
         code = process.exit_code(0.5)
-        if not said:
-            found = printed.decode("utf-8", "replace").strip().splitlines()[-1:]
+        if not reply:
+            last_line = printed.decode("utf-8", "replace").strip().splitlines()[-1:]
             raise SandboxUnavailable(
-                f"a sandboxed interpreter did not start: {(found or [str(code)])[0][:300]}"
+                f"a sandboxed interpreter did not start: {(last_line or [str(code)])[0][:300]}"
             )
         return "tampering" if code == TAMPERED else crash_reason(process)

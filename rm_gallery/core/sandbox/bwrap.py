@@ -147,7 +147,7 @@ class BwrapRunner(LocalRunner):
 
     def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one sandboxed interpreter; see LocalRunner."""
-        return _start(self._program, self._way, role, limits, self._packages)
+        return _start_process(self._program, self._way, role, limits, self._packages)
 
 
 def unavailable(reason: str) -> str:
@@ -160,7 +160,7 @@ def unavailable(reason: str) -> str:
     )
 
 
-def _start(
+def _start_process(
     program: str, way: str, role: Role, limits: SandboxLimits, packages: Sequence[str] = ()
 ) -> tuple[SandboxProcess, bytes]:
     visible, inside = package_mounts(packages)
@@ -280,7 +280,7 @@ def package_mounts(folders: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _temp(program: str, limits: SandboxLimits) -> list[str]:
-    if {"--size", "--perms"} <= _options(program):
+    if {"--size", "--perms"} <= _bwrap_options(program):
         return [
             "--perms",
             "1777",
@@ -296,7 +296,7 @@ def _temp(program: str, limits: SandboxLimits) -> list[str]:
 
 
 @functools.cache
-def _options(program: str) -> frozenset[str]:
+def _bwrap_options(program: str) -> frozenset[str]:
     text = subprocess.run(
         [program, "--help"], capture_output=True, text=True, timeout=10, check=False
     ).stdout
@@ -330,7 +330,7 @@ def probe(program: str) -> tuple[str | None, str]:
 def _try(program: str, way: str) -> str:
     limits = SandboxLimits(processes=8, wall_seconds=_PROBE_SECONDS)
     try:
-        facts, stderr = _ask(program, way, limits)
+        facts, stderr = _probe_facts(program, way, limits)
     except (OSError, SandboxUnavailable, subprocess.SubprocessError) as error:
         return str(error)
     if facts is None:
@@ -351,8 +351,10 @@ def _try(program: str, way: str) -> str:
     )
 
 
-def _ask(program: str, way: str, limits: SandboxLimits) -> tuple[dict[str, Any] | None, str]:
-    process, boot = _start(program, way, "probe", limits)
+def _probe_facts(
+    program: str, way: str, limits: SandboxLimits
+) -> tuple[dict[str, Any] | None, str]:
+    process, boot = _start_process(program, way, "probe", limits)
     answer, stderr = bytearray(), bytearray()
     question = encode(os.path.abspath(__file__))
     try:

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import ast
 import functools
-import json
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any, NamedTuple, Union
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerPool, get_pool, processors
 from rm_gallery.core.sandbox.attempt import (
     Attempt,
     Clock,
-    CodeUnit,
     PairAttempt,
     ProgramAttempt,
     as_text,
-    judge_beside,
+    judge_in_one_process,
 )
+from rm_gallery.core.sandbox.code_test_spec import (
+    CodeTestReport,
+    CodeTests,
+    InputOutputTests,
+    answer_job,
+    build_report,
+    names_wanted,
+    test_job,
+    unit_count,
+    units_of,
+)
+from rm_gallery.core.sandbox.fusion import run_remotely
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import LocalRunner, RemoteRunner, Runner
-from rm_gallery.core.sandbox.test_source import cases_in, surely_asserts, tree_of, wanted_in
+from rm_gallery.core.sandbox.test_source import surely_asserts
 from rm_gallery.core.text.blocks import parse_python
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
@@ -35,7 +43,7 @@ _LANGUAGE = re.compile(r"[{.\s]*([A-Za-z0-9+#_-]*)")
 class _Block(NamedTuple):
     language: str
     body: str
-    closed: bool
+    complete: bool
 
 
 def extract_code(text: str, names: Collection[str] = ()) -> str:
@@ -51,7 +59,7 @@ def extract_code(text: str, names: Collection[str] = ()) -> str:
     blocks, outside = _blocks(text)
     if (
         len(blocks) == 1
-        and not blocks[0].closed
+        and not blocks[0].complete
         and not blocks[0].language
         and _is_program(outside)
     ):
@@ -93,9 +101,9 @@ def _blocks(text: str) -> tuple[list[_Block], str]:
     fence, language, indent = "", "", 0
     outside: list[str] = []
 
-    def end(closed: bool) -> None:
+    def end(complete: bool) -> None:
         if any(line.strip() for line in block or ()):
-            blocks.append(_Block(language, "\n".join(block or ()) + "\n", closed))
+            blocks.append(_Block(language, "\n".join(block or ()) + "\n", complete))
 
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         mark = _fence(line)
@@ -129,58 +137,6 @@ def _without_indent(line: str, indent: int) -> str:
     return line[min(indent, len(line) - len(line.lstrip())) :]
 
 
-@dataclass(frozen=True)
-class HumanEvalTests:
-    """A `check(candidate)` function and the name to pass to it (HumanEval, arXiv:2107.03374): one
-    unit.
-    """
-
-    test: str
-    entry_point: str
-    prompt: str = ""
-    """What the answer continues: signature and docstring, with imports and helper functions before
-    it.
-    """
-
-
-@dataclass(frozen=True)
-class AssertTests:
-    """Assert lines (MBPP, arXiv:2108.07732): each line is a unit."""
-
-    tests: Sequence[str]
-    setup: str = ""
-    """Code run once before the lines."""
-    prompt: str = ""
-    entry_point: str = ""
-
-
-@dataclass(frozen=True)
-class SuiteTests:
-    """A test file: each test function, and each method of a test class or `unittest` case, is a
-    unit.
-    """
-
-    test: str
-    cases: Sequence[str]
-    """Names of the units, as `function` or `Class.method`."""
-    setup: str = ""
-    prompt: str = ""
-    entry_point: str = ""
-
-
-@dataclass(frozen=True)
-class InputOutputTests:
-    """Inputs with expected outputs (APPS, arXiv:2105.09938): each input is a unit.
-
-    Without `fn_name` inputs are stdin texts and outputs what has to be printed; with it, inputs are
-    argument lists (or texts with one JSON value per line) and outputs the values to be returned.
-    """
-
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-    fn_name: str | None = None
-
-
 _UNREADABLE = frozenset({"error: SyntaxError", "error: IndentationError", "error: TabError"})
 _AFTER_DEADLINE = 60.0
 """Seconds more than a sample's own deadline until the process that watches it counts as hung."""
@@ -195,125 +151,6 @@ _STUBS = ("return None", "return object()", "raise RuntimeError('stub')")
 _VACUOUS: dict[str, bool] = {}
 """Findings about tests, by their text; the answers to one question share them."""
 _VACUOUS_KEPT = 1024
-
-CodeTests = Union[HumanEvalTests, AssertTests, SuiteTests, InputOutputTests]
-
-
-def parse_code_tests(record: Mapping[str, Any]) -> CodeTests:
-    """Build the tests from a label or metadata.
-
-    Keys: `test` + `entry_point` (and `prompt`), or `tests` (and `setup`), or
-    `inputs_outputs`/`input_output` as a mapping or JSON text, or `inputs` + `outputs` (and
-    `fn_name`). A text of `test` or `tests` may be a test file with test functions or `unittest`
-    cases. Raises DataError when none of them fits.
-    """
-    for key in ("inputs_outputs", "input_output"):
-        if record.get(key) is not None:
-            return _input_output(record[key])
-    if "inputs" in record and "outputs" in record:
-        return _input_output(record)
-    prompt, setup = _text(record, "prompt", ""), _text(record, "setup", "")
-    if record.get("test") is not None:
-        test = _text(record, "test")
-        cases = [] if "def check" in test else cases_in(test)
-        if cases:
-            return SuiteTests(test, cases, setup, prompt, _text(record, "entry_point", ""))
-        return HumanEvalTests(test, _text(record, "entry_point"), prompt)
-    if record.get("tests") is not None:
-        tests = record["tests"]
-        lines = [tests] if isinstance(tests, str) else list(tests)
-        if any(not isinstance(line, str) for line in lines):
-            raise DataError("code tests: 'tests' must be text or a list of texts")
-        entry_point, joined = _text(record, "entry_point", ""), "\n\n".join(lines)
-        cases = cases_in(joined)
-        return (
-            SuiteTests(joined, cases, setup, prompt, entry_point)
-            if cases
-            else AssertTests(lines, setup, prompt, entry_point)
-        )
-    raise DataError(
-        "no code tests found: expected 'test' with 'entry_point', 'tests', or 'inputs_outputs'; "
-        f"the record has the keys {sorted(map(str, record))[:20]}"
-    )
-
-
-def _text(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    value = record.get(key, default)
-    if value is None and default is not None:
-        return default
-    if not isinstance(value, str):
-        raise DataError(f"code tests: '{key}' must be text, found {type(value).__name__}")
-    return value
-
-
-def _integer(digits: str) -> int:
-    # int() refuses more than 4,300 digits, which problems about large numbers have
-    return int(digits) if len(digits) < 4000 else int(Decimal(digits))
-
-
-def _input_output(value: Any) -> InputOutputTests:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value, parse_int=_integer)
-        except ValueError as error:
-            raise DataError(f"code tests: 'inputs_outputs' is no valid JSON ({error})") from error
-    if not isinstance(value, Mapping) or "inputs" not in value or "outputs" not in value:
-        raise DataError("code tests: 'inputs_outputs' must hold 'inputs' and 'outputs'")
-    inputs, outputs = list(value["inputs"]), list(value["outputs"])
-    if len(inputs) != len(outputs):
-        raise DataError(f"code tests: {len(inputs)} inputs but {len(outputs)} outputs")
-    return InputOutputTests(inputs, outputs, value.get("fn_name"))
-
-
-@dataclass(frozen=True)
-class UnitOutcome:
-    """How one test unit ended."""
-
-    index: int
-    reason: str
-    """'passed', 'wrong answer', 'error: NameError', 'deadline', 'memory', 'processes', 'output
-    limit', 'crashed exit code 1' or 'tampering'."""
-    detail: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the unit passed."""
-        return self.reason == "passed"
-
-
-@dataclass(frozen=True)
-class CodeTestReport:
-    """Score of all units of one answer; `score` is in [0, 1], higher is better."""
-
-    outcomes: Sequence[UnitOutcome]
-    seconds: float
-    """Wall time without the wait for a free slot."""
-    runner: str
-    starts: int = field(default=1)
-    """How many times the sandbox was started."""
-
-    @property
-    def total(self) -> int:
-        """Number of units."""
-        return len(self.outcomes)
-
-    @property
-    def passed(self) -> int:
-        """Number of units passed."""
-        return sum(outcome.passed for outcome in self.outcomes)
-
-    @property
-    def score(self) -> float:
-        """Share of all units passed."""
-        return self.passed / self.total
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """How often each reason occurred, in order of first occurrence."""
-        counts: dict[str, int] = {}
-        for outcome in self.outcomes:
-            counts[outcome.reason] = counts.get(outcome.reason, 0) + 1
-        return counts
 
 
 async def run_code_tests(
@@ -340,16 +177,14 @@ async def run_code_tests(
     code = code.replace("\r\n", "\n").replace("\r", "\n")
     units = unit_count(tests)
     if isinstance(runner, RemoteRunner):
-        from rm_gallery.core.sandbox.fusion import run_remotely
-
-        found = await run_remotely(code, tests, units, runner, limits, deadline)
-        if _may_be_vacuous(found, tests):
+        report = await run_remotely(code, tests, units, runner, limits, deadline)
+        if _may_be_vacuous(report, tests):
             stubs = [
                 await run_remotely(stub, tests, units, runner, limits, deadline)
                 for stub in _stubs_for(tests)
             ]
             _refuse_vacuous(tests, stubs)
-        return found
+        return report
     if not isinstance(runner, LocalRunner):
         raise ConfigError(f"runner must come from get_runner(), found {type(runner).__name__}")
     if pool is None:
@@ -367,20 +202,6 @@ async def run_code_tests(
         )
 
 
-def unit_count(tests: CodeTests) -> int:
-    """Return how many units the tests have; raises DataError for none or for unequal lists."""
-    if isinstance(tests, HumanEvalTests):
-        return 1
-    if isinstance(tests, SuiteTests):
-        return len(tests.cases)
-    units = len(tests.tests) if isinstance(tests, AssertTests) else len(tests.inputs)
-    if isinstance(tests, InputOutputTests) and len(tests.outputs) != units:
-        raise DataError(f"code tests: {units} inputs but {len(tests.outputs)} outputs")
-    if units == 0:
-        raise DataError("the code tests are empty: nothing can be scored")
-    return units
-
-
 def _run_and_check(
     code: str,
     tests: CodeTests,
@@ -389,26 +210,26 @@ def _run_and_check(
     limits: SandboxLimits,
     deadline: float,
 ) -> CodeTestReport:
-    found = _run_locally(code, tests, units, runner, limits, deadline)
-    if _may_be_vacuous(found, tests):
+    report = _run_locally(code, tests, units, runner, limits, deadline)
+    if _may_be_vacuous(report, tests):
         stubs = []
         for stub in _stubs_for(tests):
             stubs.append(_run_locally(stub, tests, units, runner, limits, deadline))
             if stubs[-1].passed < units:
                 break
         _refuse_vacuous(tests, stubs)
-    return found
+    return report
 
 
-def _may_be_vacuous(found: CodeTestReport, tests: CodeTests) -> bool:
+def _may_be_vacuous(report: CodeTestReport, tests: CodeTests) -> bool:
     """Whether nothing shows yet that the tests assert something; VacuousTests where it is known
     that they do not.
     """
-    if isinstance(tests, InputOutputTests) or "wrong answer" in found.reasons:
+    if isinstance(tests, InputOutputTests) or "wrong answer" in report.reasons:
         return False
     key = repr(tests)
     if key not in _VACUOUS and any(
-        surely_asserts(unit.text, unit.part) for unit in _units_of(tests)
+        surely_asserts(unit.text, unit.part) for unit in units_of(tests)
     ):
         _remember(key, False)
     if _VACUOUS.get(key):
@@ -470,47 +291,20 @@ def _run_locally(
         starts += 1
         first = attempt.settle(outcomes, units)
     answer = answer_job(code, tests)
-    for number, unit in enumerate(_units_of(tests)):
+    for number, unit in enumerate(units_of(tests)):
         reason = outcomes[number][0]
         unsure = reason in ("unseen", "wrong answer") or (
             reason.startswith("error: ") and reason not in _UNREADABLE
         )
         if unsure and unit.needs_object(str(answer["entry_point"])):
-            outcomes[number] = (judge_beside(runner, limits, began + deadline, answer, unit), "")
+            outcomes[number] = (
+                judge_in_one_process(runner, limits, began + deadline, answer, unit),
+                "",
+            )
             starts += 1
     if any(reason == "unseen" for reason, _ in outcomes.values()):
         raise DataError(unseen)
     return build_report(outcomes, units, began, runner, starts)
-
-
-def names_wanted(tests: CodeTests) -> set[str]:
-    """The names that these tests expect the answer to define."""
-    if isinstance(tests, InputOutputTests):
-        return {tests.fn_name} if tests.fn_name else set()
-    texts = [tests.test] if not isinstance(tests, AssertTests) else list(tests.tests)
-    setup = "" if isinstance(tests, HumanEvalTests) else tests.setup
-    trees = [tree for tree in map(tree_of, (*texts, setup, tests.prompt)) if tree]
-    return wanted_in(trees) | ({tests.entry_point} if tests.entry_point else set())
-
-
-def _units_of(tests: CodeTests) -> list[CodeUnit]:
-    if isinstance(tests, HumanEvalTests):
-        return [CodeUnit(tests.test, "check")]
-    if isinstance(tests, SuiteTests):
-        return [CodeUnit(tests.test, "suite", case, setup=tests.setup) for case in tests.cases]
-    lines = list(tests.tests) if isinstance(tests, AssertTests) else []
-    return [
-        CodeUnit(line, "asserts", before=lines[:number], setup=tests.setup)  # type: ignore[union-attr]
-        for number, line in enumerate(lines)
-    ]
-
-
-def build_report(
-    outcomes: dict[int, tuple[str, str]], units: int, began: float, runner: Runner, starts: int
-) -> CodeTestReport:
-    """Put the outcomes of all units in order."""
-    ordered = tuple(UnitOutcome(number, *outcomes[number]) for number in range(units))
-    return CodeTestReport(ordered, time.monotonic() - began, runner.name, starts)
 
 
 def _attempts(
@@ -526,56 +320,3 @@ def _attempts(
     return lambda first, clock: PairAttempt(limits, clock, first, units).run(
         runner, limits, answer, job
     )
-
-
-def answer_job(code: str, tests: CodeTests) -> dict[str, object]:
-    """Return everything the answer's process is told: no test, no expected value."""
-    prompt, entry_point = (
-        ("", "") if isinstance(tests, InputOutputTests) else (tests.prompt, tests.entry_point)
-    )
-    return {"code": code, "prompt": prompt, "entry_point": entry_point}
-
-
-def test_job(tests: CodeTests) -> dict[str, object]:
-    """Return everything the test process is told."""
-    job: dict[str, object] = {
-        "prompt": "",
-        "setup": "",
-        "entry_point": "",
-        "test": "",
-        "tests": [],
-        "calls": [],
-    }
-    if isinstance(tests, HumanEvalTests):
-        job.update(
-            style="check", prompt=tests.prompt, entry_point=tests.entry_point, test=tests.test
-        )
-    elif isinstance(tests, SuiteTests):
-        job.update(
-            style="suite",
-            test=tests.test,
-            cases=list(tests.cases),
-            setup=tests.setup,
-            prompt=tests.prompt,
-        )
-        job.update(entry_point=tests.entry_point)
-    elif isinstance(tests, AssertTests):
-        job.update(style="asserts", tests=list(tests.tests), setup=tests.setup, prompt=tests.prompt)
-        job.update(entry_point=tests.entry_point)
-    else:
-        calls = [
-            _call(given, expected)
-            for given, expected in zip(tests.inputs, tests.outputs, strict=True)
-        ]
-        job.update(style="calls", entry_point=tests.fn_name, calls=calls)
-    return job
-
-
-def _call(given: Any, expected: Any) -> tuple[list[Any], Any]:
-    if isinstance(given, str):
-        try:
-            arguments = [json.loads(line) for line in given.split("\n") if line.strip()]
-            return arguments, json.loads(expected) if isinstance(expected, str) else expected
-        except ValueError:
-            return [given], expected
-    return (list(given) if isinstance(given, (list, tuple)) else [given]), expected

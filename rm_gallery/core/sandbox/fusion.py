@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from rm_gallery.core.sandbox.attempt import Attempt, as_text, output_bound
-from rm_gallery.core.sandbox.code_tests import (
+from rm_gallery.core.sandbox.code_test_spec import (
     CodeTestReport,
     CodeTests,
     InputOutputTests,
@@ -87,7 +87,7 @@ class SandboxFusionRunner(RemoteRunner):
             # a session per call: event loops come and go, and a session belongs to one of them
             async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
                 async with session.post(self._url, json=body, allow_redirects=False) as response:
-                    text = await _read(response)
+                    text = await _read_body(response)
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             name = type(error).__name__
             raise ProviderError(
@@ -100,9 +100,9 @@ class SandboxFusionRunner(RemoteRunner):
             ) from None
         if text is None:
             return RemoteResult("output limit", "", "", None)
-        return self._result(text)
+        return self._remote_result(text)
 
-    def _result(self, text: bytes) -> RemoteResult:
+    def _remote_result(self, text: bytes) -> RemoteResult:
         try:
             reply: Any = json.loads(text)
             result = reply.get("run_result")
@@ -127,7 +127,7 @@ class SandboxFusionRunner(RemoteRunner):
         )
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+async def _read_body(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body, or None when it is larger than any fair program prints; raises ProviderError
     for an error status.
     """
@@ -224,7 +224,7 @@ class _Session:
         while True:
             records, request = await self._tests(job, hello, known)
             if request is None:
-                self._record(attempt, records, end)
+                self._judge_records(attempt, records, end)
                 return attempt
             asked = [question for question, _ in known] + [request]
             replies, end = await self._replies(answer, asked)
@@ -234,7 +234,7 @@ class _Session:
         self, answer: dict[str, object], requests: list[bytes]
     ) -> tuple[list[bytes], str]:
         result = await self.run(_program(f"answer.replay_functions({answer!r}, {requests!r})"))
-        replies = [payload for kind, payload in _messages(result.stdout) if kind == "A"]
+        replies = [payload for kind, payload in _messages_in(result.stdout) if kind == "A"]
         return replies, _end_reason(result)
 
     async def _tests(
@@ -243,7 +243,7 @@ class _Session:
         result = await self.run(
             _program(f"testing.replay_tests({_literal(job)}, {hello!r}, {known!r})")
         )
-        messages = _messages(result.stdout)
+        messages = _messages_in(result.stdout)
         if any(kind == "X" for kind, _ in messages):
             raise DataError(
                 "the tests take another path each time they run, which a remote sandbox cannot "
@@ -265,7 +265,7 @@ class _Session:
             requests[0] if requests else None
         )
 
-    def _record(self, attempt: Attempt, records: list[tuple[Any, ...]], end: str) -> None:
+    def _judge_records(self, attempt: Attempt, records: list[tuple[Any, ...]], end: str) -> None:
         for record in records:
             if record[0] == "broken":
                 raise DataError(f"the tests cannot run, whatever the answer is: {record[1]}")
@@ -295,16 +295,16 @@ def _program(call: str) -> str:
     )
 
 
-def _messages(stdout: str) -> list[tuple[str, bytes]]:
-    found = []
+def _messages_in(stdout: str) -> list[tuple[str, bytes]]:
+    messages = []
     for line in stdout.splitlines():
         kind, _, payload = line.partition(" ")
         if kind in ("A", "C", "R", "X"):
             try:
-                found.append((kind, base64.b64decode(payload, validate=True)))
+                messages.append((kind, base64.b64decode(payload, validate=True)))
             except ValueError:
                 continue
-    return found
+    return messages
 
 
 def _end_reason(result: RemoteResult) -> str:

@@ -220,9 +220,9 @@ class Pump:
             if events & selectors.EVENT_WRITE:
                 self._flush(descriptor)
             elif descriptor in self._readers:
-                self._read(descriptor)
+                self._read_chunk(descriptor)
 
-    def _read(self, descriptor: int) -> None:
+    def _read_chunk(self, descriptor: int) -> None:
         try:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
@@ -380,12 +380,12 @@ def end_orphans(known: set[int]) -> None:
     if not _adopts_orphans():
         return
     for _ in range(_ORPHAN_ROUNDS):
-        found = [pid for pid in children_of(os.getpid()) if pid not in known]
-        if not found:
+        orphans = [pid for pid in children_of(os.getpid()) if pid not in known]
+        if not orphans:
             return
-        for pid in found:
+        for pid in orphans:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in found:
+        for pid in orphans:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, 0)

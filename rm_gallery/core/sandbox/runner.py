@@ -13,9 +13,6 @@ import importlib.util
 import marshal
 import math
 import os
-import platform
-import re
-import shutil
 import stat
 import sys
 import tempfile
@@ -29,9 +26,8 @@ from rm_gallery.core.sandbox.process import (
     SandboxProcess,
     end_orphans,
     tasks_of_user,
-    tree_usage,
 )
-from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+from rm_gallery.core.utils.errors import SandboxUnavailable
 
 PREFIX = "/py"
 """Neutral place of the interpreter inside: the outside path may hold a user's name."""
@@ -105,10 +101,10 @@ getattr(module, settings["main"])(settings)
 
 @functools.cache
 def _modules(role: str) -> tuple[tuple[str, CodeType], ...]:
-    found = []
+    modules = []
     for stem in _MODULES_OF[role]:
         name = f"{_INSIDE}.{stem}"
-        found.append(
+        modules.append(
             (
                 name,
                 compile(
@@ -116,7 +112,7 @@ def _modules(role: str) -> tuple[tuple[str, CodeType], ...]:
                 ),
             )
         )
-    return tuple(found)
+    return tuple(modules)
 
 
 def source_of(stem: str) -> str:
@@ -183,18 +179,6 @@ class RemoteRunner(Runner):
 
         Raises ProviderError when the service gives no usable answer.
         """
-
-
-@dataclass(frozen=True)
-class Capability:
-    """One line of what this machine can do."""
-
-    name: str
-    ok: bool
-    detail: str
-    """What was found."""
-    fix: str = ""
-    """What to do about it; empty when all is well."""
 
 
 _PREFIX = "rm-gallery-"
@@ -338,64 +322,3 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def get_runner(sandbox: str = "auto", *, packages: Sequence[str] = ()) -> Runner:
-    """Return the runner named by `sandbox`: 'auto' or 'bwrap', 'subprocess', or 'fusion:URL'.
-
-    'auto' is bubblewrap or an error, never silently less. `packages` are folders whose packages the
-    code may import (not for 'fusion'). Raises SandboxUnavailable with what to install, ConfigError
-    for an unknown name.
-    """
-    if sandbox in ("auto", "bwrap"):
-        from rm_gallery.core.sandbox.bwrap import BwrapRunner
-
-        return BwrapRunner(packages)
-    if sandbox == "subprocess":
-        return SubprocessRunner(packages)
-    if sandbox.startswith("fusion:"):
-        from rm_gallery.core.sandbox.fusion import SandboxFusionRunner
-
-        return SandboxFusionRunner(sandbox[len("fusion:") :])
-    raise ConfigError(
-        f"unknown sandbox {shown_sandbox(sandbox)[:80]!r}; choose 'auto', 'bwrap', 'subprocess' or "
-        f"'fusion:http://host:port'"
-    )
-
-
-def shown_sandbox(sandbox: str) -> str:
-    """The name of a sandbox as it may be shown: an address without its user, password and query."""
-    return re.sub(
-        r"[?#].*", "?***", re.sub(r"[^/:]*(:[^/]*)?@", "***@", sandbox, count=1), flags=re.DOTALL
-    )
-
-
-def doctor() -> list[Capability]:
-    """Return what this machine offers for running untrusted code."""
-    from rm_gallery.core.sandbox import bwrap
-
-    program = shutil.which("bwrap")
-    way, detail = (None, "not installed") if program is None else bwrap.probe(program)
-    found = detail if program is None else f"{program}: {detail}"
-    filtered, watched = bwrap.system_call_filter() is not None, tree_usage(os.getpid()) is not None
-    installed = importlib.util.find_spec("aiohttp") is not None
-    machine, python = f"processor {platform.machine()}", f"Python {version()}"
-    memory = "reads /proc" if watched else "no /proc here: only the limit per process holds"
-    instead = bwrap.INSTALL if program is None else 'or choose sandbox="subprocess"'
-    return [
-        Capability("bubblewrap", way is not None, found, "" if way else instead),
-        Capability(
-            "system-call filter",
-            filtered,
-            machine,
-            "" if filtered else "namespaces and limits still hold",
-        ),
-        Capability("memory watcher", watched, memory),
-        Capability("sandboxed interpreter", os.access(executable(), os.X_OK), python),
-        Capability(
-            "SandboxFusion client",
-            installed,
-            "aiohttp" if installed else "no aiohttp",
-            "" if installed else "pip install aiohttp",
-        ),
-    ]

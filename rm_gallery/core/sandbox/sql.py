@@ -67,7 +67,7 @@ class QueryResult:
     """How long the database took to build."""
 
 
-async def run_query_apart(
+async def run_query_in_worker(
     schema: str,
     query: str,
     *,
@@ -100,16 +100,16 @@ async def run_query_apart(
         return QueryResult(error=f"SQLite crashed, exit code {error.exit_code}")
 
 
-async def same_results(found: QueryResult, expected: QueryResult, *, ordered: bool) -> bool:
+async def same_results(actual: QueryResult, expected: QueryResult, *, ordered: bool) -> bool:
     """Tell whether two results are equal in width and rows, see `compare_results`; large ones
     compare in a worker process.
     """
-    if len(found.columns) != len(expected.columns) or len(found.rows) != len(expected.rows):
+    if len(actual.columns) != len(expected.columns) or len(actual.rows) != len(expected.rows):
         return False
-    if len(found.rows) <= _FEW_ROWS:
-        return compare_results(found.rows, expected.rows, ordered=ordered)
+    if len(actual.rows) <= _FEW_ROWS:
+        return compare_results(actual.rows, expected.rows, ordered=ordered)
     pool = get_pool("sql", memory_cap=_WORKER_BYTES)
-    return await pool.asubmit(partial(compare_results, ordered=ordered), found.rows, expected.rows)
+    return await pool.asubmit(partial(compare_results, ordered=ordered), actual.rows, expected.rows)
 
 
 def run_query(
@@ -198,7 +198,7 @@ def _allow_reading(action: int, first: str | None, second: str | None, *_: str |
 
 
 def compare_results(
-    found: Sequence[Sequence[Cell]], expected: Sequence[Sequence[Cell]], *, ordered: bool
+    actual: Sequence[Sequence[Cell]], expected: Sequence[Sequence[Cell]], *, ordered: bool
 ) -> bool:
     """Tell whether two result sets are equal: row by row when `ordered`, else as multisets
     (duplicates count).
@@ -207,28 +207,28 @@ def compare_results(
     1e-9 beside a zero. NULL equals NULL, and a number never equals a text.
     Column names do not matter, the order of columns does.
     """
-    if len(found) != len(expected):
+    if len(actual) != len(expected):
         return False
     if ordered:
-        return all(map(_same_row, found, expected))
-    groups_found, groups_expected = _grouped(found), _grouped(expected)
-    if groups_found.keys() != groups_expected.keys():
+        return all(map(_same_row, actual, expected))
+    groups_actual, groups_expected = _grouped(actual), _grouped(expected)
+    if groups_actual.keys() != groups_expected.keys():
         return False
-    return all(_same_numbers(groups_found[key], groups_expected[key]) for key in groups_expected)
+    return all(_same_numbers(groups_actual[key], groups_expected[key]) for key in groups_expected)
 
 
 def _is_number(cell: Cell) -> bool:
     return isinstance(cell, (int, float))
 
 
-def _same_cell(found: Cell, expected: Cell) -> bool:
-    if isinstance(found, (int, float)) and isinstance(expected, (int, float)):
-        return same_number(found, expected)
-    return type(found) is type(expected) and found == expected
+def _same_cell(actual: Cell, expected: Cell) -> bool:
+    if isinstance(actual, (int, float)) and isinstance(expected, (int, float)):
+        return same_number(actual, expected)
+    return type(actual) is type(expected) and actual == expected
 
 
-def _same_row(found: Sequence[Cell], expected: Sequence[Cell]) -> bool:
-    return len(found) == len(expected) and all(map(_same_cell, found, expected))
+def _same_row(actual: Sequence[Cell], expected: Sequence[Cell]) -> bool:
+    return len(actual) == len(expected) and all(map(_same_cell, actual, expected))
 
 
 def _grouped(rows: Sequence[Sequence[Cell]]) -> dict[Row, list[Sequence[Cell]]]:
@@ -242,18 +242,21 @@ def _grouped(rows: Sequence[Sequence[Cell]]) -> dict[Row, list[Sequence[Cell]]]:
     return groups
 
 
-def _same_numbers(found: list[Sequence[Cell]], expected: list[Sequence[Cell]]) -> bool:
-    if len(found) != len(expected):
+def _same_numbers(actual: list[Sequence[Cell]], expected: list[Sequence[Cell]]) -> bool:
+    if len(actual) != len(expected):
         return False
-    numbers = sorted(_numbers(row) for row in found), sorted(_numbers(row) for row in expected)
+    numbers = (
+        sorted(_numbers_of_row(row) for row in actual),
+        sorted(_numbers_of_row(row) for row in expected),
+    )
     if all(map(_same_row, *numbers)):
         return True
     # sorting can pair rows wrongly when a tolerance decides their order; small groups get a real
     # matching
-    return len(found) <= _MAX_MATCHING and _perfect_matching(*numbers)
+    return len(actual) <= _MAX_MATCHING and _perfect_matching(*numbers)
 
 
-def _numbers(row: Sequence[Cell]) -> tuple[float, ...]:
+def _numbers_of_row(row: Sequence[Cell]) -> tuple[float, ...]:
     return tuple(cell for cell in row if isinstance(cell, (int, float)))
 
 

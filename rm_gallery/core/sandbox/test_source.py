@@ -42,15 +42,15 @@ def cases_in(text: str) -> list[str]:
     classes = {
         node.name: node for node in (tree.body if tree else []) if isinstance(node, ast.ClassDef)
     }
-    found: list[str] = []
+    cases: list[str] = []
     for node in tree.body if tree else []:
         if isinstance(node, _Function) and node.name.startswith("test"):
-            found.append(node.name)
+            cases.append(node.name)
         elif isinstance(node, ast.ClassDef) and (
             node.name.startswith("Test") or _is_unittest(node, classes)
         ):
-            found += [f"{node.name}.{name}" for name in _methods(node, classes)]
-    return found
+            cases += [f"{node.name}.{name}" for name in _methods(node, classes)]
+    return cases
 
 
 def _is_unittest(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
@@ -83,35 +83,35 @@ def _methods(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
 
 def imports_in(trees: Sequence[ast.AST]) -> list[str]:
     """Modules that the tests import, those of the file under test left out."""
-    found: dict[str, None] = {}
+    modules: dict[str, None] = {}
     for node in (each for tree in trees for each in ast.walk(tree)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
-        found.update(
+        modules.update(
             dict.fromkeys(
                 name for name in names if name.split(".")[0] not in {*SOLUTION_MODULES, "pytest"}
             )
         )
-    return list(found)
+    return list(modules)
 
 
 def defined_in(trees: Sequence[ast.AST]) -> set[str]:
     """Every name that the tests bind anywhere, names imported from the file under test left out."""
-    found: set[str] = set()
+    bound: set[str] = set()
     for node in (each for tree in trees for each in ast.walk(tree)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            bound.add(node.id)
         elif isinstance(node, (*_Function, ast.ClassDef)):
-            found.add(node.name)
+            bound.add(node.name)
         elif isinstance(node, ast.arg):
-            found.add(node.arg)
+            bound.add(node.arg)
         elif isinstance(node, ast.ExceptHandler) and node.name:
-            found.add(node.name)
+            bound.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             if not (isinstance(node, ast.ImportFrom) and (node.module or "") in SOLUTION_MODULES):
-                found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
-    return found
+                bound.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    return bound
 
 
 def needs_object(trees: Sequence[ast.AST], entry_point: str = "") -> bool:
@@ -134,11 +134,11 @@ def needs_object(trees: Sequence[ast.AST], entry_point: str = "") -> bool:
 def _built_on(trees: Sequence[ast.AST]) -> list[ast.AST]:
     """The last text, and those before it that touch a variable it takes from them."""
     bound, used = defined_in(trees[:-1]), [trees[-1]]
-    wanted = (_read(trees[-1]) - defined_in(trees[-1:])) & bound
+    wanted = (_names_read(trees[-1]) - defined_in(trees[-1:])) & bound
     for tree in reversed(trees[:-1]):
-        if wanted & (_read(tree) | defined_in([tree])):
+        if wanted & (_names_read(tree) | defined_in([tree])):
             used.append(tree)
-            wanted |= _read(tree) & bound
+            wanted |= _names_read(tree) & bound
     return used
 
 
@@ -150,10 +150,12 @@ def wanted_in(trees: Sequence[ast.AST]) -> set[str]:
     imported = {
         alias.name for node in nodes if node.module in SOLUTION_MODULES for alias in node.names
     }
-    return (set().union(*map(_read, trees)) - defined_in(trees) - _BUILTIN) | (imported - {"*"})
+    return (set().union(*map(_names_read, trees)) - defined_in(trees) - _BUILTIN) | (
+        imported - {"*"}
+    )
 
 
-def _read(tree: ast.AST) -> set[str]:
+def _names_read(tree: ast.AST) -> set[str]:
     return {
         node.id
         for node in ast.walk(tree)

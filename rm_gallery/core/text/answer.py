@@ -1,7 +1,6 @@
-r"""Where a text states its final answer: tags, JSON, boxes, marks, and phrases in eight languages
-that announce one.
+r"""Where a text states its final answer: in tags, JSON, boxes, marks, or announcing phrases.
 
-Every reader of answers (letters, mathematics, choices, quantities) takes its statements from here,
+Every reader of answers (letters, mathematics, choices, quantities) takes the statements from here,
 best first, and reads the first one that holds what it looks for.
 """
 
@@ -24,7 +23,7 @@ nothing but its value. any: these, else what the closing sentence asserts."""
 LIMIT = 20_000
 """Characters from the end of a text in which announcements are looked for."""
 _CUES = 32
-"""Announcements that are weighed, from the last one on."""
+"""Announcements that are considered, counted from the end."""
 WINDOW = 2000
 """Characters of one statement."""
 _BEFORE = 160
@@ -34,30 +33,24 @@ FORMULA = re.compile(r"(?s)\$\$(.+?)\$\$|\\\[(.+?)\\\]|(?<![\\\d])\$([^$\n]+)\$|
 
 
 class Statement(NamedTuple):
-    """What a text says its answer is: from the value on, at most to the end of the line; boxes hold
-    all of it.
-    """
+    """One stated answer: from the value to the end of the line at most; a box is kept whole."""
 
     text: str
     kind: Kind
     start: int = 0
-    """Where it stands in `Reading.text`."""
+    """Its offset in `Reading.text`."""
     end: int = 0
-    """Where a box ends there."""
+    """The end of a box in `Reading.text`."""
 
 
 class Reading(NamedTuple):
-    """A text after its reasoning, the statements in it, best first, and what is left without denied
-    ones.
-    """
+    """A text after its reasoning, its statements (best first), and the rest without denied ones."""
 
     text: str
     statements: list[Statement]
     rest: str
     kind: Literal["tag", "json", "box", ""] = ""
-    """How the answer is marked beyond doubt, so that nothing but the statements counts; empty when
-    it is not.
-    """
+    """The mark that makes the statements the only ones that count; empty without one."""
 
 
 _OPEN_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
@@ -156,7 +149,7 @@ _NOT_MEANT = re.compile(
     r"|i\s+doubt|if\s+you(?:['’]d)?\s+(?:had\s+)?"
     r"(?:forg[eo]t|ignore|miss|add|use)\w*)\b|有人(?:可能)?(?:认为|说)|乍一?看|容易误"
 )
-_NOT_SAID = re.compile(
+_DENIED_BEFORE = re.compile(
     r"(?i)(?:n['’]t|\b(?:not|never|cannot|dont|wont))\s+(?:(?:think|believe|say|suppose|guess|feel"
     r"|choose|pick|select|going|go|with|for|that|the|it|its"
     r"|be|be\s+that|really|sure|certain|convinced|see\s+how|correct|right|true|final|best|our|my"
@@ -170,11 +163,11 @@ _NOT_SAID = re.compile(
     r"|\b(?:know|unsure|sure|clear|certain|tell|say|decide)\s+(?:whether|if)\s+(?:(?:the|it|its"
     r"|correct|right|final)\s+){0,3}\Z"
 )
-"""What is said right before an announcement and takes it back."""
-_SAID_BEFORE = re.compile(
+"""Right before an announcement, this denies it."""
+_VALUE_BEFORE = re.compile(
     r"(?i)\d[\d.,]*\s+is\s+(?:the|our|my)\s+(?:(?:final|correct|right)\s+)*\Z"
 )
-"""The value stands before the noun: "18 is the answer, which is 7 less than 25"."""
+"""The value comes before the noun: "18 is the answer, which is 7 less than 25"."""
 _ASKED = re.compile(
     r"(?i)\s*(?:(?:so|or|and|but|hmm+|wait)\W+)?(?:is|are|was|were|isn['’]t|could|can|would|should"
     r"|might|may|does|do|did|will|what|why|how|which|who)\b"
@@ -247,13 +240,10 @@ _PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 
 
 def final_text(text: str) -> str:
-    """What a text says after its reasoning, as readers of values want it (`readable`), and what is
-    not the answer's own left out.
+    """The readable text after the reasoning; empty when the reasoning never ends.
 
-    That is what nobody sees (HTML comments, phantoms) and turns of a user or system that the text
-    invents.
-
-    Empty when its reasoning never ends.
+    Left out are HTML comments and phantoms, which nobody sees, and turns of a user or system that
+    the text invents.
     """
     return readable(turn_text(_seen(split_reasoning(text).final))).strip()
 
@@ -277,12 +267,12 @@ def read_statements(
     whatever `extra` finds, the last one first; what is denied ("is not x", "a wrong answer is x"),
     supposed or asked is left out and blanked in `rest`; a correction ("wait, no: y") comes first.
     """
-    reading = _read(text, extra, boxes)
+    reading = _read_once(text, extra, boxes)
     for _ in range(_CUES):
         cut = _retracted(reading)
         if cut is None:
             break
-        reading = _read(reading.text[cut:], extra, boxes)
+        reading = _read_once(reading.text[cut:], extra, boxes)
     return reading
 
 
@@ -291,9 +281,7 @@ _LONGEST_VALUE = 80
 
 
 def concluded(text: str, extraction: Extraction, extra: re.Pattern[str] | None = None) -> str:
-    """What of a text (after its reasoning) may be read under an `extraction`; "" where it states
-    nothing that way.
-    """
+    """The part of a text (after its reasoning) that an `extraction` may read; "" for none."""
     if extraction == "any":
         return text
     reading = read_statements(text, extra)
@@ -321,7 +309,7 @@ def concluded(text: str, extraction: Extraction, extra: re.Pattern[str] | None =
     return text if bare and not re.search(r"[.!?]\s+\S", text) else ""
 
 
-def _read(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading:
+def _read_once(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading:
     marked = _marked(text, extra, boxes)
     if marked is not None:
         return marked
@@ -338,9 +326,7 @@ _FIRST_WORDS = re.compile(r"\S+")
 
 
 def _retracted(reading: Reading) -> int | None:
-    """The place behind which counts what a text says, where it takes its statement back; None where
-    it does not.
-    """
+    """The offset after which a text counts that takes its statement back; None if it does not."""
     if not reading.statements or reading.kind in ("tag", "json"):
         return None
     best = reading.statements[0]
@@ -355,7 +341,7 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _hashes(text: str) -> Statement | None:
-    """The last line behind ####, unless it is a heading of Markdown with text below it."""
+    """The last #### line, unless it is a Markdown heading with text below it."""
     last = _last(_HASHES, text)
     if (
         last is None
@@ -377,11 +363,11 @@ def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | 
             reading = _marked(inside, extra, boxes) or _announced(inside, extra)
             whole = [Statement(inside, kind)] if len(inside) <= WINDOW else []
             return Reading(inside, [*reading.statements, *whole], reading.rest, kind)
-    found = _last_boxes(text) if boxes else []
-    if not found:
+    joined_boxes = _last_boxes(text) if boxes else []
+    if not joined_boxes:
         return None
-    content = ", ".join(dict.fromkeys(box.strip() for _, _, box in found))
-    start, end = found[0][0], found[-1][1]
+    content = ", ".join(dict.fromkeys(box.strip() for _, _, box in joined_boxes))
+    start, end = joined_boxes[0][0], joined_boxes[-1][1]
     if statement := _later_word(text, start, end, extra):
         return Reading(text, [statement], text[end:])
     return Reading(
@@ -396,29 +382,27 @@ _A_VALUE_ANNOUNCED = re.compile(
     r"(?im)^[^\w\n]{0,8}(?:(?:final|correct|the)\s+)*answer\W{0,4}(?:[:：]|\bis\b)[ \t]*\S"
     r"|^\W{0,8}答案\W{0,4}(?:[:：]|是)"
 )
-"""A line that announces the answer; behind a box it is the later word."""
+"""A line that announces the answer; after a box it overrides the box."""
 _NOT_OURS = re.compile(
     r"(?i)\b(?:(?:common|frequent|typical|usual|classic|easy)\s+(?:mistake|error|trap)|(?:many|some"
     r"|most)\s+(?:students|people)|(?:might|may|could|would)\s+(?:\w+\s+)?(?:get|give|be|answer"
     r"|think|say))\b[^.!?\n]{0,60}\Z"
 )
-"""The sentence before a box that another would fill, or would be filled if something else were so.
-"""
+"""Ends before a box that holds somebody else's answer: a common mistake, what many would say."""
 
 
 def _later_word(text: str, start: int, end: int, extra: re.Pattern[str] | None) -> Statement | None:
-    """The value that a text announces behind its last box, where that is its last word: on a line
-    of its own, after a correction, or after a box that was named as a mistake; None where the box
-    is the last word.
+    """The value announced after the last box: on its own line, after a correction, or after a box
+    that was called a mistake. None if the box is the last word.
     """
     sentence = text[max(0, start - _BEFORE) : start]
     clause = _last(_SENTENCE, sentence)
     anothers = _NOT_OURS.search(sentence[clause.end() if clause else 0 :])
-    # within its own sentence the box is the last word: it is what a trainer's parser takes
+    # within its own sentence the box wins: a trainer's parser takes the box
     ends = _SENTENCE.search(text, end, end + WINDOW)
     corrected = _CORRECTION.search(text, ends.end(), end + WINDOW) if ends else None
-    if corrected and (found := _restated(text, corrected.end())):
-        return found
+    if corrected and (restated := _restated(text, corrected.end())):
+        return restated
     if anothers or corrected or _A_VALUE_ANNOUNCED.search(text, end):
         behind = _announced(text[end:], extra).statements
         if behind and _VALUE.match(behind[0].text):
@@ -430,14 +414,14 @@ def _tagged(text: str) -> str | None:
     """Content of the last answer tag; one that is never closed runs to the end."""
     if "<" not in text:
         return None
-    last, opened = None, None
+    last, begin = None, None
     for tag in _TAG.finditer(text):
         if not tag[1]:
-            opened = tag.end()
-        elif opened is not None:
-            last, opened = (opened, tag.start()), None
-    if opened is not None and last is None:
-        last = (opened, len(text))
+            begin = tag.end()
+        elif begin is not None:
+            last, begin = (begin, tag.start()), None
+    if begin is not None and last is None:
+        last = (begin, len(text))
     return text[last[0] : last[1]].strip() if last else None
 
 
@@ -464,15 +448,15 @@ def _json_value(text: str) -> str | None:
     values = value if isinstance(value, list) else [value]
     if value is None or any(isinstance(part, dict | list) for part in values):
         return None
-    found = ", ".join(part if isinstance(part, str) else json.dumps(part) for part in values)
+    joined = ", ".join(part if isinstance(part, str) else json.dumps(part) for part in values)
     # \frac and \boxed, written with one backslash
-    return found.replace("\f", "\\f").replace("\b", "\\b").strip()
+    return joined.replace("\f", "\\f").replace("\b", "\\b").strip()
 
 
 _PLACEHOLDER = re.compile(
     r"(?i)\W*(?:(?:your|the|my|final)\s+)*(?:answer|result|solution|value)?(?:\s+here)?\W*"
 )
-"""A box that is spoken of, not filled."""
+"""A box that is mentioned or left as a placeholder."""
 
 
 def _is_filled(content: str) -> bool:
@@ -482,10 +466,8 @@ def _is_filled(content: str) -> bool:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{}` or `\fbox{}` with balanced braces that is filled (of nested
-    ones the outer); None for none.
-
-    None as well where the text takes the last one back.
+    r"""Content of the last filled `\boxed{}` or `\fbox{}` with balanced braces, the outer of nested
+    ones. None without one, and if the text takes it back.
     """
     if "box" not in text:
         return None
@@ -507,19 +489,20 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_boxes(text: str) -> list[str] | None:
-    """Contents of the last filled box and of those joined to it as a list, None without a box; a
-    last one left open counts.
+    """Contents of the last filled box and of those listed with it; a last box may be unclosed.
+
+    None without a box.
     """
-    found = _last_boxes(text)
-    return list(dict.fromkeys(content.strip() for _, _, content in found)) if found else None
+    boxes = _last_boxes(text)
+    return list(dict.fromkeys(content.strip() for _, _, content in boxes)) if boxes else None
 
 
 def _last_boxes(text: str) -> list[tuple[int, int, str]]:
-    found: list[tuple[int, int, str]] = []
+    boxes: list[tuple[int, int, str]] = []
     empty = 0
     limit = len(text)
     while (
-        len(found) < 8
+        len(boxes) < 8
         and empty < 64
         and (start := max(text.rfind(r"\boxed", 0, limit), text.rfind(r"\fbox", 0, limit))) >= 0
     ):
@@ -527,15 +510,14 @@ def _last_boxes(text: str) -> list[tuple[int, int, str]]:
         if _NOT_THE_BOX.search(text, max(0, start - 24), start):
             continue
         end, content = _box_content(text, start)
-        # "x = \boxed{1} or x = \boxed{2}" is one answer of two values; of others the last one is
-        # the answer.
-        if found and not _LIST_SEPARATOR.fullmatch(text[end : found[-1][0]]):
+        # "x = \boxed{1} or x = \boxed{2}" is one answer of two values; otherwise the last box wins.
+        if boxes and not _LIST_SEPARATOR.fullmatch(text[end : boxes[-1][0]]):
             break
         if not _is_filled(content):
             empty += 1
             continue
-        found.append((start, end, content))
-    return found[::-1]
+        boxes.append((start, end, content))
+    return boxes[::-1]
 
 
 _LIST_SEPARATOR = re.compile(
@@ -617,7 +599,7 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
 
 
 def _judge(text: str, start: int, end: int) -> Literal["sure", "doubtful", "denied"]:
-    """Whether the sentence means what it announces."""
+    """Whether the sentence asserts what it announces, doubts it or denies it."""
     lead = text[max(0, start - _BEFORE) : start]
     clause = _last(_CLAUSE, lead)
     before, cue = lead[clause.end() if clause else 0 :], text[start:end]
@@ -626,12 +608,12 @@ def _judge(text: str, start: int, end: int) -> Literal["sure", "doubtful", "deni
         return "denied"
     context = before + cue
     if (
-        _NOT_SAID.search(before)
-        or _SAID_BEFORE.search(before)
+        _DENIED_BEFORE.search(before)
+        or _VALUE_BEFORE.search(before)
         or (cue.startswith("es") and before.lower().endswith("no "))
     ):
         return "denied"
-    # only what stands close before the noun makes it another answer
+    # only words close before the noun make it another answer
     if _WRONG.search(context[-100:]) or _NOT_MEANT.search(context) or ANOTHERS.search(context):
         return "denied"
     stop = _SENTENCE.search(text, end, end + _BEFORE)
@@ -645,9 +627,7 @@ def _judge(text: str, start: int, end: int) -> Literal["sure", "doubtful", "deni
 
 
 def value_part(text: str) -> str:
-    """The part of a statement that is its value, without what is said about it afterwards: "18, not
-    7" is 18.
-    """
+    """The value of a statement without later remarks: "18, not 7" is 18."""
     begin = 0
     if formula := FORMULA.match(text):
         begin = formula.end()
@@ -660,7 +640,7 @@ def value_part(text: str) -> str:
 
 
 def skip_fillers(text: str, position: int) -> int:
-    """The place after words and signs that only lead up to a value: "about", "clearly", "=", "**"."""
+    """The offset after words and signs that lead up to a value: "about", "clearly", "=", "**"."""
     while (filler := _FILLER.match(text, position)) is not None:
         position = filler.end()
     return position
@@ -676,8 +656,7 @@ _RESTATES = re.compile(
     r"|\s+(?:is|should\s+be|must\s+be|becomes|equals))"
     r"|\b(?:it|that|this)\s+(?:should|must)\s+be|应该?[是为]|所以[是为]?|故[是为])\s*"
 )
-"""What says the value anew behind a correction: "I forgot to halve that, so it is 21", 检查一下，应该是 7.
-"""
+"""Restates the value after a correction: "I forgot to halve that, so it is 21", 检查一下，应该是 7."""
 
 
 def _restated(text: str, position: int) -> Statement | None:
@@ -697,18 +676,18 @@ def _restated(text: str, position: int) -> Statement | None:
 
 
 def _corrected(text: str, statement: Statement) -> Statement | None:
-    """What a text says after it takes its statement back; None when it does not, or gives no value."""
-    found = None
+    """The value a text gives after it takes its statement back; None if it does neither."""
+    latest = None
     for mark in _CORRECTION.finditer(text, statement.start, statement.start + WINDOW):
         if mark.start() == statement.start:
             continue
         if (restated := _restated(text, mark.end())) is not None:
-            found = restated
+            latest = restated
             continue
         begin = _CORRECTED.match(text, mark.end())
         place = skip_fillers(text, begin.end() if begin else mark.end())
         value = _VALUE.match(text, place)
         if value is None or (mark["weak"] and not _ENDS.match(text, value.end())):
             continue
-        found = _statement(text, place, "correction")
-    return found
+        latest = _statement(text, place, "correction")
+    return latest

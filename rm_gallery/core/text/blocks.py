@@ -40,13 +40,13 @@ def split_fences(text: str) -> tuple[list[Block], str]:
     body: list[str] = []
     fence, language = "", ""
     for line in text.splitlines(keepends=True):
-        found = _FENCE.fullmatch(line)
+        mark = _FENCE.fullmatch(line)
         if not fence:
-            if found:
-                fence, language, body = found[1], found[2].strip().lower(), []
+            if mark:
+                fence, language, body = mark[1], mark[2].strip().lower(), []
             else:
                 outside.append(line)
-        elif found and found[1].startswith(fence) and not found[2].strip():
+        elif mark and mark[1].startswith(fence) and not mark[2].strip():
             blocks.append(Block(language, "".join(body)))
             fence = ""
         else:
@@ -64,8 +64,8 @@ def tagged(text: str, tag: str) -> tuple[list[str], str]:
     first, *parts = text.split(opening)
     contents, outside = [], [first]
     for part in parts:
-        content, closed, rest = part.partition(closing)
-        if closed:
+        content, end_tag, rest = part.partition(closing)
+        if end_tag:
             contents.append(content)
             outside.append(rest)
         else:
@@ -103,8 +103,8 @@ def compile_problem(source: str) -> str | None:
     """Why a source that parses does not compile (such as a return outside a function), None when it
     does.
     """
-    found = _guarded(lambda: compile(source, "<answer>", "exec", dont_inherit=True))
-    return found if isinstance(found, str) else None
+    compiled = _guarded(lambda: compile(source, "<answer>", "exec", dont_inherit=True))
+    return compiled if isinstance(compiled, str) else None
 
 
 def _guarded(work: Callable[[], T]) -> T | str:
@@ -121,7 +121,7 @@ def _guarded(work: Callable[[], T]) -> T | str:
 
 
 LENIENT = 50_000
-"""Characters of an object that is not strict JSON, at most."""
+"""Characters of an object that is read leniently, at most."""
 DEEPEST = 20
 
 _SPACE = re.compile(r"(?s)(?:[ \t\r\n\u00a0]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*")
@@ -137,20 +137,20 @@ class TwoValues(ValueError):
     """An object says two different things under one key."""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
         for key, value in pairs:
-            if found[key] != value or type(found[key]) is not type(value):
+            if members[key] != value or type(members[key]) is not type(value):
                 raise TwoValues(f"{key!r} stands twice in one object, with different values")
-    return found
+    return members
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, strict=False)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_members, strict=False)
 
 
 def object_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
-    """The object that begins at `start` and where it ends; None when there is no complete one.
+    """The object that begins at `start`, and its end; None if it is not complete.
 
     Raises:
         TwoValues: a key has two values.
@@ -161,7 +161,7 @@ def object_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
         raise
     except (ValueError, RecursionError):
         try:
-            value, end = _value(text[start : start + LENIENT], 0, 0)
+            value, end = _lenient_value(text[start : start + LENIENT], 0, 0)
         except TwoValues:
             raise
         except (ValueError, IndexError):
@@ -174,14 +174,14 @@ def _after_space(text: str, at: int) -> int:
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it may be empty
 
 
-def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
+def _lenient_value(text: str, at: int, depth: int) -> tuple[Any, int]:
     at = _after_space(text, at)
     if depth > DEEPEST:
         raise ValueError("nested too deeply")
     if text[at] == "{":
-        return _members(text, at + 1, depth)
+        return _lenient_members(text, at + 1, depth)
     if text[at] == "[":
-        return _items(text, at + 1, depth)
+        return _lenient_items(text, at + 1, depth)
     string = _STRING.match(text, at)
     if string:
         return _unescaped(next(part for part in string.groups() if part is not None)), string.end()
@@ -194,17 +194,17 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
     return json.loads(word), scalar.end()
 
 
-def _items(text: str, at: int, depth: int) -> tuple[list[Any], int]:
-    found = []
+def _lenient_items(text: str, at: int, depth: int) -> tuple[list[Any], int]:
+    items = []
     at = _after_space(text, at)
     while text[at] != "]":
-        value, at = _value(text, at, depth + 1)
-        found.append(value)
+        value, at = _lenient_value(text, at, depth + 1)
+        items.append(value)
         at = _after_comma(text, at, "]")
-    return found, at + 1
+    return items, at + 1
 
 
-def _members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
+def _lenient_members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
     pairs = []
     at = _after_space(text, at)
     while text[at] != "}":
@@ -214,10 +214,10 @@ def _members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
         at = _after_space(text, key.end())
         if text[at] not in ":：":
             raise ValueError("no colon")
-        value, at = _value(text, at + 1, depth + 1)
+        value, at = _lenient_value(text, at + 1, depth + 1)
         pairs.append((next(part for part in key.groups() if part is not None), value))
         at = _after_comma(text, at, "}")
-    return _once(pairs), at + 1
+    return _unique_members(pairs), at + 1
 
 
 def _after_comma(text: str, at: int, closing: str) -> int:

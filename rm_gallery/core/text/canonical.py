@@ -1,18 +1,16 @@
-r"""One view of a text, for everything that reads or compares texts: answers and references, labels,
-choices, patterns, tests.
+r"""Canonical views of a text, shared by all that reads or compares texts.
 
-A text itself is never changed: whoever compares takes both sides through the same function here.
+Stored texts never change: a comparison passes both sides through the same function of this module.
 
-- `turn_text`: what the turn says, without the marks that end it, a BOM, and Windows line ends; all
-  other characters as written.
-- `split_reasoning`: of that, the thought and the final text.
-- `readable`: for readers of values: invisible characters away, every space a space, digits of every
-  script 0 to 9, minus signs a hyphen.
-- `fold`: for equality: `readable`, quotation marks and apostrophes plain, composed (NFC).
-- `whole_word`: a pattern of a word in any script.
+- `turn_text`: a turn without its end marks, BOM and Windows line ends; all else as written.
+- `split_reasoning`: the thought and the final text of a turn.
+- `readable`: for readers of values. Removes invisible characters; every space becomes " ", digits
+  of every script 0 to 9, minus signs a hyphen.
+- `fold`: for equality. `readable`, with plain quotation marks and apostrophes, composed (NFC).
+- `whole_word`: a pattern that matches a word as a whole, in any script.
 
-Joiners (ZWJ, ZWNJ) are part of how Persian, Hindi, Khmer and emoji are written. So what is executed
-or shown has them, and what is compared has them on neither side.
+Persian, Hindi, Khmer and emoji are written with joiners (ZWJ, ZWNJ): executed and shown texts keep
+them, compared texts lose them on both sides.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 Form = Literal["thought", "ends", "characters"]
-"""What of a text, besides what it says, a reward may look at: that there is a thought; how it ends;
-which characters it is made of, and how many."""
+"""What a reward may look at apart from the content: the presence of a thought, the end of the text,
+its characters and their number."""
 
 # -- the turn --------------------------------------------------------------------------------------
 
 TURN_ENDS = re.compile(
-    # every family's own: ChatML, Qwen, Llama 3, Phi, GLM, Kimi, Cohere, harmony; not what ends a
-    # thought, a call or a box
+    # ChatML, Qwen, Llama 3, Phi, GLM, Kimi, Cohere, harmony; no token that ends a thought, a call
+    # or a box
     r"(?i:<\|(?!/|[^|]*(?:tool|action|python|plugin|box|think|thought|reason|channel|message|begin"
     r"|start))[^|<>\s]{1,40}\|>)"
     r"|<｜(?!tool)[^｜<>\s]{1,40}｜>"  # DeepSeek, Hunyuan
@@ -39,10 +37,10 @@ TURN_ENDS = re.compile(
     r"|seed:eos|extra_id_\d{1,3}|SPECIAL_\d{1,4})>"
     r"|\[(?:EOS|EOT|PAD)\]|\[\|endofturn\|\]|\[e~\["
 )
-"""A special token that ends a turn, or fills up what follows."""
+"""A special token that ends a turn or pads it."""
 _LONGEST_END = 48
 _STRUCK = re.compile(r"<s>(?=[^\s\[<])")
-"""Where HTML begins to strike words out; `</s>` then ends them."""
+"""HTML strike-out, whose `</s>` is no end of a turn."""
 _BLANK_EDGES = "\ufeff\u200b\u2060\u200e\u200f"
 _BLANKS = " \t\n\r\f\v" + _BLANK_EDGES
 _ASSISTANT = re.compile(
@@ -51,18 +49,16 @@ _ASSISTANT = re.compile(
 
 
 def turn_text(text: str) -> str:
-    """What a turn says: without the special tokens that end it (of any family), a BOM, and Windows
-    line ends.
+    """A turn without its special end tokens (of any model family), BOM and Windows line ends.
 
-    Marks further inside stay, and so does `</s>` that ends what HTML strikes out. Linear in the
-    text.
+    Marks further inside stay, and so does the `</s>` of HTML strike-out. Linear in the text.
     """
     if "\r" in text:
         text = text.replace("\r\n", "\n")
     if not text.isascii():
         text = text.lstrip(_BLANK_EDGES)
-        said = text.rstrip(_BLANKS)
-        text = said + text[len(said) :].translate(_VISIBLE)
+        content = text.rstrip(_BLANKS)
+        text = content + text[len(content) :].translate(_VISIBLE)
     if "<|" in text[:40] and (header := _ASSISTANT.match(text)):
         text = text[header.end() :]
     return (
@@ -73,14 +69,12 @@ def turn_text(text: str) -> str:
 
 
 def without_turn_end(text: str) -> str:
-    """The text without the special tokens that end a turn; all else stays as it was written. Linear
-    in the text.
-    """
+    """The text without the special tokens that end a turn, otherwise as written. Linear."""
     return text[: _turn_end(text)]
 
 
 def _turn_end(text: str) -> int:
-    """Where the special tokens at the end of a text begin."""
+    """The offset at which the special tokens at the end of a text begin."""
     end, unclosed = len(text), None
     while True:
         stop = end
@@ -113,8 +107,7 @@ _INVISIBLE = (
     (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E),
     (0x2060, 0x206F), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
-"""Unicode's Default_Ignorable_Code_Point, without the fillers of Hangul: they are seen as blanks.
-"""
+"""Unicode's Default_Ignorable_Code_Point, without the Hangul fillers, which show as blanks."""
 _MINUS = "\u2212\ufe63\uff0d"
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\ufe58"
 _SIGN = re.compile(rf"(?<![\w)\]}}%°{_DASHES}-])[{_DASHES}](?=[$€£¥]?(?:\.?\d|\\[a-zA-Z]|[√π∞]))")
@@ -134,7 +127,7 @@ _QUOTES = str.maketrans(
 
 
 class _Readable(dict[int, str]):
-    """Character by character; learned as characters turn up."""
+    """Translation table of `readable`, filled as characters turn up."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -165,29 +158,30 @@ _READABLE, _VISIBLE = _Readable(), _Visible()
 
 
 def visible(text: str) -> str:
-    """The text without characters that show nothing: zero width, joiners, soft hyphens, bidi
-    controls, variation selectors.
+    """The text without invisible characters: zero width, joiners, soft hyphens, bidi controls,
+    variation selectors.
     """
     return text if text.isascii() else text.translate(_VISIBLE)
 
 
 def readable(text: str) -> str:
-    """The text as readers of values want it; see the module. Linear in the text."""
+    """The text for readers of values; see the module. Linear in the text."""
     if "\r" in text:
         text = text.replace("\r\n", "\n")
     return text if text.isascii() else _SIGN.sub("-", text.translate(_READABLE))
 
 
 def fold(text: str) -> str:
-    """The text as it compares: two that look the same fold to the same. Case and blanks at the ends
-    stay. Linear in the text.
+    """The text for comparisons: texts that look alike fold alike. Keeps case and outer blanks.
+
+    Linear in the text.
     """
     text = readable(text)
     return text if text.isascii() else normalized("NFC", text.translate(_QUOTES))
 
 
 def folded(value: Any) -> Any:
-    """A JSON value with all of its texts, keys too, folded."""
+    """A JSON value with all of its texts folded, keys too."""
     if isinstance(value, str):
         return fold(value)
     if isinstance(value, dict):
@@ -196,9 +190,7 @@ def folded(value: Any) -> Any:
 
 
 def compared(text: str) -> str:
-    """A reference, label or choice as it compares with an answer's final text: its turn, folded,
-    stripped.
-    """
+    """A reference, label or choice, ready to compare with an answer's folded final text."""
     return fold(turn_text(text)).strip()
 
 
@@ -259,8 +251,7 @@ def _edges(joins: str) -> tuple[str, str]:
 
 
 def whole_word(word: str, joins: str = "") -> str:
-    """A pattern of the word as a whole one, in any script: no letter, digit or mark goes on before
-    or after it.
+    """A pattern of the word as a whole, in any script: no letter, digit or mark adjoins it.
 
     Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) have no word ends. An
     underscore is one, unless it is among the characters that `joins` names as parts of words.
@@ -282,8 +273,7 @@ _NAMES = (
     "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratchpad|antthinking|cot|"
 )
 _NAMES += "chain_of_thought|thought_process|inner_monologue|internal_monologue|deliberation|思考|思考过程|推理|推理过程|反思"
-# every alternative starts with its own uncased character: the scan then skips ordinary text at full
-# speed
+# every alternative starts with its own uncased character, so the scan skips ordinary text fast
 _MARK = re.compile(
     rf"(?i)<\s?(?P<a>/?)\s?(?:[A-Za-z]{{1,12}}[:_])?(?P<tag>{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
     rf"|＜\s?(?P<b>/?)\s?(?P<wide>{_NAMES})\s?＞"
@@ -320,24 +310,22 @@ _CHINESE_FINAL = re.compile(
 
 
 MOST_MARKS = 20_000
-"""Tags of reasoning looked at in one text, at most; only a text made to be slow holds more."""
+"""Reasoning tags read in one text, at most; only a text built to be slow holds more."""
 
 
 class Reasoned(NamedTuple):
     """A model's text in two parts."""
 
     final: str
-    """What it says when it has finished thinking; empty when it never finished."""
+    """The text after the thought; empty when the thought never ends."""
     reasoning: str
     """Its thoughts, without their tags; empty when there are none."""
-    closed: bool
-    """False when a thought was begun and never ended: the text was cut off."""
-    opened: bool = True
-    """False when the thought's opening tag is not in the text: a chat template had written it."""
+    finished: bool
+    """False when a thought begins and never ends: the text was cut off."""
+    has_opening: bool = True
+    """False when the opening tag is not in the text: the chat template wrote it."""
     sure: bool = True
-    """False when the end of the thought may be one that the thought quotes: another one follows, or
-    nothing opened it.
-    """
+    """False when the closing tag may be a quoted one: another follows, or nothing opened it."""
 
 
 class _Mark(NamedTuple):
@@ -350,7 +338,7 @@ class _Mark(NamedTuple):
 def split_reasoning(text: str, later: bool = True) -> Reasoned:
     """The final text and the reasoning before it.
 
-    Known are tags (`<think>`, `<thinking>`, `<reasoning>`, `<reflection>`, … with attributes, in
+    It knows tags (`<think>`, `<thinking>`, `<reasoning>`, `<reflection>`, … with attributes, in
     any case, also where the chat template wrote the opening one), `[THINK]`, `◁think▷`,
     `<|begin_of_thought|>`, harmony channels and Chinese forms (`<思考>`, `【思考】`, "思考过程：…最终回答：…"). Of
     the text counts what `turn_text` leaves. A tag that is merely mentioned in a sentence stays
@@ -363,8 +351,8 @@ def split_reasoning(text: str, later: bool = True) -> Reasoned:
         return _harmony(text, start.end())
     bare = _BARE_HARMONY.match(text)
     if bare:
-        before, found, final = text.partition("assistantfinal")
-        if found:
+        before, marker, final = text.partition("assistantfinal")
+        if marker:
             return Reasoned(
                 final, before[bare.end() :].strip(), True, sure="assistantfinal" not in final
             )
@@ -379,9 +367,7 @@ def split_reasoning(text: str, later: bool = True) -> Reasoned:
 
 
 def _unhidden(text: str) -> str:
-    """The text as written, or without invisible characters where those split a mark of reasoning
-    that would else be passed over.
-    """
+    """The text; without invisible characters if they hide a mark of reasoning."""
     shown = visible(text)
     if shown is text or len(shown) == len(text):
         return text
@@ -392,24 +378,23 @@ def _unhidden(text: str) -> str:
 
 
 def _harmony(text: str, start: int) -> Reasoned:
-    found = _HARMONY_FINAL.search(text, start - len("<|channel|>"))
-    if found is None:
+    channel = _HARMONY_FINAL.search(text, start - len("<|channel|>"))
+    if channel is None:
         return Reasoned("", _HARMONY_MARK.sub("\n", text).strip(), False)
-    # what follows stays whole: were it cut at a later marker, a quoted marker could choose what is
-    # read
+    # no cut at a later marker: a quoted marker could choose what is read (forged final channel)
     final, reasoning = (
-        _HARMONY_MARK.sub("\n", part) for part in (text[found.end() :], text[: found.start()])
+        _HARMONY_MARK.sub("\n", part) for part in (text[channel.end() :], text[: channel.start()])
     )
     return Reasoned(
-        final, reasoning.strip(), True, sure=_HARMONY_FINAL.search(text, found.end()) is None
+        final, reasoning.strip(), True, sure=_HARMONY_FINAL.search(text, channel.end()) is None
     )
 
 
 def _marks(text: str) -> list[_Mark]:
     marks = []
-    for found in islice(_MARK.finditer(text), MOST_MARKS):
-        kind = found.lastgroup or ""
-        group = found.group
+    for match in islice(_MARK.finditer(text), MOST_MARKS):
+        kind = match.lastgroup or ""
+        group = match.group
         if kind in ("tag", "wide"):
             family, opens = "tag", not (group("a") or group("b"))
         elif kind in ("square", "kimi"):
@@ -425,14 +410,12 @@ def _marks(text: str) -> list[_Mark]:
                 "lens",
                 bool(group("lens")) and not group("h") and group("i") in (None, "开始"),
             )
-        marks.append(_Mark(found.start(), found.end(), opens, family))
+        marks.append(_Mark(match.start(), match.end(), opens, family))
     return marks
 
 
 def _is_mention(text: str, mark: _Mark) -> bool:
-    """Whether a tag is spoken of rather than used: in quotation marks, or followed by punctuation
-    or "tag".
-    """
+    """Whether a tag is mentioned, not used: in quotation marks, or before punctuation or "tag"."""
     if mark.start and text[mark.start - 1] in _QUOTE_BEFORE:
         return True
     return not mark.opens and _MENTIONED.match(text, mark.end) is not None
@@ -445,8 +428,8 @@ def _blocks(text: str, later: bool) -> Reasoned:
     position = begin.end() if begin else 0
     thoughts: list[str] = []
     draft = ""
-    index, opened = 0, True
-    # the model's own thoughts stand at the start; short elements between two of them are drafts
+    index, has_opening = 0, True
+    # the model's own thoughts come first; short elements between two of them are drafts
     while index < len(marks) and marks[index].opens:
         start = marks[index].start
         if start != position and not (thoughts and _DRAFTS.fullmatch(text, position, start)):
@@ -465,17 +448,17 @@ def _blocks(text: str, later: bool) -> Reasoned:
             position = 0
         else:
             thoughts.append(text[: marks[lone].start].strip())
-            position, index, opened = marks[lone].end, lone + 1, False
+            position, index, has_opening = marks[lone].end, lone + 1, False
     if not later:
-        sure = not thoughts or (opened and all(mark.opens for mark in marks[index:]))
-        return Reasoned(text[position:], "\n".join(thoughts), True, opened, sure)
-    return _without_later(text, position, index, marks, closes, thoughts)._replace(opened=opened)
+        sure = not thoughts or (has_opening and all(mark.opens for mark in marks[index:]))
+        return Reasoned(text[position:], "\n".join(thoughts), True, has_opening, sure)
+    return _without_later(text, position, index, marks, closes, thoughts)._replace(
+        has_opening=has_opening
+    )
 
 
 def _closes(text: str, marks: list[_Mark]) -> list[int | None]:
-    """For each opening mark the one that ends it: its own where they are nested, else the next; a
-    mentioned one if there is no other.
-    """
+    """For each opening mark its closing mark: the nested one, else the next, else a mentioned one."""
     inner: dict[str, list[int]] = {}
     own: dict[int, int] = {}
     for k, mark in enumerate(marks):
@@ -496,19 +479,19 @@ def _closes(text: str, marks: list[_Mark]) -> list[int | None]:
 
 
 def _lone_close(text: str, marks: list[_Mark]) -> int | None:
-    """The closing tag of a thought the chat template had opened; none in a text that begins with a
+    """The closing tag of a thought that the chat template opened; None in a text that begins with a
     tag or an object.
     """
     if text.lstrip()[:1] in ("<", "{", "`"):
         return None
-    opened: set[str] = set()
+    open_families: set[str] = set()
     for k, mark in enumerate(marks):
         if mark.family in ("details", "lens") or _is_mention(text, mark):
             continue
         if mark.opens:
-            opened.add(mark.family)
-        elif mark.family in opened:
-            opened.discard(mark.family)
+            open_families.add(mark.family)
+        elif mark.family in open_families:
+            open_families.discard(mark.family)
         else:
             return k
     return None
@@ -527,9 +510,7 @@ def _without_later(
     closes: list[int | None],
     thoughts: list[str],
 ) -> Reasoned:
-    """Thoughts that begin on a line of their own further down are left out too; one never ended
-    means a cut text.
-    """
+    """Leaves out later thoughts that begin on their own line; an unclosed one means a cut text."""
     kept: list[str] = []
     for k in range(index, len(marks)):
         mark, close = marks[k], closes[k]

@@ -1,8 +1,7 @@
-"""What a text asserts at its end, or nothing.
+"""The conclusion that a text asserts at its end, if any.
 
-A text is taken as sentences and clauses, and each clause has a mood. Only one that asserts
-concludes: what is supposed, tried, denied, bounded, another's opinion or broken off does not, and a
-value that a later clause takes back is gone with all before it.
+Only clauses that assert a value count. A supposed, tried, denied, bounded, unfinished or quoted
+value is no conclusion, and a clause that takes a value back removes all before it.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ ANOTHERS = re.compile(
     r"|answer\s+key|neighbou?r|brother|sister|colleague|calculator)\s+(?:\w+\s+)?(?:says?|said"
     r"|claims?|thinks?|got|gets|told|wrote|writes?|lists?|gives?|insists?))\b"
 )
-"""What says that a value is another's: asserted by a friend, a book, a student."""
+"""Attributes a value to someone else: a friend, a book, a student."""
 _BOUNDED = re.compile(
     r"(?i)\b(?:at\s+(?:most|least)|(?:more|less|greater|fewer|higher|lower|larger|smaller|longer"
     r"|shorter)\s+than(?:\s+or\s+equal\s+to)?|no\s+(?:more|less|fewer)\s+than|up\s+to"
@@ -97,7 +96,7 @@ _MAY_BE = re.compile(
     r"(?i)\b(?:could|might|may|can(?:no|['’])t|cannot)\s+(?:\w+\s+)?be\b"
     r"|\bwould\s+(?:\w+\s+)?be\b[^.!?\n]*\b(?:if|were|had)\b"
 )
-"""What may be, cannot be, or would be if: the modal verb asserts no value."""
+"""A modal verb ("may be", "cannot be", "would be if") asserts no value."""
 _ORDINAL = re.compile(r"(?<![\w.,])\d{1,9}(?:st|nd|rd|th)\b")
 # "A" behind a number is ampere, no article
 _BREAKS_OFF = re.compile(
@@ -131,9 +130,7 @@ def breaks_off(text: str) -> bool:
 
 
 def is_denied(text: str) -> bool:
-    """Whether a short text says of a value that it is not so: "42 is wrong", "x=5 does not satisfy
-    it".
-    """
+    """Whether a short text denies its value: "42 is wrong", "x=5 does not satisfy it"."""
     return _IS_DENIED.search(text) is not None
 
 
@@ -141,11 +138,10 @@ _REACH = 400
 
 
 def taken_back(text: str, end: int) -> int | None:
-    """Where the clause ends that takes back the value before `end`; None where none does.
+    """The end of the clause that takes back the value before `end`; None without one.
 
-    "This", "that" and "it" mean the value that stands nearest before them, so none may stand
-    between; the clause stands in the value's own sentence or the next one, and is not itself
-    supposed.
+    "This", "that" and "it" mean the nearest value before them, so no other value may come between.
+    The clause is in the sentence of the value or the next one, and is no supposition.
     """
     reach = text[end : end + _REACH]
     parts = [*sentences(reach)[:2]]
@@ -162,7 +158,7 @@ def taken_back(text: str, end: int) -> int | None:
         return None
     stop = _SENTENCE_END.search(reach, back.end())
     clause = re.compile(r"[,;:]|\b(?:it|so)\b").search(reach, back.end())
-    ends = min((found.start() for found in (stop, clause) if found), default=len(reach))
+    ends = min((match.start() for match in (stop, clause) if match), default=len(reach))
     return end + max(back.end(), ends)
 
 
@@ -170,7 +166,7 @@ CONTRAST = re.compile(
     r"(?i)[,،，;]\s*(?:(?:y|e|et|und|and|и|و)\s+)?(?:no|non|não|nicht|pas|не|نه|not|niet|nie|inte"
     r"|bukan|değil)\s+(?=[-$€£¥]?\s?\d)[^.,;،!?。\n]*"
 )
-"""What a value is set against: "5 V, no 6 V", ۱۷ سیب، نه ۱۹."""
+"""A contrast after a value: "5 V, no 6 V", ۱۷ سیب، نه ۱۹."""
 _REJECTED = re.compile(
     r"(?i)(?:^|[,;.:]\s*|\n)[^\S\n]*(?:(?:but|however|although|though|while|note\s+that|of\s+these"
     r"|here)\b,?\s*)*"
@@ -214,8 +210,8 @@ def without_rejected(text: str) -> str:
 
 
 def asserted(text: str) -> str:
-    """What the closing sentence with a value asserts; "" where the text concludes nothing, and the
-    text itself where it holds no value.
+    """What the last sentence with a value asserts; "" if it asserts nothing, the whole text if it
+    holds no value.
     """
     if breaks_off(text):
         return ""

@@ -1,6 +1,4 @@
-"""Finding the final answer in a solution text and writing it the way a parser of mathematics can
-read.
-"""
+"""Finds the final answer in a solution and rewrites it so that a mathematics parser can read it."""
 
 from __future__ import annotations
 
@@ -18,6 +16,7 @@ from rm_gallery.core.text.answer import (
 )
 from rm_gallery.core.text.conclusion import CONTRAST, asserted, without_rejected
 from rm_gallery.core.text.moments import Moment, moments_in, read_moment
+from rm_gallery.core.text.quantities import SUPERSCRIPTS, is_unit
 
 Shape = Literal["number", "latex", "words", "mixed", "text", "moment"]
 """number: a plain number or fraction; latex: one expression; words: no digit in it; mixed: words
@@ -26,14 +25,12 @@ time of day."""
 
 
 class FinalAnswer(NamedTuple):
-    """What a solution gives as its answer."""
+    """The answer that a solution gives."""
 
     text: str
     shape: Shape
     fallback: str
-    """Text to search when `text` holds nothing to compare; empty where the answer was marked beyond
-    doubt.
-    """
+    """Searched when `text` holds nothing to compare; empty if the answer was marked beyond doubt."""
 
 
 _LIMIT = 50_000
@@ -74,7 +71,6 @@ _FRACTIONS = {
     "⅜": "3/8",
     "⅝": "5/8",
 }
-SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen "
@@ -158,7 +154,7 @@ _SCALED = re.compile(
 _RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
 
 _VALUED = re.compile(r"(?i)[\d\\√π∞]|[=<>]|[¼½¾⅐-⅞]|\b(?:yes|no|true|false|[A-HJ-Z])\b")
-_UNSAID = re.compile(
+_NOT_BELIEVED = re.compile(
     r"(?i)\b(?:never|don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think"
     r"|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
     r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois"
@@ -257,23 +253,25 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
     it is a factorial.
     """
     text = without_rejected(_readable(text))
-    found = _find(text, factorial)
-    if (found is None or _is_prose(found)) and (spelt := with_digits(text)) is not text:
+    answer = _find(text, factorial)
+    if (answer is None or _is_prose(answer)) and (spelt := with_digits(text)) is not text:
         number = _find(spelt, factorial)
-        found = number if number is not None and len(_NUMBERS.findall(number.text)) == 1 else found
-    return None if found is None else _leading_number(found)
+        answer = (
+            number if number is not None and len(_NUMBERS.findall(number.text)) == 1 else answer
+        )
+    return None if answer is None else _leading_number(answer)
 
 
 def find_reference(text: str) -> FinalAnswer | None:
     """The value a reference gives, None when it gives no single one: prose, two numbers, an
     unmarked derivation.
     """
-    found = _find(_readable(text), True, reference=True)
-    if found is None or found.shape == "text" or _is_prose(found):
+    reference = _find(_readable(text), True, reference=True)
+    if reference is None or reference.shape == "text" or _is_prose(reference):
         return None
-    if found.shape == "mixed" and len(_NUMBERS.findall(found.text)) != 1:
+    if reference.shape == "mixed" and len(_NUMBERS.findall(reference.text)) != 1:
         return None
-    return _leading_number(found)
+    return _leading_number(reference)
 
 
 def find_moment(text: str) -> Moment | None:
@@ -307,9 +305,9 @@ def _find(text: str, factorial: bool, reference: bool = False) -> FinalAnswer | 
         segment = _cut(statement.text)
         if comma:
             segment = _DECIMAL_COMMA.sub(lambda f: f"{re.sub('[. ]', '', f[1])}.{f[2]}", segment)
-        found = _marked(segment, factorial)
-        if found is not None and not _is_prose(found):
-            return found._replace(fallback=tail)
+        answer = _marked(segment, factorial)
+        if answer is not None and not _is_prose(answer):
+            return answer._replace(fallback=tail)
     if not tail or _BOUND.match(tail):
         return None
     if len(reading.rest) <= WINDOW:
@@ -318,19 +316,17 @@ def _find(text: str, factorial: bool, reference: bool = False) -> FinalAnswer | 
 
 
 def without_asides(text: str, *, reference: bool = False) -> str:
-    """The end of a text to look for a value in, cut between words: half of a number is another
-    number.
+    """The end of a text, where a value is looked for. Cut between words, never inside a number.
 
-    Of an answer that is what its closing sentence with a value asserts; of a `reference` all that
-    it says.
+    An answer keeps what its last sentence with a value asserts; a `reference` keeps everything.
     """
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
-    said = _QUESTION.sub(" ", _STEP.sub(" ", tail))
-    said = _UNSAID.sub(" ", said if reference else asserted(said))
-    if said != tail and not _VALUED.search(said):
+    remaining = _QUESTION.sub(" ", _STEP.sub(" ", tail))
+    remaining = _NOT_BELIEVED.sub(" ", remaining if reference else asserted(remaining))
+    if remaining != tail and not _VALUED.search(remaining):
         return ""
-    tail = said
+    tail = remaining
     kept = without_denied(tail)
     if re.search(r"\d", kept) or not re.search(r"\d", tail):
         return (kept if re.search(r"\d", kept) else tail).strip()
@@ -338,14 +334,12 @@ def without_asides(text: str, *, reference: bool = False) -> str:
 
 
 def without_denied(text: str) -> str:
-    """The text without what it says is not so: "not 5", "rather than 5", "5 is wrong"."""
+    """The text without the values that it denies: "not 5", "rather than 5", "5 is wrong"."""
     return CONTRAST.sub(" ", _NOT_THIS.sub(" ", _IS_WRONG.sub(" ", text)))
 
 
 def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
-    """A text that is one formula or one short line is its own answer; of others the last expression
-    counts.
-    """
+    """One formula or one short line is its own answer; in other texts the last expression counts."""
     if "\n" not in tail or FORMULA.fullmatch(tail) or tail.startswith(r"\begin{"):
         line = tail.replace("\n", " ")
         if len(line) <= _SHORT:
@@ -364,11 +358,11 @@ def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
                 return FinalAnswer(_spaced(line), "text", "")
             value = _cut(line)
             line = value if _HOLDS_VALUE.search(value) else line
-        found = _marked(line, factorial)
-        if found is None or _is_prose(found):
+        answer = _marked(line, factorial)
+        if answer is None or _is_prose(answer):
             return None
-        if len(tail) <= _SHORT or found.shape in ("number", "latex"):
-            return found
+        if len(tail) <= _SHORT or answer.shape in ("number", "latex"):
+            return answer
     elif (line := tail[-60:].rsplit("\n", 1)[-1].strip())[:1] in "`\"'“「*" and _PLAIN.fullmatch(
         last := _tidy(line, factorial)
     ):
@@ -377,7 +371,7 @@ def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
 
 
 def _cut(text: str) -> str:
-    """The part of a statement that is its value; two of them as a list."""
+    """The value of a statement; two values become a list."""
     text = value_part(text)
     several = _SEVERAL.match(text)
     return f"{several[1]}, {several[2]}" if several else text
@@ -462,7 +456,7 @@ def _tidy(segment: str, factorial: bool) -> str:
 def _plain_symbols(text: str) -> str:
     text = re.sub(r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}", text)
     text = re.sub(
-        r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(SUPERSCRIPTS)}}}", text
+        r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(SUPERSCRIPTS)}}}", text
     )
     text = re.sub(
         f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}".lstrip(), text
@@ -473,13 +467,11 @@ def _plain_symbols(text: str) -> str:
 
 
 def _plain_numbers(text: str) -> str:
-    """Write numbers without what only typesetting needs: separators, units, exponents, repeating
-    digits, mixed fractions.
-    """
+    """Rewrites numbers plainly: no separators or units, exponents and mixed fractions worked out."""
     if "\\" in text or "~" in text or "{" in text:
         text = _plain_latex(text)
     text = re.sub(
-        r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda found: found[0].replace("_", ""), text
+        r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda match: match[0].replace("_", ""), text
     )
     if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
         text = text.replace(" ", "")
@@ -512,7 +504,7 @@ def _plain_numbers(text: str) -> str:
         text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
     text = re.sub(r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper, text)
     text = re.sub(
-        r"^(\d{1,6})\s+dozen\b", lambda found: str(12 * int(found[1])), text, flags=re.IGNORECASE
+        r"^(\d{1,6})\s+dozen\b", lambda match: str(12 * int(match[1])), text, flags=re.IGNORECASE
     )
     if (scaled := _SCALED.match(text)) is not None:
         power = _SCALES[(scaled[2] or scaled[3]).lower()]
@@ -574,35 +566,33 @@ _ONE_OF = re.compile(
 
 
 def with_digits(text: str) -> str:
-    """The text with the numbers that it spells out in digits, when it holds no digit: twelve
-    meters, half an hour, 三公里.
-    """
+    """A text without digits, its spelled-out numbers in digits: twelve meters, half an hour, 三公里."""
     if re.search(r"\d", text):
         return text
     text = _PART_OF.sub(
-        lambda found: {"half": "0.5 ", "quarter": "0.25 "}.get((found[1] or "").lower(), "0.75 "),
+        lambda match: {"half": "0.5 ", "quarter": "0.25 "}.get((match[1] or "").lower(), "0.75 "),
         text,
     )
     if not text.isascii():
-        text = _CHINESE_NUMBER.sub(lambda found: _from_chinese(found) or found[0], text)
-    text = _SPELT.sub(lambda found: _spelt(found, text), _AND_A_HALF.sub(r"1.5 \1", text))
+        text = _CHINESE_NUMBER.sub(lambda match: _from_chinese(match) or match[0], text)
+    text = _SPELT.sub(lambda match: _spelt(match, text), _AND_A_HALF.sub(r"1.5 \1", text))
     return re.sub(r"(?i)(?<=\d) and a half\b", ".5", text)
 
 
-def _spelt(found: re.Match[str], text: str) -> str:
-    words = found[0].lower()
+def _spelt(match: re.Match[str], text: str) -> str:
+    words = match[0].lower()
     if (
         words == "one"
-        and text.strip(" .!") != found[0]
+        and text.strip(" .!") != match[0]
         and (
-            _PRONOUN.search(text, max(0, found.start() - 20), found.start())
-            or _ONE_OF.match(text, found.end())
+            _PRONOUN.search(text, max(0, match.start() - 20), match.start())
+            or _ONE_OF.match(text, match.end())
         )
     ):
-        return found[0]
+        return match[0]
     sign = "-" if words.startswith(("minus", "negative")) else ""
     digits = _in_digits(re.sub(r"^(?:minus|negative)\s+", "", words))
-    return f"{sign}{digits}" if digits else found[0]
+    return f"{sign}{digits}" if digits else match[0]
 
 
 def _from_chinese(spelt: re.Match[str]) -> str | None:
@@ -664,15 +654,11 @@ def _plain_latex(text: str) -> str:
 _UPRIGHT = re.compile(r"\\(?:text|mathrm|rm)\s*\{\s*([^{}]*?)\s*\}")
 
 
-def _without_unit(found: re.Match[str]) -> str:
-    """Nothing for a unit, or for words that say what is counted; an upright letter that is no unit
-    is part of the value.
-    """
-    from rm_gallery.core.text.quantities import is_unit
-
-    upright = _UPRIGHT.search(found[0])
+def _without_unit(match: re.Match[str]) -> str:
+    """Drops a unit and the words for what is counted; an upright letter that is no unit stays."""
+    upright = _UPRIGHT.search(match[0])
     name = upright[1] if upright else ""
-    return found[0] if name and re.fullmatch(r"[A-Za-z]{1,2}", name) and not is_unit(name) else ""
+    return match[0] if name and re.fullmatch(r"[A-Za-z]{1,2}", name) and not is_unit(name) else ""
 
 
 def _as_fraction(match: re.Match[str]) -> str:
@@ -688,5 +674,5 @@ def _improper(match: re.Match[str]) -> str:
 
 
 def _spaced(text: str) -> str:
-    """Separate numbers from Chinese letters, which a search for numbers takes for parts of a word."""
+    """Puts a space between Chinese characters and numbers: a number search sees one word otherwise."""
     return re.sub(rf"(?<=[{CJK}])(?=[-\d$\\])", " ", text) if not text.isascii() else text

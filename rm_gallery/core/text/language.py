@@ -1,6 +1,4 @@
-"""Which language a text is in, told by its script and its function words: no model, no download,
-always the same.
-"""
+"""Detects the language of a text by its script and function words, without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 
 @cache
 def word_table(name: str) -> dict[str, Any]:
-    """What a file of words beside this one holds: `languages` or `units`."""
+    """The table `languages.yaml` or `units.yaml` of this package."""
     import yaml
 
     text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
@@ -52,16 +50,16 @@ def is_unspaced(code: int) -> bool:
 
 
 class _Words(dict[int, str]):
-    """Character by character: kept, set apart, or a separator; learned as characters turn up."""
+    """Translation table: a character stays, gets spaces around it, or separates; filled on use."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
         if unicodedata.category(character)[0] not in "LNM":
-            found = " "
+            replacement = " "
         else:
-            found = f" {character} " if is_unspaced(code) else character
-        self[code] = found
-        return found
+            replacement = f" {character} " if is_unspaced(code) else character
+        self[code] = replacement
+        return replacement
 
 
 _WORDS = _Words()
@@ -103,16 +101,16 @@ _TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
 
 def tokenizer(name: str) -> Callable[[str], list[str]]:
     """The tokenizer of this name; ConfigError lists the names there are."""
-    found = _TOKENIZERS.get(name)
-    if found is None:
+    tokenize = _TOKENIZERS.get(name)
+    if tokenize is None:
         raise ConfigError(
             f"There is no tokenizer '{name}'; choose one of {', '.join(_TOKENIZERS)}."
         )
-    return found
+    return tokenize
 
 
 UNKNOWN = "und"
-"""ISO 639's code for a language that could not be told."""
+"""ISO 639's code for an undetermined language."""
 
 _WORD_END = re.compile(r"[\s\d.,;:!?\"'’“”«»()\[\]{}<>*_/|\\…،؛؟۔।—–=+~`#-]+")
 _GENITIVE = re.compile(r"['’]s\b")
@@ -135,7 +133,7 @@ _LEAST_SHARE = 0.05
 
 
 def known_language(code: str) -> str | None:
-    """The code as used here (zh-cn is zh), None for a language that cannot be told."""
+    """The code as used here (zh-cn is zh); None for a language that is not detected."""
     base = code.strip().lower().replace("_", "-").partition("-")[0]
     base = _ALIASES.get(base, base)
     return (
@@ -189,7 +187,7 @@ def _script_of(character: str) -> str | None:
 
 def _by_words(text: str, languages: tuple[str, ...]) -> frozenset[str]:
     tokens = [token for token in _WORD_END.split(_GENITIVE.sub(" ", text)) if token]
-    table, marks = _weights(languages), _weights(languages, marks=True)
+    table, marks = _word_weights(languages), _word_weights(languages, marks=True)
     scores: dict[str, float] = dict.fromkeys(languages, 0.0)
     for token, count in Counter(tokens).items():
         for language, weight in table.get(token, ()):
@@ -206,18 +204,18 @@ def _by_words(text: str, languages: tuple[str, ...]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=16)
-def _weights(languages: tuple[str, ...], marks: bool = False) -> dict[str, list[tuple[str, float]]]:
-    """By function word (or mark), the languages that have it; what several share counts less for
-    each.
-    """
+def _word_weights(
+    languages: tuple[str, ...], marks: bool = False
+) -> dict[str, list[tuple[str, float]]]:
+    """Per function word (or mark) the languages that have it; shared ones weigh less for each."""
     owners: dict[str, list[str]] = {}
     for language in languages:
-        found = (
+        entries = (
             word_table("languages")["marks"].get(language, "")
             if marks
             else function_words(language)
         )
-        for entry in set(found):
+        for entry in set(entries):
             owners.setdefault(entry, []).append(language)
     return {
         entry: [(language, 1 / len(named)) for language in named] for entry, named in owners.items()
@@ -228,9 +226,7 @@ _EASTERN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOG
 
 
 class LanguageShares(NamedTuple):
-    """Share of a text's words per language, the number of words, and the languages the largest part
-    may be in.
-    """
+    """Share of words per language, number of words, and candidate languages of the largest part."""
 
     shares: dict[str, float]
     words: int
@@ -247,7 +243,7 @@ def language_shares(text: str) -> LanguageShares:
     """The share of words in each language; each Chinese or Japanese character is a word, numbers
     are none.
 
-    The words of one script are all in one language, as `candidate_languages` tells them; where it
+    The words of one script are all in one language, as `candidate_languages` detects them; if it
     leaves a choice, each candidate has the whole share, so that shares may sum to more than 1.
     Words of no known language are `und`.
     """
@@ -259,11 +255,11 @@ def language_shares(text: str) -> LanguageShares:
     total = sum(map(len, by_script.values()))
     shares: dict[str, float] = {}
     main: frozenset[str] = frozenset()
-    for found in sorted(by_script.values(), key=len, reverse=True):
-        languages = candidate_languages(" ".join(found)) or frozenset({UNKNOWN})
+    for group in sorted(by_script.values(), key=len, reverse=True):
+        languages = candidate_languages(" ".join(group)) or frozenset({UNKNOWN})
         main = main or languages
         for language in sorted(languages):
-            shares[language] = shares.get(language, 0.0) + len(found) / total
+            shares[language] = shares.get(language, 0.0) + len(group) / total
     return LanguageShares(shares, total, main)
 
 
@@ -278,7 +274,9 @@ CONTROL_MARKS = re.compile(
 
 
 def broken(text: str, marks: re.Pattern[str] = CONTROL_MARKS) -> str:
-    """The text with a space put into every control mark, such as <|im_end|>: a tokenizer would make
-    the mark itself of it, with which a text could end its turn and write the next one.
+    """The text with a space inside every control mark, such as <|im_end|>.
+
+    A tokenizer would turn the mark into its special token, and the text could end its turn and
+    write the next one (chat template injection).
     """
-    return marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+    return marks.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)

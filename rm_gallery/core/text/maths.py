@@ -1,9 +1,9 @@
-"""Is an answer mathematically equal to a reference? Math-Verify decides, plain numbers are compared
-directly.
+"""Is an answer mathematically equal to a reference? Plain numbers are compared here; Math-Verify
+decides the rest.
 
-Math-Verify: https://github.com/huggingface/Math-Verify (Apache-2.0), here with its own time limits
-off, since they need signals. An expression may keep it busy for ever, so `verify_answer` belongs
-into a worker process with a deadline.
+Math-Verify (https://github.com/huggingface/Math-Verify, Apache-2.0) runs without its own time
+limits, which need signals. An expression may keep it busy for ever, so call `verify_answer` in a
+worker process with a deadline.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class MathVerdict(NamedTuple):
     """Score of one comparison.
 
     `no_gold`: the reference holds nothing to compare with, so the answer cannot be scored;
-    `no_answer`: the text gives no answer; `exploding`: it was given up, which the answer is to
-    blame for. `answer` and `gold` are the parts that were compared, empty where none was found.
+    `no_answer`: the text gives no answer; `exploding`: the answer cost too much to compare, which
+    is its own fault. `answer` and `gold` are the compared parts, empty if there are none.
     """
 
     status: Status
@@ -68,8 +68,8 @@ class MathVerdict(NamedTuple):
 
 
 def verify_answer(answer: str, gold: str, extraction: Extraction = "any") -> MathVerdict:
-    """Compare the final answer of a solution with that of a reference; may run for ever or need
-    much memory.
+    """Compares the final answers of a solution and a reference. May run for ever or need much
+    memory.
 
     Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both
     0.5 and 50. Numbers below 1e-4 are compared relatively, dates and times of day by value, a
@@ -85,41 +85,41 @@ def verify_answer(answer: str, gold: str, extraction: Extraction = "any") -> Mat
 
 
 def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
-    found, reference = find_answer(answer, factorial=factorial), _reference(gold)
-    if (stated := _compared_as_statements(found, answer, gold)) is not None:
+    final, reference = find_answer(answer, factorial=factorial), _reference(gold)
+    if (stated := _compared_as_statements(final, answer, gold)) is not None:
         return stated
     of_integers = any(
-        value is not None and _OF_INTEGERS.search(value.text) for value in (found, reference)
+        value is not None and _OF_INTEGERS.search(value.text) for value in (final, reference)
     )
-    found, reference = (value and _unquantified(value) for value in (found, reference))
+    final, reference = (value and _unquantified(value) for value in (final, reference))
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
         if _written_alike(answer, gold):
             return MathVerdict("correct", _as_given(answer), _as_given(gold))
         return MathVerdict(
-            "no_gold", found.text if found else "", reference.text if reference else ""
+            "no_gold", final.text if final else "", reference.text if reference else ""
         )
-    found = _as_number(found, reference)
-    if found is None:
+    final = _as_number(final, reference)
+    if final is None:
         return MathVerdict(
             "correct" if _written_alike(answer, gold) else "no_answer", "", reference.text
         )
-    if (label := _compared_as_written(found, reference, answer)) is not None:
+    if (label := _compared_as_written(final, reference, answer)) is not None:
         return label
-    parsed = _parse(found)
+    parsed = _parse(final)
     # "The answer is obvious" announces no value, unless the reference is a word too.
-    announced = bool(parsed.values) and (found.shape != "words" or reference.shape == "words")
-    if found.fallback and not announced:
-        parsed = _parse(FinalAnswer(found.fallback, "text", ""))
+    announced = bool(parsed.values) and (final.shape != "words" or reference.shape == "words")
+    if final.fallback and not announced:
+        parsed = _parse(FinalAnswer(final.fallback, "text", ""))
     if not parsed.values:
         return MathVerdict("no_answer", parsed.text, reference.text)
     equal = _equal(gold_values, parsed.values) or _equal_otherwise(
-        reference, gold_values, found, parsed.values
+        reference, gold_values, final, parsed.values
     )
     equal = (
         equal
-        and not _told_apart(found.text, reference.text)
-        and not _told_apart(_as_given(answer), _as_given(gold))
+        and not _says_other(final.text, reference.text)
+        and not _says_other(_as_given(answer), _as_given(gold))
     )
     equal = equal or _equal_families(gold_values[0], parsed.values[0], of_integers)
     equal = equal or _equal_angles(
@@ -140,25 +140,25 @@ def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> Math
     an answer or reference; needs no heavy import.
     """
     answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
-    found, reference = find_answer(answer), _reference(gold)
-    if (stated := _compared_as_statements(found, answer, gold)) is not None:
+    final, reference = find_answer(answer), _reference(gold)
+    if (stated := _compared_as_statements(final, answer, gold)) is not None:
         return stated
-    found = _as_number(found, reference)
+    final = _as_number(final, reference)
     if reference is None:
-        return MathVerdict("no_gold", found.text if found else "", "")
+        return MathVerdict("no_gold", final.text if final else "", "")
     if "!" in answer and _FACTORIAL.search(answer):
         return None
-    if found is None:
+    if final is None:
         return MathVerdict("no_answer", "", reference.text) if reference.shape == "number" else None
-    equal = _equal_plainly(reference, found)
-    if equal and _told_apart(_as_given(answer), _as_given(gold)):
+    equal = _equal_plainly(reference, final)
+    if equal and _says_other(_as_given(answer), _as_given(gold)):
         equal = False
     if equal is False and _in_one_unit(_as_given(answer), _as_given(gold)):
         equal = True
     return (
         None
         if equal is None
-        else MathVerdict("correct" if equal else "wrong", found.text, reference.text)
+        else MathVerdict("correct" if equal else "wrong", final.text, reference.text)
     )
 
 
@@ -194,7 +194,7 @@ _WORDS_FOR = {
     ),
     "minus infinity": re.compile(r"(?i)(?:minus |negative |-\s?)(?:infinity|\\infty|∞)|负无穷大?"),
 }
-"""Answers that are no value; one that is stated as one of them equals a reference that is."""
+"""Answers that are no value; an answer equals a reference that says the same."""
 
 
 _CONSTANT = re.compile(
@@ -204,26 +204,26 @@ _CONSTANT = re.compile(
 
 
 def _prepared(text: str) -> str:
-    """The readable turn, upright e and i as the constants they are, degrees inside a function as
-    radians, systems as lists, angle brackets as round ones.
+    """The readable turn with plain e and i, radians inside functions, systems as lists and round
+    brackets for angle brackets.
     """
     text = readable(turn_text(text))
     if "\\" in text:
         text = _CONSTANT.sub(
-            lambda found: (
-                f"{found[1]} {found[2] or found[3]}" if found[1] else found[2] or found[3]
+            lambda match: (
+                f"{match[1]} {match[2] or match[3]}" if match[1] else match[2] or match[3]
             ),
             text,
         )
         text = _FUNCTION_OF_DEGREES.sub(
-            lambda found: rf"{found[1]}(\frac{{{found[2]} \pi}}{{180}})", text
+            lambda match: rf"{match[1]}(\frac{{{match[2]} \pi}}{{180}})", text
         )
         text = text.replace(r"\left\langle", r"\langle").replace(r"\right\rangle", r"\rangle")
         text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
         if r"\begin{" in text:
             text = _CASES.sub(
-                lambda found: ", ".join(
-                    part.strip() for part in found[2].split(r"\\") if part.strip()
+                lambda match: ", ".join(
+                    part.strip() for part in match[2].split(r"\\") if part.strip()
                 ),
                 text,
             )
@@ -231,42 +231,42 @@ def _prepared(text: str) -> str:
 
 
 def _compared_as_statements(
-    found: FinalAnswer | None, answer: str, gold: str
+    final: FinalAnswer | None, answer: str, gold: str
 ) -> MathVerdict | None:
-    """The verdict on references that are no number: moments, congruences, words for no solution,
-    undefined and all numbers.
+    """The verdict if the reference is no number but a moment, a congruence, a bound or words such as
+    "no solution".
     """
     wanted = _as_given(gold)
     if len(wanted) > 80 or not wanted:
         return None
     if (moment := read_moment(wanted)) is not None:
         stated = find_moment(answer)
-        status: Status = "wrong" if found or stated else "no_answer"
+        status: Status = "wrong" if final or stated else "no_answer"
         return MathVerdict(
             "correct" if stated and stated.same_as(moment) else status,
-            found.text if found else "",
+            final.text if final else "",
             wanted,
         )
     text = wanted.replace(r"\text{", "").replace(r"\;", "").strip("{} ")
-    given = _as_given(answer) or (found.text if found else "")
+    given = _as_given(answer) or (final.text if final else "")
     modulo = _CONGRUENCE.fullmatch(text)
     if modulo is not None:
-        said = list(_CONGRUENCE.finditer(given or answer[-2000:]))
+        congruences = list(_CONGRUENCE.finditer(given or answer[-2000:]))
         if (
-            not said
+            not congruences
             and not modulo[1]
-            and found
-            and _INTEGER.fullmatch(found.text)
-            and len(found.text) < _EXACT_DIGITS
+            and final
+            and _INTEGER.fullmatch(final.text)
+            and len(final.text) < _EXACT_DIGITS
         ):
             n = int(modulo[3])
-            same = n > 0 and int(found.text) == int(modulo[2]) % n
-            return MathVerdict("correct" if same else "wrong", found.text, wanted)
-        if not said:
+            same = n > 0 and int(final.text) == int(modulo[2]) % n
+            return MathVerdict("correct" if same else "wrong", final.text, wanted)
+        if not congruences:
             return MathVerdict(
-                "wrong" if found else "no_answer", found.text if found else "", wanted
+                "wrong" if final else "no_answer", final.text if final else "", wanted
             )
-        last, n = said[-1], int(modulo[3])
+        last, n = congruences[-1], int(modulo[3])
         same = n == int(last[3]) and n > 0 and (int(last[2]) - int(modulo[2])) % n == 0
         same = same and (not modulo[1] or not last[1] or modulo[1] == last[1])
         return MathVerdict("correct" if same else "wrong", last[0], wanted)
@@ -286,7 +286,7 @@ def _compared_as_statements(
         return None
     lines = [
         given,
-        found.text if found else "",
+        final.text if final else "",
         answer.strip().rpartition("\n")[2].rpartition(". ")[2][-200:],
     ]
     plain = (
@@ -300,7 +300,7 @@ def _compared_as_statements(
     if "infinity" in meant:  # a value, too
         return None
     return MathVerdict(
-        "wrong" if found or given else "no_answer", found.text if found else given, wanted
+        "wrong" if final or given else "no_answer", final.text if final else given, wanted
     )
 
 
@@ -335,26 +335,24 @@ _PROSE_PERCENT = re.compile(r"[^\d\\$%=<>]{3,80}?\s(-?\d{1,9}(?:\.\d{1,9})?\s?%)
 _SHORT_SCALE = re.compile(r"(-?\d[\d,]{0,18}(?:\.\d{1,12})?)\s?(k|K|M|B)n?")
 
 
-def _as_number(found: FinalAnswer | None, reference: FinalAnswer | None) -> FinalAnswer | None:
-    """The answer as a number where the reference is one: "1,5" is no list of two then, and 15k no
-    product.
-    """
-    if found is None or reference is None or reference.shape != "number":
-        return found
-    if share := _PROSE_PERCENT.fullmatch(found.text):
-        return found._replace(text=share[1].replace(" ", ""), shape="number")
-    if short := _SHORT_SCALE.fullmatch(found.text):
+def _as_number(final: FinalAnswer | None, reference: FinalAnswer | None) -> FinalAnswer | None:
+    """The answer as a number if the reference is one: "1,5" is then no list, and 15k no product."""
+    if final is None or reference is None or reference.shape != "number":
+        return final
+    if share := _PROSE_PERCENT.fullmatch(final.text):
+        return final._replace(text=share[1].replace(" ", ""), shape="number")
+    if short := _SHORT_SCALE.fullmatch(final.text):
         value = Decimal(short[1].replace(",", "")).scaleb(
             {"k": 3, "m": 6, "b": 9}[short[2].lower()]
         )
-        return found._replace(text=format(value, "f"), shape="number")
+        return final._replace(text=format(value, "f"), shape="number")
     if not _DECIMAL.fullmatch(reference.text):
-        return found
-    comma = _DECIMAL_COMMA.fullmatch(found.text)
+        return final
+    comma = _DECIMAL_COMMA.fullmatch(final.text)
     return (
-        found._replace(text=f"{comma[1]}.{comma[2]}", shape="number")
+        final._replace(text=f"{comma[1]}.{comma[2]}", shape="number")
         if comma and len(comma[2]) != 3
-        else found
+        else final
     )
 
 
@@ -367,26 +365,26 @@ _RADIANS = re.compile(r"[^A-Za-z]{1,40}\s*(?:\\(?:text|mathrm)\s*\{\s*)?rad(?:ia
 
 
 def _equal_angles(answer: tuple[str, tuple[Any, ...]], gold: tuple[str, tuple[Any, ...]]) -> bool:
-    """Whether one is an angle in degrees and the other the same in radians, as a multiple of pi."""
+    """Whether one is an angle in degrees, and the other the same angle as a multiple of pi."""
     degrees = [_DEGREES.fullmatch(text) for text, _ in (answer, gold)]
     if (degrees[0] is None) == (degrees[1] is None):
         return False
     text, values = gold if degrees[0] else answer
     radians = _numbers_in(values[0]) if values and (r"\pi" in text or "π" in text) else []
-    angle = next(float(found[1]) for found in degrees if found)
+    angle = next(float(match[1]) for match in degrees if match)
     return len(radians) == 1 and math.isclose(
         radians[0], math.radians(angle), rel_tol=1e-9, abs_tol=1e-12
     )
 
 
 def _compared_as_written(
-    found: FinalAnswer, reference: FinalAnswer, answer: str
+    final: FinalAnswer, reference: FinalAnswer, answer: str
 ) -> MathVerdict | None:
-    """The verdict where mathematics has none to give: numerals of one base, letters of choices."""
-    based = [_BASED.fullmatch(value.text) for value in (found, reference)]
+    """The verdict on numerals of one base and letters of choices, compared as written."""
+    based = [_BASED.fullmatch(value.text) for value in (final, reference)]
     if based[0] and based[1]:
         same = len({(number[1].lower().lstrip("0"), number[2]) for number in based if number}) == 1
-        return MathVerdict("correct" if same else "wrong", found.text, reference.text)
+        return MathVerdict("correct" if same else "wrong", final.text, reference.text)
     if _LETTER.fullmatch(reference.text) and (letter := choice_letter(answer)) is not None:
         return MathVerdict(
             "correct" if letter in reference.text else "wrong", letter, reference.text
@@ -400,40 +398,39 @@ _UNSEEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 _LIST = re.compile(r"\\?[(（]?([^()\[\]{}]*,[^()\[\]{}]*)\\?[)）]?")
 
 
-def _told_apart(found: str, reference: str) -> bool:
-    """Whether an answer says another thing than a reference whose numbers are its own: what
-    Math-Verify leaves out of both.
+def _says_other(answer: str, reference: str) -> bool:
+    """Whether an answer with the numbers of the reference still says something else.
 
-    That is the name of a variable, the unit, the base of a numeral, the order in a pair, one of
-    several alternatives, and what is not printed.
+    Math-Verify ignores the name of a variable, the unit, the base of a numeral, the order in a
+    pair, a choice between alternatives, and invisible text.
     """
-    ways = _HEDGE.split(found)
+    ways = _HEDGE.split(answer)
     several = (
         _HEDGE.search(reference) or "," in reference or r"\pm" in reference or "±" in reference
     )
     if len(ways) > 1 and all(re.search(r"\d", way) for way in ways) and not several:
         return True
-    if _UNSEEN.search(found) and not re.search(r"\w", _UNSEEN.sub("", found)):
+    if _UNSEEN.search(answer) and not re.search(r"\w", _UNSEEN.sub("", answer)):
         return True
-    based = [_BASED.fullmatch(text.strip()) for text in (found, reference)]
+    based = [_BASED.fullmatch(text.strip()) for text in (answer, reference)]
     if (based[0] is None) != (based[1] is None):
         number = next(one for one in based if one)
-        return _digits_value(number) != _plain_value(reference if based[0] else found)
+        return _digits_value(number) != _plain_value(reference if based[0] else answer)
     if any(
         _RADIANS.fullmatch(a) and _DEGREES.fullmatch(b)
-        for a, b in ((found, reference), (reference, found))
+        for a, b in ((answer, reference), (reference, answer))
     ):
         return True
-    names = [_NAMED.fullmatch(text) for text in (found, reference)]
+    names = [_NAMED.fullmatch(text) for text in (answer, reference)]
     if names[0] and names[1] and names[0][1].lower() != names[1][1].lower():
         return True
-    if _in_one_unit(found, reference) is False:
+    if _in_one_unit(answer, reference) is False:
         return True
-    pairs = [_LIST.fullmatch(text.strip()) for text in (found, reference)]
+    pairs = [_LIST.fullmatch(text.strip()) for text in (answer, reference)]
     if (
         pairs[0]
         and pairs[1]
-        and found.strip()[0] in "(（\\"
+        and answer.strip()[0] in "(（\\"
         and reference.strip()[0] not in "(（\\{"
     ):
         parts = [[part.strip() for part in pair[1].split(",")] for pair in pairs if pair]
@@ -453,7 +450,7 @@ def _plain_value(text: str) -> int | None:
 
 
 def _written_alike(answer: str, gold: str) -> bool:
-    """Whether two short texts differ in typesetting alone."""
+    """Whether two short texts differ only in typesetting."""
     given, wanted = (
         re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", _as_given(text))
         for text in (answer, gold)
@@ -462,9 +459,7 @@ def _written_alike(answer: str, gold: str) -> bool:
 
 
 def _as_given(text: str) -> str:
-    """A short answer, or what the last box of a long one holds, without the marks of mathematics
-    around it.
-    """
+    """A short answer, or the last box of a long one, without dollar signs and full stop."""
     box = last_boxed(text[-2000:])
     given = (
         (box if box is not None else text)
@@ -474,11 +469,11 @@ def _as_given(text: str) -> str:
     return str(given).replace("$", "").strip().removesuffix(".").strip()
 
 
-def _in_one_unit(found: str, reference: str) -> bool | None:
-    """Whether two quantities are equal in the reference's unit; None where one of them is none:
+def _in_one_unit(answer: str, reference: str) -> bool | None:
+    """Whether two quantities are equal in the reference's unit; None if one is no quantity, since
     letters may be variables.
     """
-    given, wanted = _quantity(found), _quantity(reference)
+    given, wanted = _quantity(answer), _quantity(reference)
     if given is None or wanted is None:
         return None
     return any(
@@ -491,7 +486,7 @@ _MEASURES = re.compile(r"\s*[-+$€£¥]?\s*\.?\d.*[A-Za-zµμ°ΩÅ%$€£¥]",
 
 @functools.lru_cache(maxsize=1024)
 def _quantity(text: str) -> Quantity | None:
-    """The quantity with a unit that a text is, None where it is anything else or more."""
+    """The text as one quantity with a unit; None if it is anything else or holds more."""
     if len(text) > 80 or not _MEASURES.match(text):
         return None
     text = plain_units(text).strip().rstrip(".")
@@ -524,9 +519,7 @@ def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
 
 
 def _equal_decimals(gold: str, answer: str) -> bool | None:
-    """Compare as Math-Verify does, rounded to six decimals in binary floats of 15 digits; None
-    where that rounds.
-    """
+    """Compares as Math-Verify does, to six decimals in floats of 15 digits; None if that rounds."""
     if max(len(gold.partition(".")[0]), len(answer.partition(".")[0])) > _EXACT_DIGITS - _DECIMALS:
         return None
     wanted, given = Decimal(gold), Decimal(answer)
@@ -541,9 +534,7 @@ def _equal_decimals(gold: str, answer: str) -> bool | None:
 
 @functools.lru_cache(maxsize=1)
 def prepare_worker() -> None:
-    """Import, parse and compare once: the first time costs half a second, for which no answer and
-    no reference is to blame.
-    """
+    """Imports, parses and compares once: the first time costs half a second that no answer caused."""
     verify_answer(r"\frac{x}{3}", r"\frac{x}{2}")
 
 
@@ -552,8 +543,7 @@ def _math_verify() -> Any:
     import math_verify
     from math_verify import grader, parser
 
-    # Its hint that no time limit is set would appear once per worker process; the deadline is the
-    # pool's.
+    # Each worker process would warn that no time limit is set; the pool holds the deadline.
     parser.TIMEOUT_WARNING_SHOWN = grader.TIMEOUT_WARNING_SHOWN = True
     return math_verify
 
@@ -565,7 +555,7 @@ class _Parsed(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def _parse(answer: FinalAnswer) -> _Parsed:
-    """Expressions in the text and the part they come from; cached, since answers share references."""
+    """The expressions of a text and their source; cached, since answers share references."""
     library = _math_verify()
     plain, latex = library.ExprExtractionConfig(), library.LatexExtractionConfig()
     if answer.shape in ("number", "mixed"):
@@ -577,9 +567,9 @@ def _parse(answer: FinalAnswer) -> _Parsed:
             (rf"$\text{{{answer.text}}}$" if answer.shape == "words" else f"${answer.text}$"),
             [latex],
         )
-    found = library.parse(text, targets, parsing_timeout=None)
-    values = tuple(value for value in found if not isinstance(value, str))
-    source = next((value for value in found if isinstance(value, str)), "")
+    parsed = library.parse(text, targets, parsing_timeout=None)
+    values = tuple(value for value in parsed if not isinstance(value, str))
+    source = next((value for value in parsed if isinstance(value, str)), "")
     return _Parsed(values, source if answer.shape == "text" else answer.text)
 
 
@@ -589,15 +579,14 @@ def _equal(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
 
 
 _MOST_DIGITS = 4000
-"""Digits to which a difference is worked out; one that is still zero then is zero."""
+"""Digits to which a difference is computed; if it is still zero, the numbers are equal."""
 
 
 def _exactly_equal(gold: Any, answer: Any) -> bool:
-    """Whether two values that are equal to six decimals are so exactly, or to the digits of the
-    decimal that one is written as.
+    """Whether two values that agree to six decimals are exactly equal.
 
     Double precision takes (1/2)^2023 for (1/2)^2024. Sets and tuples are compared member by member;
-    what holds a variable is Math-Verify's to decide.
+    decimals and values with a variable are left to Math-Verify.
     """
     held = [
         value.args for value in (gold, answer) if type(value).__name__ in ("FiniteSet", "Tuple")
@@ -619,9 +608,7 @@ def _exactly_equal(gold: Any, answer: Any) -> bool:
 
 
 def _differs(gold: Any, answer: Any) -> bool:
-    """Whether the difference of two exact numbers is surely not zero: precision grows until it is
-    seen, up to a bound.
-    """
+    """Whether two exact numbers surely differ; the precision grows up to a bound."""
     sympy: Any = sys.modules["sympy"]
     with sympy.evaluate(True):
         difference = gold - answer
@@ -638,9 +625,7 @@ def _differs(gold: Any, answer: Any) -> bool:
 
 
 def _small_parts_agree(gold: Any, answer: Any) -> bool:
-    """Whether the numbers below 1e-4 in two values, which six decimals do not tell apart, agree
-    relatively.
-    """
+    """Whether numbers below 1e-4, for which six decimals are too few, agree relatively."""
     wanted, given = _numbers_in(gold), _numbers_in(answer)
     if len(wanted) != len(given) or not any(abs(value) < SMALL for value in wanted + given):
         return True
@@ -656,7 +641,7 @@ def _near(wanted: float, given: float) -> bool:
 
 
 def _numbers_in(value: Any) -> list[float]:
-    """The real numbers a value is, or holds as a set or a tuple."""
+    """The real number that a value is, or those in a set or tuple."""
     if getattr(value, "is_number", False):
         try:
             return [float(value)]
@@ -667,16 +652,16 @@ def _numbers_in(value: Any) -> list[float]:
 
 
 def _equal_otherwise(
-    reference: FinalAnswer, gold: tuple[Any, ...], found: FinalAnswer, answer: tuple[Any, ...]
+    reference: FinalAnswer, gold: tuple[Any, ...], final: FinalAnswer, answer: tuple[Any, ...]
 ) -> bool:
     """Equality in notations Math-Verify keeps apart: x > 3 and (3, oo), log 2 for ln 2."""
     kinds = {type(value).__name__ for value in gold}
     if (
         kinds & {"Interval", "Union"}
-        and (ways := _HEDGE.split(_TEXT_WORD.sub(r" \1 ", found.text)))[1:]
+        and (ways := _HEDGE.split(_TEXT_WORD.sub(r" \1 ", final.text)))[1:]
     ):
         return _equal_sets(
-            gold[0], [_parse(found._replace(text=way.strip(" ,;"))).values for way in ways]
+            gold[0], [_parse(final._replace(text=way.strip(" ,;"))).values for way in ways]
         )
     if kinds & {"Interval", "Union"} and (
         getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"
@@ -686,10 +671,10 @@ def _equal_otherwise(
     if all(len(numbers) == 1 and abs(numbers[0]) > _LARGE for numbers in large) and any(
         "Float" in {type(part).__name__ for part in values[0].atoms()} for values in (gold, answer)
     ):
-        # not as floats of the machine, in which all from 2^1024 are alike
+        # no machine floats: all above 2^1024 are infinite
         wanted, given = gold[0].evalf(20), answer[0].evalf(20)
         return bool(abs(wanted - given) <= abs(wanted) * 1e-12)
-    texts = (reference.text, found.text)
+    texts = (reference.text, final.text)
     shares = [_PERCENT.fullmatch(text.replace(",", "")) for text in texts]
     if (shares[0] is None) != (shares[1] is None):
         # 12.5% is both 12.5 and 0.125
@@ -701,18 +686,18 @@ def _equal_otherwise(
         )
     if _equal_complex(gold, answer):
         return True
-    measured = _MEASURED.fullmatch(found.text)
+    measured = _MEASURED.fullmatch(final.text)
     if measured is not None and not re.search(
         r"[A-Za-z]", reference.text.replace(r"\pi", "").replace(r"\sqrt", "").replace(r"\frac", "")
     ):
-        return _equal(gold, _parse(found._replace(text=measured[1])).values)
+        return _equal(gold, _parse(final._replace(text=measured[1])).values)
     based = [_BASED.fullmatch(text.strip()) for text in texts]
     if (based[0] is None) != (based[1] is None):
         number = next(one for one in based if one)
         return _digits_value(number) == _plain_value(texts[0] if based[1] else texts[1])
     if any(r"\ln" in text for text in texts) and any(_PLAIN_LOG.search(text) for text in texts):
         natural = [
-            value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, found)
+            value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, final)
         ]
         values = [_parse(value).values for value in natural]
         return bool(values[0]) and bool(values[1]) and _equal(values[0], values[1])
@@ -726,7 +711,7 @@ _OF_INTEGERS = re.compile(
     r"|every)\s+)?(?:integers?\s+\$?[kmnlj]\$?|\$?[kmnlj]\$?\s+(?:is\s+)?(?:any"
     r"|an)\s+integer)\s*\}?\)?"
 )
-"""What says of the letter of a family of solutions that it runs over the integers."""
+"""Words that let the letter of a family of solutions run over the integers."""
 
 
 _FOR_ANY = re.compile(
@@ -737,7 +722,7 @@ _FOR_ANY = re.compile(
 
 
 def _unquantified(value: FinalAnswer) -> FinalAnswer:
-    """The value without what says over what one of its letters runs."""
+    """The value without the words that say over what a letter runs."""
     text = _FOR_ANY.sub("", _OF_INTEGERS.sub("", value.text))
     return value if text == value.text else value._replace(text=text.strip(" ,;"))
 
@@ -746,7 +731,7 @@ def _equal_families(gold: Any, answer: Any, of_integers: bool) -> bool:
     """Whether a + bk and c + dn are one family over all integers: b = ±d, and a - c is a multiple
     of b.
 
-    A letter from j to n beside a multiple of pi runs over the integers also where that is not said.
+    A letter from j to n times a multiple of pi runs over the integers even if nothing says so.
     """
     sympy: Any = sys.modules["sympy"]
     families = []
@@ -776,7 +761,7 @@ _TEXT_WORD = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*(or|oder|ou|или|或�
 
 
 def _equal_sets(gold: Any, ways: list[tuple[Any, ...]]) -> bool:
-    """Whether alternatives such as x < -1 or x > 1 are together a union of intervals."""
+    """Whether alternatives such as x < -1 or x > 1 make up the union of intervals `gold`."""
     parts = []
     for way in ways:
         value: Any = way[0] if way else None
@@ -796,10 +781,8 @@ _MEASURED = re.compile(
 
 
 def _equal_complex(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
-    """Equality of numbers in which i is the imaginary unit and e is Euler's number, which
-    Math-Verify takes for variables.
-    """
-    sympy: Any = sys.modules["sympy"]  # whose values Math-Verify's are
+    """Equality of numbers with i and e, which Math-Verify takes for variables."""
+    sympy: Any = sys.modules["sympy"]  # Math-Verify has imported it
     values, named = [], False
     for value in (gold[0], answer[0]):
         names = {str(symbol): symbol for symbol in getattr(value, "free_symbols", ())}

@@ -9,18 +9,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 LONGEST = 60
-"""Characters of a text that is a moment and nothing else, at most."""
+"""Characters of a text that is nothing but a moment, at most."""
 
 
 class Moment(NamedTuple):
-    """A day, or a time of day, in the ways it can be read; parts that are not given fit any."""
+    """A day or a time of day, in all its readings; a missing part fits any."""
 
     readings: frozenset[tuple[int | None, ...]]
     """Days as (year, month, day); times as (hour, minute, second), in 24 hours."""
     is_day: bool
     half: bool = True
-    """Whether a time says morning or afternoon; two that do not are compared as they are written:
-    15:30 is not 3:30.
+    """Whether a time says morning or afternoon; two that do not compare as written: 15:30 is not
+    3:30.
     """
 
     def same_as(self, other: Moment) -> bool:
@@ -77,10 +77,10 @@ _TYPESET = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{|\\[ ,;:!]|[{}$~*`]")
 
 @lru_cache(maxsize=1024)
 def read_moment(text: str) -> Moment | None:
-    """The moment a text is, None where it is anything else, or says more."""
+    """The moment that makes up the whole text; None for any other text."""
     if len(text) > LONGEST or not _MAY_BE_ONE.search(text):
         return None
-    plain = _plain(text).strip().rstrip(".").strip()
+    plain = _without_typesetting(text).strip().rstrip(".").strip()
     match = _MOMENT.fullmatch(plain) or _MOMENT.fullmatch(f"{plain}.")
     return None if match is None else _moment(match)
 
@@ -88,11 +88,13 @@ def read_moment(text: str) -> Moment | None:
 def moments_in(text: str) -> list[Moment]:
     """The moments in a text, in order. Linear in the text."""
     return [
-        moment for match in _MOMENT.finditer(_plain(text)) if (moment := _moment(match)) is not None
+        moment
+        for match in _MOMENT.finditer(_without_typesetting(text))
+        if (moment := _moment(match)) is not None
     ]
 
 
-def _plain(text: str) -> str:
+def _without_typesetting(text: str) -> str:
     return re.sub(r"\s+", " ", _TYPESET.sub(" ", text))
 
 
@@ -103,7 +105,7 @@ def _moment(match: re.Match[str]) -> Moment | None:
         valid = {(y, m, d) for y, m, d in day if 1 <= (m or 1) <= 12 and 1 <= (d or 1) <= 31}
         return Moment(frozenset(valid), True) if valid else None
     times = _time_readings(part)
-    said = any(
+    names_half = any(
         part[name]
         for name in (
             "half",
@@ -115,28 +117,28 @@ def _moment(match: re.Match[str]) -> Moment | None:
             "named",
         )
     )
-    return Moment(frozenset(times), False, said)
+    return Moment(frozenset(times), False, names_half)
 
 
 def _day_readings(
     part: dict[str, str | None],
 ) -> list[tuple[int | None, int | None, int | None]] | None:
     if year := part["iso_year"]:
-        return [(int(year), _number(part["iso_month"]), _number(part["iso_day"]))]
+        return [(int(year), _integer(part["iso_month"]), _integer(part["iso_day"]))]
     if year := part["last_year"]:
         # Americans write the month first, others the day
-        first, second = _number(part["first"]), _number(part["second"])
+        first, second = _integer(part["first"]), _integer(part["second"])
         return [(int(year), first, second), (int(year), second, first)]
     for name, day, of_year in (
         ("month", "day", "year"),
         ("month_second", "day_first", "year_third"),
     ):
         if part[name]:
-            return [(_number(part[of_year]), _month(part[name]), _number(part[day]))]
+            return [(_integer(part[of_year]), _month(part[name]), _integer(part[day]))]
     if part["month_alone"]:
-        return [(_number(part["its_year"]), _month(part["month_alone"]), None)]
+        return [(_integer(part["its_year"]), _month(part["month_alone"]), None)]
     if part["zh_month"]:
-        return [(_number(part["zh_year"]), _number(part["zh_month"]), _number(part["zh_day"]))]
+        return [(_integer(part["zh_year"]), _integer(part["zh_month"]), _integer(part["zh_day"]))]
     return None
 
 
@@ -158,7 +160,7 @@ def _time_readings(part: dict[str, str | None]) -> set[tuple[int | None, ...]]:
             or part["whole_half"]
             or _HALVES.get(part["half_before"] or part["zh_half"] or part["clock_half"])
         )
-        seconds = _number(part["seconds"])
+        seconds = _integer(part["seconds"])
     if hour > 12 or (hour == 0 and half != "p"):
         return {(hour, minute, seconds)}
     morning, afternoon = (hour % 12, minute, seconds), (hour % 12 + 12, minute, seconds)
@@ -174,7 +176,7 @@ _HALVES: dict[str | None, str | None] = {
 }
 
 
-def _number(text: str | None) -> int | None:
+def _integer(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 

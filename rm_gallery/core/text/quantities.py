@@ -12,20 +12,18 @@ import unicodedata
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from rm_gallery.core.text.expressions import SUPERSCRIPTS
 from rm_gallery.core.text.language import function_words, word_table
 
 SMALL = 1e-4
 """Below this, numbers are compared relatively: to the reference, to this share of it."""
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 
 
 class Number(NamedTuple):
-    """A number found in a text; whole ones of many digits are `int`, so that they are compared
-    exactly.
-    """
+    """A number in a text; a whole number of many digits is an `int`, so it compares exactly."""
 
     value: float
-    """What is written; a percentage keeps its figure: 50 for "50%"."""
+    """The number as written: 50 for "50%"."""
     percent: bool
     start: int
     end: int
@@ -88,10 +86,9 @@ def find_numbers(text: str, *, fractions: bool = False) -> list[Number]:
     """
     if not text.isascii():
         text = text.translate(_SIGNS)
-    found: list[Number] = []
+    numbers: list[Number] = []
     position = 0
-    # a search that starts with a digit is many times faster than one that starts with what may
-    # stand before it
+    # searching for a digit is many times faster than for the signs that may precede it
     while (digit := _DIGIT.search(text, position)) is not None:
         start = digit.start()
         if text[start - 1 : start] == "." and not (
@@ -102,15 +99,19 @@ def find_numbers(text: str, *, fractions: bool = False) -> list[Number]:
         if digits is None:
             position = digit.end()
             continue
-        number = _with_fraction(text, _number(text, digits)) if fractions else _number(text, digits)
+        number = (
+            _with_fraction(text, _number_at(text, digits))
+            if fractions
+            else _number_at(text, digits)
+        )
         position = number.end
         if math.isfinite(number.value):
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def _with_fraction(text: str, number: Number) -> Number:
-    """The number with the fraction it is the numerator or the whole part of."""
+    """The number, joined with the fraction that follows: 3/4, 1 1/2, 2½."""
     if sign := _FRACTION_SIGN.match(text, number.end):
         value = number.value + math.copysign(unicodedata.numeric(sign[1]), number.value)
         return number._replace(value=value, end=sign.end())
@@ -131,7 +132,7 @@ def _with_fraction(text: str, number: Number) -> Number:
     )
 
 
-def _number(text: str, digits: re.Match[str]) -> Number:
+def _number_at(text: str, digits: re.Match[str]) -> Number:
     start, end = digits.span()
     written = digits.group()
     if "." in written and _IS_EUROPEAN.fullmatch(written):
@@ -165,8 +166,8 @@ def _scaled(value: float, after: re.Match[str]) -> float:
 
 
 def close(a: float, b: float, tolerance: float) -> bool:
-    """Whether two numbers differ by at most `tolerance`, absolutely or relative to `b`; below 1e-4
-    relatively alone.
+    """Whether two numbers differ by at most `tolerance`: absolutely or relative to `b`, below 1e-4
+    only relative to `b`.
 
     Whole numbers are equal or not, unless the tolerance is above 1e-6.
     """
@@ -179,9 +180,7 @@ Dimension = tuple[tuple[str, float], ...]
 
 
 class UnitOfMeasure(NamedTuple):
-    """A unit in base units: value * factor + offset. The dimension is the powers of the base units
-    it is made of.
-    """
+    """A unit in base units: value * factor + offset; `dimension` holds the powers of base units."""
 
     factor: float
     dimension: Dimension
@@ -193,11 +192,9 @@ class Quantity(NamedTuple):
 
     value: float
     units: tuple[UnitOfMeasure, ...]
-    """What its unit may mean, the likeliest first ("C" is Celsius or coulomb); empty where it has
-    none that is known.
-    """
+    """Possible meanings of its unit, likeliest first ("C": Celsius, coulomb); empty if unknown."""
     things: frozenset[str]
-    """Words that follow in a unit's place and name none: of "5 red apples" red and apple."""
+    """Words after the number that are no unit: red and apple in "5 red apples"."""
     start: int
     end: int
 
@@ -231,8 +228,7 @@ _CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥�
 _BEFORE = re.compile(r"(?:US\$?|USD|EUR|GBP|CNY|RMB|JPY|INR|CHF|AUD|CAD|KRW|RUB)\s?$")
 _SCALE = re.compile(r"\s?([kKmMbB])n?\b(?!\s?/)")
 _SHORT_SCALE = re.compile(r"[KMB](?![A-Za-z0-9/^²³])")
-"""Thousand, million and billion where no unit is asked for, else kelvin, mole per litre and byte.
-"""
+"""K, M and B are thousand, million and billion, unless units are asked for."""
 _CLOCK = re.compile(r"(?i)\s?([ap])\.?m\b")
 _GOES_ON = re.compile(r"\s+[A-Za-z]")
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm|rm|operatorname|mathit|si|unit)\s*\{([^{}]*)\}")
@@ -269,9 +265,7 @@ _PER_HOUR = re.compile(
 )
 _FEET = re.compile(r"(?<!\d)(\d{1,2})\s?['′’]\s?(\d{1,2})\s?[\"″”]")
 _ERROR = re.compile(r"\(?\s?(-?\d[\d.,]{0,40})\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?")
-"""A value and how uncertain it is: 12.6 ± 0.1. Bounded, since it is tried from every digit of a
-long number.
-"""
+"""A value with its uncertainty: 12.6 ± 0.1. Bounded: it is tried at every digit of a long number."""
 _COMMA = re.compile(r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])")
 _COMPOUND = re.compile(r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)")
 _SPACED = re.compile(r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)")
@@ -285,31 +279,30 @@ _SPACE = re.compile(r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])")
 
 
 def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
-    """All numbers in order with the unit that follows them (or the currency before them); fractions
-    are one number.
+    """All numbers in order, each with the unit after it or the currency before it.
 
     Parts such as "5 ft 3 in" and "1 h 30 min" are one quantity. LaTeX around units is understood.
     Without `units` only currencies and percent are read.
     """
     text = plain_units(text)
-    found: list[Quantity] = []
+    quantities: list[Quantity] = []
     for number in find_numbers(text, fractions=True):
-        if found and number.start < found[-1].end:  # the power in m/s^2
+        if quantities and number.start < quantities[-1].end:  # the power in m/s^2
             continue
         quantity = _quantity(text, number, units)
-        if not (found and _extends(found, quantity, text)):
-            found.append(quantity)
-    return found
+        if not (quantities and _extends(quantities, quantity, text)):
+            quantities.append(quantity)
+    return quantities
 
 
 def plain_units(text: str) -> str:
     """The text without the LaTeX that stands around units."""
     text = _SPACED_AND_UNIT.sub(
-        lambda found: found[0].replace(" ", "") if _is_unit(found["unit"]) else found[0], text
+        lambda match: match[0].replace(" ", "") if is_unit(match["unit"]) else match[0], text
     )
     text = _SPACED.sub(
-        lambda found: found[0].replace(" ", ""),
-        _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text),
+        lambda match: match[0].replace(" ", ""),
+        _COMPOUND.sub(lambda match: re.sub("[ -]", "", match[0]), text),
     )
     text = _ERROR.sub(
         r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text)))
@@ -317,16 +310,12 @@ def plain_units(text: str) -> str:
     text = _GLUED.sub(r"\1 ", _MINUTES.sub(r"\1 min", _MINUS.sub("-", text)))
     if "\\" not in text and "$" not in text:
         return text
-    text = _SIUNITX.sub(lambda found: f"{found[1]} {_siunitx(found[2])}", text)
+    text = _SIUNITX.sub(lambda match: f"{match[1]} {_siunitx(match[2])}", text)
     text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _TEXT.sub(r" \1", text))
     for latex, plain in _REPLACED:
         if latex != "\\$":
             text = text.replace(latex, plain)
     return _MATH.sub(r"\1", _SPACE.sub(" ", text)).replace("\\$", "$")
-
-
-def _is_unit(word: str) -> bool:
-    return bool(_currency_of(word) or units_of(word))
 
 
 _SIUNITX = re.compile(
@@ -358,22 +347,20 @@ def _siunitx(unit: str) -> str:
     return "".join(parts) or unit
 
 
-def _per_hour(found: re.Match[str]) -> str:
-    return f"{found[5]} {found[6]}/{next(part for part in found.groups() if part)}"
+def _per_hour(match: re.Match[str]) -> str:
+    return f"{match[5]} {match[6]}/{next(part for part in match.groups() if part)}"
 
 
 def same_kind(given: Quantity, wanted: Quantity) -> tuple[UnitOfMeasure, UnitOfMeasure] | None:
-    """The readings of two quantities' units that measure the same, the likeliest first; None when
-    there are none.
-    """
+    """The likeliest readings of two quantities' units that have one dimension; None if none do."""
     return next(
         ((a, b) for b in wanted.units for a in given.units if a.dimension == b.dimension), None
     )
 
 
 def conversions(given: Quantity, wanted: Quantity) -> list[float]:
-    """`given` in the unit of `wanted`, in every way their units can be read."""
-    # beside an explicit GiB a GB is a decimal one
+    """`given` in the unit of `wanted`, once per way to read their units."""
+    # next to an explicit GiB, GB is decimal
     left, right = (
         q.units[:1] if _is_binary(o) else q.units for q, o in ((given, wanted), (wanted, given))
     )
@@ -403,11 +390,11 @@ def _quantity(text: str, number: Number, units: bool) -> Quantity:
     if not units and (short := _SHORT_SCALE.match(text, number.end)):
         factor = {"K": 1e3, "M": 1e6, "B": 1e9}[short[0]]
         return Quantity(number.value * factor, (), frozenset(), number.start, short.end())
-    found, end = _unit_after(text, number.end, units)
-    things = _things(text, number.end) if units and not found else frozenset()
-    if not found and (clock := _CLOCK.match(text, number.end)):
+    readings, end = _unit_after(text, number.end, units)
+    things = _things(text, number.end) if units and not readings else frozenset()
+    if not readings and (clock := _CLOCK.match(text, number.end)):
         things = frozenset({clock[1].lower() + "m"})
-    return Quantity(number.value, found, things, number.start, end)
+    return Quantity(number.value, readings, things, number.start, end)
 
 
 def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[UnitOfMeasure, ...], int]:
@@ -420,11 +407,11 @@ def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[UnitOfMeas
     if written.lower() == "in" and _GOES_ON.match(text, match.end()):  # "5 in total"
         return (), position
     end = match.end()
-    # Chinese runs on without a space, and a compound may end in a word that is no unit
+    # Chinese has no space after the unit, and a compound may end in a word that is no unit
     while written:
-        found = _currency_of(written) or (units_of(written) if units else ())
-        if found:
-            return found, end
+        readings = _currency_of(written) or (units_of(written) if units else ())
+        if readings:
+            return readings, end
         if re.search(rf"[{_CJK}]$", written):
             shorter = written[:-1]
         else:
@@ -473,9 +460,9 @@ def _currency_of(name: str) -> tuple[UnitOfMeasure, ...]:
     )
 
 
-def _extends(found: list[Quantity], part: Quantity, text: str) -> bool:
-    """Add a smaller part to the quantity right before it."""
-    whole = found[-1]
+def _extends(quantities: list[Quantity], part: Quantity, text: str) -> bool:
+    """Adds a smaller part to the quantity right before it: "5 ft 3 in". False if it is no part."""
+    whole = quantities[-1]
     same = same_kind(part, whole)
     if same is None:
         return False
@@ -487,23 +474,22 @@ def _extends(found: list[Quantity], part: Quantity, text: str) -> bool:
         or part.value * small.factor >= large.factor
     ):
         return False
-    if "and" in text[whole.end : part.start] and large.dimension not in _TOLD_IN_PARTS:
+    if "and" in text[whole.end : part.start] and large.dimension not in _JOINED_BY_AND:
         return False
     value = whole.value + part.value * small.factor / large.factor
-    found[-1] = Quantity(value, (large,), frozenset(), whole.start, part.end)
+    quantities[-1] = Quantity(value, (large,), frozenset(), whole.start, part.end)
     return True
 
 
-_TOLD_IN_PARTS = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
+_JOINED_BY_AND = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
 
 
 @lru_cache(maxsize=4096)
 def units_of(text: str) -> tuple[UnitOfMeasure, ...]:
-    """What a text such as "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name as a unit; empty
-    when it names none.
+    """The units that "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name; empty for no unit.
 
-    Symbols are read as written (Mg is no mg); words in any case. One beyond the range of floats is
-    none.
+    Symbols are case-sensitive (Mg is no mg), words are not. A unit beyond the range of floats is
+    left out.
     """
     if len(text) > 60:
         return ()
@@ -537,13 +523,13 @@ def _units_of(text: str) -> tuple[UnitOfMeasure, ...]:
 
 
 def _single(name: str) -> tuple[UnitOfMeasure, ...]:
-    """What one word without a power may name."""
+    """The units that one word without a power may name."""
     known = word_table("units")["readings"]
     readings = known.get(name) or known.get(name.lower() if len(name) > 3 else "") or (name,)
-    return tuple(unit for reading in readings for unit in _named(reading))
+    return tuple(unit for reading in readings for unit in _units_of_word(reading))
 
 
-def _named(name: str) -> tuple[UnitOfMeasure, ...]:
+def _units_of_word(name: str) -> tuple[UnitOfMeasure, ...]:
     """The unit of a word, or of a definition such as "0.5 kg", "km/hour" and "cm3"."""
     if currency := _currency_of(name):
         return currency
@@ -552,9 +538,7 @@ def _named(name: str) -> tuple[UnitOfMeasure, ...]:
     factor, _, unit = (known or name).rpartition(" ")
     if not factor and not re.search(r"[/\d]", unit):
         return _known_unit(unit)
-    return tuple(
-        found._replace(factor=found.factor * float(factor or 1)) for found in units_of(unit)
-    )
+    return tuple(base._replace(factor=base.factor * float(factor or 1)) for base in units_of(unit))
 
 
 def _term(text: str) -> tuple[UnitOfMeasure, ...]:
@@ -661,7 +645,9 @@ def _table(kind: str) -> dict[str, UnitOfMeasure]:
         factor, *parts = definition.split()
         offset = float(parts.pop()) if parts and parts[-1][0].isdigit() else 0.0
         powers = {
-            found[1]: float(found[2] or 1) for part in parts if (found := _POWERED.fullmatch(part))
+            powered[1]: float(powered[2] or 1)
+            for part in parts
+            if (powered := _POWERED.fullmatch(part))
         }
         dimension = tuple(sorted((_BASES[base], power) for base, power in powers.items()))
         units[name] = UnitOfMeasure(float(factor), dimension, offset)
@@ -674,9 +660,7 @@ def _excluded(kind: str) -> frozenset[str]:
 
 
 def _known_unit(name: str) -> tuple[UnitOfMeasure, ...]:
-    """What the table knows a word as: as written, then in lower case, then without the ending of a
-    plural.
-    """
+    """The table's entry for a word: as written, then in lower case, then without a plural ending."""
     for spelling in dict.fromkeys((name, name.lower() if len(name) > 1 else name)):
         if not spelling or spelling in _excluded("no_unit"):
             return ()

@@ -1,4 +1,4 @@
-"""What a judge states in a reply: tags and objects outside of everything it merely quotes."""
+"""The tags and objects that a judge states in its reply, apart from all that it quotes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ REASONS = (
     "reason", "reasons", "reasoning", "rationale", "explanation", "analysis", "justification", "critique", "comment",
     "comments", "feedback", "quote", "thought", "thoughts", "think", "thinking", "reflection", "work", "理由", "原因", "分析", "解释", "说明", "评语",
 )  # fmt: skip
-"""Elements that hold prose about the candidates: whatever stands in them is no verdict."""
+"""Elements that hold prose about the candidates: nothing in them is a verdict."""
 
 _THOUGHTS = frozenset({"think", "thinking", "thought", "thoughts", "reasoning", "reflection"})
 Reader = Callable[[Any], Any]
 
 
 class VerdictField(NamedTuple):
-    """How one field is read: `read` turns its text or JSON value into the value, or raises
-    ParseError.
-    """
+    """How one field is read: `read` turns text or a JSON value into the value or raises ParseError."""
 
     read: Reader
     prose: bool = False
-    """Whether it is free text, which may quote anything."""
+    """True for free text, which may quote anything."""
     high: float | None = None
-    """The largest value, where it is a number with one."""
+    """The largest value of a number that has one."""
 
 
 class Form:
-    """The fields a reply is to state, and what is needed to find them, made once per template."""
+    """The fields that a reply must state, with the patterns to read them; made once per template."""
 
     def __init__(self, fields: Mapping[str, VerdictField]) -> None:
         self.fields = dict(fields)
@@ -62,15 +60,13 @@ class Form:
         self.usual = re.compile(rf"{reason}<({named})>([^<{{]{{1,200}})</\2>\s*")
 
     def usual_values(self, text: str) -> dict[str, Any] | None:
-        """The fields of a reply that is nothing but a reason without tags and one verdict; None for
-        any other.
-        """
-        found = self.usual.fullmatch(text)
-        if found is None:
+        """The fields of a reply that is only a tagless reason and one verdict; None for any other."""
+        match = self.usual.fullmatch(text)
+        if match is None:
             return None
-        values = {found[2]: self.value(found[2], found[3].strip())}
-        if found[1]:
-            values["reason"] = found[1].strip()
+        values = {match[2]: self.value(match[2], match[3].strip())}
+        if match[1]:
+            values["reason"] = match[1].strip()
         return values
 
     def value(self, name: str, raw: Any) -> Any:
@@ -91,7 +87,7 @@ class _Token(NamedTuple):
     """Whether its attributes call it final."""
 
 
-class Found(NamedTuple):
+class StatedValue(NamedTuple):
     """One statement of a field."""
 
     name: str
@@ -101,9 +97,7 @@ class Found(NamedTuple):
     marked: bool
     """Whether the judge itself calls it final or corrected."""
     doubtful: bool
-    """Whether it stands behind a fence that is never closed: enough to contradict another one, not
-    to be read.
-    """
+    """True behind a fence that is never closed: it may contradict another verdict, but is not read."""
 
 
 FINAL = re.compile(
@@ -183,14 +177,10 @@ def _list_tokens(text: str, form: Form) -> list[_Token]:
 
 
 class Scan:
-    """Every statement of a field outside of reasons, comments, fences and quotations, in order; one
-    pass.
-    """
+    """All values stated outside of reasons, comments, fences and quotations, in order; one pass."""
 
     def __init__(self, text: str, form: Form, whole: bool = True) -> None:
-        """`whole` tells that the text is surely all the judge stated, so that what begins it is its
-        own.
-        """
+        """`whole`: the text is surely all that the judge stated, so its beginning is the judge's own."""
         self.text = text
         self.form = form
         self.whole = whole
@@ -201,17 +191,15 @@ class Scan:
         for i, token in enumerate(self.tokens):
             if not token.opens or token.name == "fence":
                 self.last[token.name] = i
-        self.found: list[Found] = []
+        self.stated: list[StatedValue] = []
         self.read: list[tuple[int, int]] = []
-        """Parts that were taken as a whole."""
+        """Spans that are done: read or skipped as a whole."""
         self.position = 0
         self.counted = 0
         self.odd = False
         self.doubtful = False
         self.doubted: list[tuple[int, int]] = []
-        """Parts that would have been left out, had not a verdict that may be quoted stood before
-        them.
-        """
+        """Spans not skipped, because a verdict before them may itself be a quotation."""
         self.objects = 0
         if text.startswith("{") and (not self.tokens or object_at(text, 0) is None):
             raise ParseError("The reply begins like JSON and is none.")
@@ -239,7 +227,7 @@ class Scan:
                 self._prose(i)
             else:
                 self._element(i)
-            if len(self.found) > MOST:
+            if len(self.stated) > MOST:
                 raise ParseError(f"The reply holds more than {MOST} verdicts.")
 
     def _skip(self, start: int, end: int) -> None:
@@ -248,19 +236,18 @@ class Scan:
         self.odd = False
 
     def _pass_over(self, start: int, end: int) -> None:
-        """Leave out a reason or fences, unless a verdict stands before them that may itself be
-        quoted: it may have begun them to hide the real one, and then what they hold is enough to
-        contradict it.
+        """Skips a reason or fences. A verdict before them may be a quoted one that opened them to hide
+        the real verdict; then their content may contradict it.
         """
         if any(
-            one.name.lower() not in self.prose and not self._began_with(one) for one in self.found
+            one.name.lower() not in self.prose and not self._began_with(one) for one in self.stated
         ):
             self.doubted.append((start, end))
         else:
             self._skip(start, end)
 
     def _among_doubted(self, i: int) -> bool:
-        """Take a verdict that stands in the last doubted part; False behind it."""
+        """Reads a verdict inside the last doubted span; False after it."""
         token, end = self.tokens[i], self.doubted[-1][1]
         if token.start >= end:
             if self.position < end:
@@ -276,16 +263,12 @@ class Scan:
     def _in_doubt(self, start: int) -> bool:
         return self.doubtful or bool(self.doubted) and start < self.doubted[-1][1]
 
-    def _began_with(self, one: Found) -> bool:
-        """Whether a statement is what the judge's reply begins with; an object may be broken by
-        what it quotes.
-        """
+    def _began_with(self, one: StatedValue) -> bool:
+        """Whether the reply begins with this tag; an object may be broken by what it quotes."""
         return self.whole and self.text[one.start] == "<" and not self.text[: one.start].strip()
 
     def _fence(self, i: int) -> None:
-        """From the first fence to the last one nothing is read; a quoted text may hold any number
-        of fences.
-        """
+        """Skips from the first fence to the last: a quoted text may hold any number of fences."""
         token = self.tokens[i]
         last = self.tokens[self.last["fence"]]
         line = self.text.find("\n", token.end)
@@ -320,14 +303,12 @@ class Scan:
         if stated and (doubtful or not self._quoted(start, end)):
             for name, value in stated.items():
                 if value is not None or not self.form.fields[name].prose:
-                    self.found.append(Found(name, value, start, end, False, doubtful))
+                    self.stated.append(StatedValue(name, value, start, end, False, doubtful))
         self._skip(start, end)
         return bool(stated)
 
     def _prose(self, i: int) -> None:
-        """A reason ends at the last closing tag of its name: what it quotes may hold closing tags,
-        too.
-        """
+        """A reason ends at the last closing tag of its name: it may quote closing tags."""
         token = self.tokens[i]
         if self._mentioned(token):
             return
@@ -344,8 +325,10 @@ class Scan:
                 raise ParseError(CUT_OFF)
             body, end = self._unclosed(i)
         if token.name in self.names:
-            self.found.append(
-                Found(self.names[token.name], body.strip(), token.start, end, False, self.doubtful)
+            self.stated.append(
+                StatedValue(
+                    self.names[token.name], body.strip(), token.start, end, False, self.doubtful
+                )
             )
         earlier = (t for t in self.tokens[i + 1 : last] if t.name == token.name and not t.opens)
         own = (
@@ -358,35 +341,32 @@ class Scan:
         elif own is None:
             self._pass_over(token.start, end)
         else:
-            # the verdict may stand behind this closing tag, and the last one in what is quoted
-            # behind the verdict
+            # the verdict may follow this closing tag, and the last one be in a later quotation
             self._skip(token.start, own.end)
             self.doubted.append((own.start, end))
 
     def _led_to(self, close: _Token, last: _Token) -> bool:
-        """Whether a closing tag is surely quoted: in quotation marks with what follows it, directly
-        after "it says", or in a quotation led to by a colon, behind which the judge says nothing
-        more before its last closing tag.
+        """Whether a closing tag is surely quoted: in quotation marks, right after "it says", or after
+        a colon with no more words before the last closing tag.
         """
         if _CLOSED_IN_QUOTES.match(self.text, close.start - 1):
             return True
-        found = _QUOTING.search(self.text[max(0, close.start - 240) : close.start].rstrip(" "))
-        shown = "".join(found.groups("")) if found is not None else ""
-        if found is None or not shown.strip(" :：\"'“「"):
-            return found is not None
+        quoting = _QUOTING.search(self.text[max(0, close.start - 240) : close.start].rstrip(" "))
+        shown = "".join(quoting.groups("")) if quoting is not None else ""
+        if quoting is None or not shown.strip(" :：\"'“「"):
+            return quoting is not None
         between = re.sub(
             r"<([\w-]{1,40})>[^<>]{0,200}</\1>|</?[\w-]{1,40}>",
             "",
             self.text[close.end : last.start],
         )
-        return bool(re.search(r"[:：]", found[0])) and not re.search(r"\w", between)
+        return bool(re.search(r"[:：]", quoting[0])) and not re.search(r"\w", between)
 
     def _hides(self, token: _Token) -> bool:
-        """Whether an element that is never closed stands behind a verdict that may have begun it to
-        hide the real one: it was not asked for, or what it holds ends with a verdict on a line of
-        its own.
+        """Whether a verdict may have opened this unclosed element to hide the real one: nobody asked
+        for the element, or it ends with a verdict on its own line.
         """
-        if not any(one.name.lower() not in self.prose for one in self.found):
+        if not any(one.name.lower() not in self.prose for one in self.stated):
             return False
         return (
             token.name not in self.names
@@ -394,16 +374,13 @@ class Scan:
         )
 
     def _unclosed(self, i: int) -> tuple[str, int]:
-        """A reason that is never closed runs to the end, or to the one verdict that ends the reply
-        on a line of its own.
-        """
+        """An unclosed reason runs to the end, or to the one verdict on the last line of the reply."""
         token = self.tokens[i]
         rest = [
             t for t in self.tokens[i + 1 :] if t.name in self.names and t.name not in self.prose
         ]
-        # what began the reply was the verdict; one further down may itself be quoted, and then the
-        # two contradict each other
-        first = {one.name.lower() for one in self.found if not self.text[: one.start].strip()}
+        # a reply that began with its verdict contradicts a later one, which may be quoted
+        first = {one.name.lower() for one in self.stated if not self.text[: one.start].strip()}
         pair = (
             len(rest) == 2 and rest[0].name == rest[1].name and rest[0].opens and not rest[1].opens
         )
@@ -445,16 +422,15 @@ class Scan:
             and self._after_its_line(token.start)
         )
         quoted = not doubtful and self._quoted(token.start, close.end)
-        if quoted and any(one.name == name and not one.doubtful for one in self.found):
-            # what ends its line behind a verdict, and only the words before it call a quotation,
-            # may be the judge's own, and those words and the verdict before them the quotation:
-            # then the two contradict each other
+        if quoted and any(one.name == name and not one.doubtful for one in self.stated):
+            # "it says" before this verdict may itself be quoted, together with the verdict before
+            # it; at the end of a line this one then contradicts that one
             ends = not self.text[close.end :].partition("\n")[0].strip(" \t.。*_`")
             doubtful = ends and not self._set_off(token.start, close.end)
         if doubtful or not quoted:
             before = self.text[max(0, token.start - 120) : token.start]
             marked = token.sure or FINAL.search(before) is not None
-            self.found.append(Found(name, value, token.start, close.end, marked, doubtful))
+            self.stated.append(StatedValue(name, value, token.start, close.end, marked, doubtful))
         self._skip_quotes_to(close.end)
         self.position = close.end
 
@@ -472,14 +448,12 @@ class Scan:
         return bool(before) and before in "\"'`“‘「『«" and bool(after) and after in "\"'`”’」』»"
 
     def _quoted(self, start: int, end: int) -> bool:
-        """Whether a statement stands in quotation marks, in code, in a block quote, or after "the
-        answer reads".
-        """
+        """Whether a statement is in quotation marks, code or a block quote, or after "it reads"."""
         return self._set_off(start, end) or self._introduced(start)
 
     def _after_its_line(self, start: int) -> bool:
-        """Whether only words that end with their line, and with no colon, introduce a statement: it
-        may be the judge's own.
+        """Whether the words that introduce a statement end with their line and without a colon: the
+        statement may be the judge's own.
         """
         before = self.text[:start].rstrip(" \t")
         return (
@@ -487,9 +461,7 @@ class Scan:
         )
 
     def _set_off(self, start: int, end: int) -> bool:
-        """Whether a statement stands in quotation marks, in code or in a block quote, or is called
-        a quotation behind it.
-        """
+        """Whether a statement is in quotation marks, code or a block quote, or is then called one."""
         text = self.text
         self._skip_quotes_to(start)
         before, after = text[max(0, start - 240, self.position) : start], text[end : end + 240]
@@ -505,9 +477,8 @@ class Scan:
             and (near in "\"'`" and next_to == near or _QUOTES.get(near) == next_to)
         ):
             return True
-        # a quotation mark of a thought that was cut short may still be open, and then the judge's
-        # own words look quoted
-        if self.odd and '"' in after and (self.whole or not self.found):
+        # a thought cut short may leave a quotation mark open, and the judge's own words look quoted
+        if self.odd and '"' in after and (self.whole or not self.stated):
             return True
         if line.count("`") % 2 and "`" in after.partition("\n")[0]:
             return True
@@ -523,16 +494,14 @@ class Scan:
         sentence = self.text[max(0, start - 240, self.position) : start]
         if sentence.rstrip().endswith((":", "：")):
             sentence = sentence.rstrip()
-        found = _QUOTING.search(sentence) if sentence.strip() else None
-        return found is not None and _CONCLUDING.match("".join(found.groups(""))) is None
+        quoting = _QUOTING.search(sentence) if sentence.strip() else None
+        return quoting is not None and _CONCLUDING.match("".join(quoting.groups(""))) is None
 
 
-def members(found: dict[str, Any], form: Form, depth: int = 0) -> dict[str, Any]:
-    """The wanted members of an object, whatever the case of their keys; of the one object inside it
-    where it has none.
-    """
+def members(json_object: dict[str, Any], form: Form, depth: int = 0) -> dict[str, Any]:
+    """The wanted members of an object, keys in any case; else those of the one object inside it."""
     values: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in json_object.items():
         name = form.names.get(key.strip().lower())
         if name is None:
             continue
@@ -542,6 +511,8 @@ def members(found: dict[str, Any], form: Form, depth: int = 0) -> dict[str, Any]
     if any(not form.fields[name].prose for name in values) or depth > 3:
         return values
     inner = [
-        v for k, v in found.items() if isinstance(v, dict) and k.strip().lower() not in REASONS
+        v
+        for k, v in json_object.items()
+        if isinstance(v, dict) and k.strip().lower() not in REASONS
     ]
     return {**values, **members(inner[0], form, depth + 1)} if len(inner) == 1 else values

@@ -1,6 +1,4 @@
-"""Short answers as values: a whole number, a number, yes or no, a list; strict, so that nothing is
-guessed.
-"""
+"""Reads short answers as values: a number, a yes or no, a list, a letter. Nothing is guessed."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ __all__ = ["LETTERS", "choice_letter"]
 
 
 LONGEST = 400
-"""Characters of a short answer that are looked at, at most; longer ones are no short answers."""
+"""Characters of a short answer, at most."""
 
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _ORDINALS = "zeroth first second third fourth fifth sixth seventh eighth ninth tenth".split()
@@ -70,16 +68,16 @@ _DOUBT = re.compile(
     rf"(?i)\b(?:wait|maybe|perhaps|either|{'|'.join(_WORDS[2:])})\b|(?:或[者许]?|应该?[是为]?"
     rf"|[改正][为成])\s*[两{_CHINESE}](?:[分级,，.。;；]|$)"
 )
-"""In the meaning of a level, put behind its number, this makes the number doubtful."""
+"""In the description after a level, this makes the number doubtful."""
 _EVEN = re.compile(r"(?i)\b(?:not|tie|tied|equal|both|versus|vs)\b|[不非平]")
-"""In what explains the number of a best answer this makes it doubtful, too."""
+"""In an explanation of the best answer, this makes its number doubtful, too."""
 _JOINED = re.compile(r"(?i)\b(?:and|to)\b|[和与至到]")
 _EXPLAINED = re.compile(r"\s*[(（:：,，;；.。!\-–—]")
 _REJECTED = re.compile(
     r"(?i)\b(?:wors[et]|bad|incorrect|inferior|wrong|loses?|lost|loser|second|weak\w*|poor\w*"
     r"|except|fail\w*|refus\w*)\b|[差错输除]"
 )
-"""Of the number of a best answer this says the opposite; of a score it gives the reason."""
+"""This contradicts the number of a best answer; for a score it is only the reason."""
 _NUMBER = re.compile(r"(?i)[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?")
 _VALUE = re.compile(
     rf"(?i)(?:第\s?)?(?:(?P<digits>\d{{1,15}}(?:\.\d{{1,15}})?)(?![\d.,]*\d)"
@@ -106,8 +104,8 @@ def plain(text: str) -> str:
     text = visible(normalized("NFKC", text[: LONGEST + 1]))
     if "<!" in text:
         text = _COMMENT.sub("", _CDATA.sub(r"\1", text))
-    while found := _ELEMENT.fullmatch(text):
-        text = found[2]
+    while element := _ELEMENT.fullmatch(text):
+        text = element[2]
     boxed = _BOXED.search(text)
     while boxed:
         text = text[: boxed.start()] + (boxed[1] or boxed[2]) + text[boxed.end() :]
@@ -167,17 +165,17 @@ def _stated(answer: str, high: float | None, scale: bool) -> float | None:
     text = bare(answer)
     if _NUMBER.fullmatch(text):
         return float(text)
-    # what stood in brackets after the number lost its closing one with the markup
+    # `bare` stripped the closing bracket after the number with the markup
     text = plain(answer)
     begin = _PREFIX.match(text)
     text = text[begin.end() :].lstrip(_MARKUP) if begin else text
-    found = _VALUE.match(text)
-    if found is None:
+    match = _VALUE.match(text)
+    if match is None:
         return None
-    if found["name"] == "两" and not text.startswith("分", found.end()):
+    if match["name"] == "两" and not text.startswith("分", match.end()):
         return None  # "两个" is both of them
-    number = number_named(found["digits"] or found["name"])
-    rest = _COUNTED.sub("", text[found.end() :].lstrip("*_`'\"]}")[:LONGEST])
+    number = number_named(match["digits"] or match["name"])
+    rest = _COUNTED.sub("", text[match.end() :].lstrip("*_`'\"]}")[:LONGEST])
     out_of = _OUT_OF.match(rest)
     if out_of:
         # of two answers "1/2" is no choice
@@ -241,19 +239,19 @@ def read_boolean(value: Any) -> bool:
     text = visible(normalized("NFKC", str(value)[: LONGEST + 1]))
     marks = {_MARKED[sign] for sign in text if sign in _MARKED}
     words = "".join(" " if sign in _MARKED else sign for sign in plain(text)).strip(_MARKUP).lower()
-    said = _decided(words) if words else next(iter(marks), None)
-    if said is None or len(text) > LONGEST or marks - {said}:
+    decision = _decided(words) if words else next(iter(marks), None)
+    if decision is None or len(text) > LONGEST or marks - {decision}:
         raise ParseError(f"Expected true or false, found {excerpt(str(value)[:LONGEST], 40)!r}.")
-    return said
+    return decision
 
 
 def _decided(words: str) -> bool | None:
-    found = _NO.match(words)
-    negative = found is not None
-    found = found or _YES.match(words)
-    if found is None:
+    match = _NO.match(words)
+    negative = match is not None
+    match = match or _YES.match(words)
+    if match is None:
         return None
-    rest = words[found.end() :].lstrip("*_`'\"")
+    rest = words[match.end() :].lstrip("*_`'\"")
     if not _REASONED.match(rest) or _UNDECIDED.search(rest):
         return None
     if negative:
@@ -390,11 +388,11 @@ _LEAD = re.compile(
     r"|,\s*(?:因为|由于)|,?\s+\(?(?:because|since|as(?!\s+well)|due|(?:and\s+)?not|rather"
     r"|instead)\b)(?!\s*(?:incorrect|wrong|false|no|maybe|perhaps|possibly)\b)"
 )
-_ALONE = re.compile(r"(?m)^[ \t#>*-]*[(\[]?([A-J])[)\].]?[ \t]*$")
+_OWN_LINE = re.compile(r"(?m)^[ \t#>*-]*[(\[]?([A-J])[)\].]?[ \t]*$")
 _SAYS = re.compile(r"(?i)\b(?:is|are|because|since|as|not|rather|instead|than|but|and)\b")
 _SEEMS = re.compile(r"\b(?:seems|looks)\b")
 _LISTED = re.compile(r"[(\[]?([A-J])[)\]](?:\s*[^\s()\[\].,;!?]+){0,6}?\s*[(\[]?([A-J])[)\]]")
-"""The options themselves, told again: "(A) Paris (B) London"."""
+"""The options, repeated: "(A) Paris (B) London"."""
 _BRACKETED = re.compile(r"[(\[{]\s*([A-J])\s*[)\]}]")
 
 
@@ -405,10 +403,10 @@ _NONE_OF = re.compile(
 
 
 def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "any") -> str | None:
-    """The letter a text picks, in upper case, by the rules of `MultipleChoiceLetterReward`; None
+    """The upper-case letter that a text picks, by the rules of `MultipleChoiceLetterReward`; None
     for none or two.
     """
-    text = _REPEATED.sub(r"\1", _plain(concluded(final_text(text), extraction, _PICKS)))
+    text = _REPEATED.sub(r"\1", _without_marks(concluded(final_text(text), extraction, _PICKS)))
     other = _OR_ELSE.search(text[-_LAST:])
     if _NONE_OF.fullmatch(text.strip()) or (other is not None and other[1] != other[2]):
         return None
@@ -425,9 +423,9 @@ def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "a
             last[1] if len(column) == 1 or len(text) > _LAST or set(text.split()) - column else None
         )
     for statement in reading.statements:
-        found = _leading(statement.text, letters)
-        if found is not None:
-            return found or None
+        letter = _leading(statement.text, letters)
+        if letter is not None:
+            return letter or None
     text = reading.rest[-_LIMIT:].strip()
     whole = _HERE.fullmatch(_POLITE.sub("", text).rstrip(".,;:!? -。"))
     if whole is not None and whole["letter"].upper() in letters:
@@ -436,8 +434,8 @@ def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "a
     lead = _lead(text, letters, lines)
     if lead is not None:
         return lead or None
-    if found_right := _called_right(text, letters):
-        return found_right.pop() if len(found_right) == 1 else None
+    if right_letters := _called_right(text, letters):
+        return right_letters.pop() if len(right_letters) == 1 else None
     if (last := _LAST_WORD.search(text[-_LAST:])) is not None and last[1] in letters:
         return last[1]
     picked = lines or {match[1] for match in _BRACKETED.finditer(text)} & set(letters)
@@ -445,15 +443,17 @@ def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "a
 
 
 def _lead(text: str, letters: str, lines: set[str]) -> str | None:
-    """The letter a text begins with, or corrects it to; "" when it only lists the options, None
-    without one.
-    """
+    """The letter a text begins with or corrects itself to; "" if it only lists the options."""
     again = _AGAIN.search(text[-_LAST:])
     if again is not None and again[1] in letters:
         return again[1]
     lead = _LEAD.match(text)
-    alone = {match[1] for match in _ALONE.finditer(text)} & set(letters)
-    if lead is None or lead[1].upper() not in letters or not (alone or lines) <= {lead[1].upper()}:
+    own_lines = {match[1] for match in _OWN_LINE.finditer(text)} & set(letters)
+    if (
+        lead is None
+        or lead[1].upper() not in letters
+        or not (own_lines or lines) <= {lead[1].upper()}
+    ):
         return None
     listed = _LISTED.match(text)
     return (
@@ -464,7 +464,7 @@ def _lead(text: str, letters: str, lines: set[str]) -> str | None:
 
 
 def _called_right(text: str, letters: str) -> set[str]:
-    """The letters a text calls right: those it is sure of, else all."""
+    """The letters a text calls right: the sure ones, else all."""
     picks: dict[bool, set[str]] = {True: set(), False: set()}
     for match in _IS_RIGHT.finditer(text):
         letter = next(group for group in match.group(1, 3, 4, 5, 6, 7) if group)
@@ -476,9 +476,7 @@ def _called_right(text: str, letters: str) -> set[str]:
 
 
 def _leading(phrase: str, letters: str) -> str | None:
-    """The letter a phrase starts with; "" when it names two, None when it starts with none or
-    denies it.
-    """
+    """The letter a phrase starts with; "" for two letters, None for no letter or a denied one."""
     match = _HERE.match(phrase)
     if match is None or match["letter"].upper() not in letters:
         return None
@@ -504,7 +502,7 @@ def _leading(phrase: str, letters: str) -> str | None:
     return letter if other["letter"] == letter else ""
 
 
-def _plain(text: str) -> str:
+def _without_marks(text: str) -> str:
     if not text.isascii():
         text = normalized("NFKC", text).replace("【", "(").replace("】", ")")
     return _IN_BRACES.sub(r" \1 ", _QUOTED.sub(r"\1", _MARKS.sub("", text))).strip()

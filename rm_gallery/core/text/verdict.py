@@ -1,4 +1,4 @@
-"""Reading what a judge decided: from its own final statement only, and never from what it quotes."""
+"""Reads a judge's verdict from its own final statement, never from what it quotes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 
 from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.text.canonical import Reasoned, split_reasoning, turn_text, visible
-from rm_gallery.core.text.statements import CUT_OFF, FINAL, Form, Found, Scan, members
+from rm_gallery.core.text.statements import CUT_OFF, FINAL, Form, Scan, StatedValue, members
 from rm_gallery.core.text.values import number_named
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.core.utils.shown import excerpt
 
 LONGEST = 300_000
-"""Characters of a reply, at most: far above what any judge writes, reasoning included."""
+"""Characters of a reply, at most; no judge writes that much, reasoning included."""
 LONGEST_STATEMENT = 60_000
-"""Characters of what a judge says after its reasoning, at most; low enough to read in milliseconds.
-"""
+"""Characters after the reasoning, at most; read in milliseconds."""
 _EARLY = 80
-"""Within so many characters a reply begins with its verdict."""
+"""A verdict within so many characters counts as the beginning of a reply."""
 _PLACEHOLDER = re.compile(
     r"(?i)\s*(?:[\[({<]?\s*(?:[nxk#?…_]|\.{2,}|number|score|the number|integer|数字|编号|分数"
     r"|整数)\s*[\])}>]?)\s*"
@@ -77,9 +76,7 @@ _REVISES = re.compile(
     r"|correcci|perd[oó]n|等|不对|抱歉|更正|修正|重新|再|经过|"
     r"仔细|我(?:看错|弄错|写错|改))"
 )
-"""How a judge begins that goes back on what it has just said; a text it quotes is led to by
-something else.
-"""
+"""How a judge begins to revise its verdict; a quotation is introduced otherwise."""
 _LABELLED = re.compile(
     r"(?:^|[\n.;。；|])[ \t*_#>|\d.)\-]*([^\n.;:：。；|<>]{2,60})(?:[:：|]|\s[-–—])[ \t*_|]*$"
 )
@@ -91,7 +88,7 @@ _PROVISIONAL = re.compile(
     r"(?i)\b(?:first|initial\w*|preliminary|provisional|tentative\w*|draft|impression|before|raw"
     r"|base)\b|初|最早|暂定|起先|原始"
 )
-_SAID_PLAINLY = re.compile(
+_VERDICT_LINE = re.compile(
     r"(?im)^[ \t*_#>\-]{0,8}(?:(?:my|the|final|overall|revised|corrected|updated"
     r"|total)\s){0,2}(?:(?:score|rating|verdict|best(?: (?:answer|response|candidate|one))?)\b"
     r"|(?:最终|综合|修正后?的?)?(?:评分|得分|分数|总分|选择)|最佳(?:回答|答案)?|最好的(?:回答|答案)?"
@@ -123,7 +120,7 @@ def read_verdict(text: str, form: Form) -> dict[str, Any]:
         )
     try:
         usual = form.usual_values(text)
-        return _read(text, form) if usual is None else usual
+        return _read_reply(text, form) if usual is None else usual
     except TwoValues as error:
         raise ParseError(
             f"The reply contradicts itself: {error}.", reply_excerpt=excerpt(text)
@@ -133,10 +130,10 @@ def read_verdict(text: str, form: Form) -> dict[str, Any]:
         raise
 
 
-def _read(text: str, form: Form) -> dict[str, Any]:
+def _read_reply(text: str, form: Form) -> dict[str, Any]:
     body = _unwrapped(text)
     if body.startswith("{"):
-        _short_enough(body)
+        _check_length(body)
     if body.startswith("{") and body.endswith("}"):
         whole = object_at(body, 0)
         if whole is not None and whole[1] == len(body):
@@ -150,15 +147,15 @@ def _read(text: str, form: Form) -> dict[str, Any]:
         body = _json_string(body)
     if not body.startswith("{"):
         reasoned = split_reasoning(body, later=False)
-        if not reasoned.closed:
+        if not reasoned.finished:
             raise ParseError(CUT_OFF)
-        if reasoned.opened:
+        if reasoned.has_opening:
             return _stated(_unwrapped(reasoned.final), form, reasoned.sure)
         return _after_lone(body, reasoned, form)
     return _stated(body, form)
 
 
-def _short_enough(body: str) -> None:
+def _check_length(body: str) -> None:
     if len(body) > LONGEST_STATEMENT:
         raise ParseError(
             f"The statement has {len(body):,} characters; at most {LONGEST_STATEMENT:,} are read."
@@ -166,7 +163,7 @@ def _short_enough(body: str) -> None:
 
 
 def _stated(body: str, form: Form, whole: bool = True) -> dict[str, Any]:
-    _short_enough(body)
+    _check_length(body)
     scan = Scan(body, form, whole)
     if _silent(scan) and ("&lt;" in body or "\\<" in body):
         scan = Scan(html.unescape(body).replace("\\<", "<").replace("\\>", ">"), form, whole)
@@ -176,13 +173,11 @@ def _stated(body: str, form: Form, whole: bool = True) -> dict[str, Any]:
 
 
 def _silent(scan: Scan) -> bool:
-    return all(scan.form.fields[one.name].prose for one in scan.found)
+    return all(scan.form.fields[one.name].prose for one in scan.stated)
 
 
 def _presented(scan: Scan) -> str | None:
-    """The text of the one fence in a reply that "Here is my verdict:" and nothing else leads to;
-    None without one.
-    """
+    """The content of the only fence, introduced by "Here is my verdict:" or nothing; None for none."""
     fences = [token for token in scan.tokens if token.name == "fence"]
     if len(fences) != 2:
         return None
@@ -200,11 +195,11 @@ def _presented(scan: Scan) -> str | None:
 
 
 def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
-    """What is stated after a closing tag that nothing opened; the tag may also be quoted, and then
-    the whole counts.
+    """The fields after a closing tag that nothing opened. The tag may be quoted; then both readings
+    must agree.
     """
     final = reasoned.final
-    _short_enough(final)
+    _check_length(final)
     whole, place = Scan(body, form), len(body) - len(final)
     inside = next(
         (part for part in [*whole.read, *whole.doubted] if part[0] < place <= part[1]), None
@@ -213,7 +208,7 @@ def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
         return _resolved(whole)
     stated = _stated(_unwrapped(final), form, reasoned.sure)
     # thoughts do not begin with a verdict; a reply that does may quote such a tag
-    first = next((one.start for one in whole.found if not form.fields[one.name].prose), _EARLY)
+    first = next((one.start for one in whole.stated if not form.fields[one.name].prose), _EARLY)
     early = first < _EARLY and (_PRESENTS.search(body, 0, first) or not body[:first].strip())
     read = _resolved(whole) if early or inside is not None else stated
     if any(
@@ -227,9 +222,7 @@ def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
 
 
 def _unwrapped(text: str) -> str:
-    """The text without invisible characters, full-width brackets, and one fence or pair of
-    quotation marks around all of it.
-    """
+    """The text without invisible characters, full-width brackets and an enclosing fence or quotes."""
     text = turn_text(text)
     if not text.isascii():
         text = visible(text)
@@ -268,7 +261,7 @@ def _json_string(body: str) -> str:
 def _resolved(scan: Scan) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, field in scan.form.fields.items():
-        own = [one for one in scan.found if one.name == name]
+        own = [one for one in scan.stated if one.name == name]
         if any(not one.doubtful for one in own):
             out[name] = (
                 field.read(own[0].value)
@@ -276,28 +269,28 @@ def _resolved(scan: Scan) -> dict[str, Any]:
                 else _one_value(scan.text, name, own, scan.form)
             )
             if len(scan.form.verdicts) == 1 or name in ("score", "best"):
-                _not_said_otherwise(scan, name, out[name])
+                _check_words_agree(scan, name, out[name])
     for name in (
         name for name, field in scan.form.fields.items() if not field.prose and name not in out
     ):
-        alone = len(scan.form.verdicts) == 1 or name in ("score", "best")
+        single = len(scan.form.verdicts) == 1 or name in ("score", "best")
         ended = _cut_off(scan, name) or (
             _last_line(scan)
-            if alone and name.lower() not in {t.name for t in scan.tokens}
+            if single and name.lower() not in {t.name for t in scan.tokens}
             else None
         )
         if ended is not None:
             out[name] = scan.form.value(name, ended)
     if any(isinstance(value, bool) for value in out.values()):
-        _not_turned(scan.text, max(one.end for one in scan.found))
-    if any(scan.text[one.start] == "{" for one in scan.found):
-        _nothing_left_over(scan)
+        _check_not_turned(scan.text, max(one.end for one in scan.stated))
+    if any(scan.text[one.start] == "{" for one in scan.stated):
+        _check_nothing_left_over(scan)
     return out
 
 
 def _cut_off(scan: Scan, name: str) -> str | None:
-    """What stands behind the last tag, opened on a line of its own as the only one of its name and
-    closed by nothing, as a stop sequence leaves it; None without one.
+    """The value after a last, unclosed tag on its own line, as a stop sequence leaves it; None for
+    none.
     """
     own = [
         token
@@ -316,8 +309,7 @@ def _cut_off(scan: Scan, name: str) -> str | None:
     ):
         return None
     high = scan.form.fields[name].high
-    # of a number that was cut short the first digit is left, and 1 may be the beginning of 10; a
-    # choice is never read so
+    # a cut may leave the first digit only: 1 may have been 10; a choice is never read this way
     return (
         None
         if high is None or name == "best" or value.isdigit() and 10 * int(value) <= high
@@ -326,12 +318,10 @@ def _cut_off(scan: Scan, name: str) -> str | None:
 
 
 def _last_line(scan: Scan) -> str | None:
-    """The number in the one line that states a verdict in words ("Score: 7/10"), where it ends the
-    reply; None without one.
-    """
+    """The number of the only line such as "Score: 7/10", at the end of the reply; None for none."""
     lines = [
         line
-        for line in itertools.islice(_SAID_PLAINLY.finditer(scan.text), 50)
+        for line in itertools.islice(_VERDICT_LINE.finditer(scan.text), 50)
         if not _left_out(scan, line.start())
     ]
     if len(lines) != 1 or scan.objects or scan.text[lines[0].end() :].strip():
@@ -343,7 +333,7 @@ def _left_out(scan: Scan, place: int) -> bool:
     return any(start <= place < end for start, end in (*scan.read, *scan.doubted))
 
 
-def _one_value(text: str, name: str, own: list[Found], form: Form) -> Any:
+def _one_value(text: str, name: str, own: list[StatedValue], form: Form) -> Any:
     real = [
         one for one in own if not (isinstance(one.value, str) and _PLACEHOLDER.fullmatch(one.value))
     ] or own
@@ -357,30 +347,29 @@ def _one_value(text: str, name: str, own: list[Found], form: Form) -> Any:
             values.append(error)
     final = real[-1]
     if problem is None and all(value == values[0] for value in values):
-        _not_retracted(text, name, values[0], final.end)
+        _check_not_retracted(text, name, values[0], final.end)
         return values[0]
     if len(real) == 1 and problem is not None:
         raise problem
     if not isinstance(values[-1], ParseError) and _is_revised(text, real):
-        _not_retracted(text, name, values[-1], final.end)
+        _check_not_retracted(text, name, values[-1], final.end)
         return values[-1]
     stated = ", ".join(excerpt(str(one.value)[:80], 20) for one in real[:4])
     raise ParseError(f"<{name}> is stated {len(real)} times, and not alike: {stated}.")
 
 
-def _is_revised(text: str, stated: list[Found]) -> bool:
-    """Whether the last of several verdicts is called final by the judge itself, and not by a text
-    it shows.
+def _is_revised(text: str, stated: list[StatedValue]) -> bool:
+    """Whether the judge itself, and no quoted text, calls the last of several verdicts final.
 
-    It follows the one before directly, begins by taking that back ("Wait, …"), or the ones before
-    are called something else ("First impression:", "Accuracy:"). A sentence between them that does
-    neither may lead to a quotation.
+    It directly follows the one before, begins by taking that back ("Wait, …"), or the ones before
+    have other labels ("First impression:", "Accuracy:"). Any other sentence between them may
+    introduce a quotation.
     """
     final, before = stated[-1], stated[:-1]
     behind = text[final.end :].strip()
     if not final.marked or len(behind) > 120 or _SPEAKS_OF_TEXT.search(behind):
         return False
-    # an object that ends early was broken by what it quotes, and then nothing behind it is final
+    # a quotation may have ended an object early; then nothing after it is final
     if any(one.marked or one.doubtful or text[one.start] == "{" for one in before):
         return False
     for one, after in zip(before, before[1:], strict=False):
@@ -388,7 +377,9 @@ def _is_revised(text: str, stated: list[Found]) -> bool:
             return False
     between = text[before[-1].end : final.start]
     between = (
-        between[: len(between) - len(found[0])] if (found := FINAL.search(between)) else between
+        between[: len(between) - len(final_label[0])]
+        if (final_label := FINAL.search(between))
+        else between
     )
     if len(between) > 300 or _SPEAKS_OF_TEXT.search(between):
         return False
@@ -399,20 +390,16 @@ def _is_revised(text: str, stated: list[Found]) -> bool:
     )
 
 
-def _of_a_part(text: str, one: Found) -> bool:
-    """Whether the words before a verdict call it provisional, or name what it is about other than
-    the whole.
-    """
+def _of_a_part(text: str, one: StatedValue) -> bool:
+    """Whether the label before a verdict calls it provisional or names only one aspect."""
     label = _LABELLED.search(text[max(0, one.start - 120) : one.start])
     return label is not None and bool(
         _PROVISIONAL.search(label[1]) or not _OF_THE_WHOLE.search(label[1])
     )
 
 
-def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
-    """Raise ParseError where the judge goes on to name another number after "wait", or calls
-    another one its own.
-    """
+def _check_not_retracted(text: str, name: str, value: Any, end: int) -> None:
+    """Raises ParseError if the judge then names another number after "wait" or as its own."""
     structured = (
         isinstance(value, dict | list) or isinstance(value, str) and value[:1] in ("{", "[")
     )
@@ -421,8 +408,8 @@ def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
     after = text[end : end + 2000]
     for retraction in (*_RETRACTED.finditer(after), *_STATED_AGAIN.finditer(after)):
         named = [
-            number_named("".join(found.groups("")))
-            for found in _NAMED_INSTEAD.finditer(retraction[0])
+            number_named("".join(match.groups("")))
+            for match in _NAMED_INSTEAD.finditer(retraction[0])
         ]
         named += [number_named(digits) for digits in retraction.groups() if digits]
         if named and named[-1] != value:
@@ -433,8 +420,8 @@ def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
                 )
 
 
-def _not_turned(text: str, end: int) -> None:
-    """Raise ParseError where the judge goes on to change a yes or no after "wait"."""
+def _check_not_turned(text: str, end: int) -> None:
+    """Raises ParseError if the judge then changes a yes or no after "wait"."""
     for retraction in _RETRACTED.finditer(text[end : end + 2000]):
         if _TURNED.search(retraction[0]) and not _SPEAKS_OF_TEXT.search(
             text, end, end + retraction.start()
@@ -445,23 +432,19 @@ def _not_turned(text: str, end: int) -> None:
             )
 
 
-def _not_said_otherwise(scan: Scan, name: str, value: Any) -> None:
-    """Raise ParseError where the one line that states a verdict in words states another: the tag
-    may be a quotation.
-    """
+def _check_words_agree(scan: Scan, name: str, value: Any) -> None:
+    """Raises ParseError if the only verdict line in words differs: the tag may be a quotation."""
     if isinstance(value, int) and not isinstance(value, bool):
-        lines = itertools.islice(_SAID_PLAINLY.finditer(scan.text), 50)
-        said = {
+        lines = itertools.islice(_VERDICT_LINE.finditer(scan.text), 50)
+        in_words = {
             int(line[1]) for line in lines if not any(a <= line.start() < b for a, b in scan.read)
         }
-        if len(said) == 1 and said != {value}:
-            raise ParseError(f"<{name}> is {value}, and the reply says {said.pop()} in words.")
+        if len(in_words) == 1 and in_words != {value}:
+            raise ParseError(f"<{name}> is {value}, and the reply says {in_words.pop()} in words.")
 
 
-def _nothing_left_over(scan: Scan) -> None:
-    """Raise ParseError where members of an object stand outside of it: the object was broken by
-    what it quotes.
-    """
+def _check_nothing_left_over(scan: Scan) -> None:
+    """Raises ParseError if members follow after their object: a quotation ended the object early."""
     member, position = scan.form.member, 0
     for start, end in [*scan.read, (len(scan.text), len(scan.text))]:
         if member is not None and member.search(scan.text, position, start):

@@ -64,14 +64,14 @@ def split_samples(
     if by is None:
         chosen = set(seeded_positions(size, wanted, seed))
     else:
-        chosen = _grouped_positions([_key(sample, by) for sample in samples], wanted, seed)
+        chosen = _grouped_positions([_split_key(sample, by) for sample in samples], wanted, seed)
     first, rest = list[T](), list[T]()
     for position, sample in enumerate(samples):
         (first if position in chosen else rest).append(sample)
     return first, rest
 
 
-def _key(sample: Any, by: Literal["prompt"] | Callable[[Any], Hashable]) -> Hashable:
+def _split_key(sample: Any, by: Literal["prompt"] | Callable[[Any], Hashable]) -> Hashable:
     if callable(by):
         return by(sample)
     if by != "prompt":

@@ -47,7 +47,7 @@ def digest(value: Any, what: str = "value") -> str:
     object of a foreign class).
     """
     try:
-        data = orjson.dumps(value, default=_opened, option=_OPTIONS)
+        data = orjson.dumps(value, default=_model_fields, option=_OPTIONS)
     except TypeError:
         data = b"null"
     if b"null" in data:  # NaN and infinities look like None here
@@ -59,19 +59,19 @@ ONE_GO = 2047
 """The most bytes that hashlib hashes without letting other threads run."""
 
 
-def hashed(found: Any, data: bytes) -> str:
+def hashed(hasher: Any, data: bytes) -> str:
     """The hexadecimal digest of `data` by a fresh hash object, of up to 20 KB without giving up the
     interpreter's lock: who gives it up for some microseconds may wait milliseconds for it.
     """
     if len(data) <= ONE_GO or len(data) > 10 * ONE_GO:
-        found.update(data)
+        hasher.update(data)
     else:
         for start in range(0, len(data), ONE_GO):
-            found.update(data[start : start + ONE_GO])
-    return str(found.hexdigest())
+            hasher.update(data[start : start + ONE_GO])
+    return str(hasher.hexdigest())
 
 
-def _opened(value: Any) -> Any:
+def _model_fields(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return {
             "(class)": type(value).__qualname__,
@@ -89,19 +89,19 @@ def plain_form(value: Any, what: str = "value") -> Any:
     `{"(set)": […]}`. Raises ConfigError as `digest` does.
     """
     try:
-        return _plain(value, what)
+        return _plain_value(value, what)
     except RecursionError:
         raise ConfigError(
             f"{what} holds itself or is nested too deep to be told from another value."
         ) from None
 
 
-def _plain(value: Any, what: str) -> Any:
+def _plain_value(value: Any, what: str) -> Any:
     kind = type(value)
     if value is None or kind is bool:
         return value
     if isinstance(value, Enum):
-        return {"(enum)": [class_name(kind), _plain(value.value, what)]}
+        return {"(enum)": [class_name(kind), _plain_value(value.value, what)]}
     if kind is str:
         return value if value.isascii() or is_unicode(value) else {"(text)": ascii(value)}
     if kind is int:
@@ -110,15 +110,16 @@ def _plain(value: Any, what: str) -> Any:
         return value if math.isfinite(value) else {"(float)": str(value)}
     if isinstance(value, Mapping):
         if all(type(key) is str and (key.isascii() or is_unicode(key)) for key in value):
-            return {key: _plain(item, f"{what}.{key}") for key, item in value.items()}
+            return {key: _plain_value(item, f"{what}.{key}") for key, item in value.items()}
         pairs = [
-            [_plain(key, what), _plain(item, f"{what}[{key!r:.40}]")] for key, item in value.items()
+            [_plain_value(key, what), _plain_value(item, f"{what}[{key!r:.40}]")]
+            for key, item in value.items()
         ]
         return {"(dict)": sorted(pairs, key=orjson.dumps)}
     if isinstance(value, (list, tuple)):
-        return [_plain(item, f"{what}[{number}]") for number, item in enumerate(value)]
+        return [_plain_value(item, f"{what}[{number}]") for number, item in enumerate(value)]
     if isinstance(value, (set, frozenset)):
-        return {"(set)": sorted((_plain(item, what) for item in value), key=orjson.dumps)}
+        return {"(set)": sorted((_plain_value(item, what) for item in value), key=orjson.dumps)}
     return _odd(value, kind, what)
 
 
@@ -126,33 +127,35 @@ def _odd(value: Any, kind: type, what: str) -> Any:
     """Values that JSON has no form for."""
     if isinstance(value, (str, int, float)):
         base = str if isinstance(value, str) else int if isinstance(value, int) else float
-        return {f"({class_name(kind)})": _plain(base(value), what)}
+        return {f"({class_name(kind)})": _plain_value(base(value), what)}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"(bytes)": hashlib.sha256(value).hexdigest()}
     if isinstance(value, _BY_TEXT):
         return {f"({kind.__name__})": str(value)}
     if isinstance(value, re.Pattern):
-        return {"(pattern)": [_plain(value.pattern, what), value.flags]}
+        return {"(pattern)": [_plain_value(value.pattern, what), value.flags]}
     if isinstance(value, type):
         return {"(class)": class_name(value)}
     if callable(getattr(value, "describe", None)):
-        return _plain(value.describe(), what)
+        return _plain_value(value.describe(), what)
     if isinstance(value, BaseModel):
         return {
             "(class)": kind.__qualname__,
-            **_plain({**value.__dict__, **(value.__pydantic_extra__ or {})}, what),
+            **_plain_value({**value.__dict__, **(value.__pydantic_extra__ or {})}, what),
         }
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {"(class)": class_name(kind), **_plain(fields, what)}
+        return {"(class)": class_name(kind), **_plain_value(fields, what)}
     if isinstance(value, functools.partial):
         return {
-            "(partial)": [_plain(part, what) for part in (value.func, value.args, value.keywords)]
+            "(partial)": [
+                _plain_value(part, what) for part in (value.func, value.args, value.keywords)
+            ]
         }
     if isinstance(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
         return _function(value, what)
     if hasattr(value, "tolist") and hasattr(value, "dtype"):
-        return {"(array)": [str(value.dtype), _plain(value.tolist(), what)]}
+        return {"(array)": [str(value.dtype), _plain_value(value.tolist(), what)]}
     return _by_name(value, kind, what)
 
 
@@ -198,7 +201,7 @@ def _function(function: Any, what: str) -> dict[str, Any]:
     """A function by its name, and by what it remembers of the functions around it."""
     name = f"{function.__module__}.{function.__qualname__}"
     if isinstance(function, types.MethodType):
-        return {"(method)": name, "of": _plain(function.__self__, what)}
+        return {"(method)": name, "of": _plain_value(function.__self__, what)}
     if "<lambda>" in name:
         raise ConfigError(
             f"{what} is a lambda, which has no stable name: {_SOURCELESS}. Define a function with "
@@ -212,7 +215,7 @@ def remembered_by(function: Any) -> dict[str, Any]:
     """What a function made inside a function was given there: of its closure what it does not set
     itself, such as a counter, and its defaults; without what cannot be told.
     """
-    found: dict[str, Any] = {}
+    remembered: dict[str, Any] = {}
     depth = 0
     while isinstance(function, types.FunctionType):
         stored = {
@@ -232,9 +235,9 @@ def remembered_by(function: Any) -> dict[str, Any]:
                     given[name] = cell.cell_contents
         for name, value in given.items():
             with suppress(ConfigError):
-                found[f"{depth}.{name}" if depth else name] = plain_form(value)
+                remembered[f"{depth}.{name}" if depth else name] = plain_form(value)
         function, depth = getattr(function, "__wrapped__", None), depth + 1
-    return found
+    return remembered
 
 
 _STANDARD = sysconfig.get_path("stdlib")

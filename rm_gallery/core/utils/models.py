@@ -19,7 +19,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import redact
 
 M = TypeVar("M", bound=BaseModel)
-LIKENESS, WORD_LIKENESS = 0.5, 0.75
+MIN_SIMILARITY, MIN_WORD_SIMILARITY = 0.5, 0.75
 """How much a name, or one word of it, has to be like what was given to be proposed."""
 _new = object.__new__
 # the descriptors behind a model's four slots: setting them by name would look each of them up in
@@ -97,7 +97,7 @@ class Configured(BaseModel):
         state = super().__getstate__()
         fields, whole = type(self).model_fields, _with_keys.get()
         state["__dict__"] = {
-            name: value if whole else _open(value)
+            name: value if whole else _without_keys(value)
             for name, value in state["__dict__"].items()
             if name in fields
         }
@@ -119,7 +119,7 @@ def with_keys() -> Iterator[None]:
         _with_keys.reset(token)
 
 
-def _open(value: Any) -> Any:
+def _without_keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: item for key, item in value.items() if redact({key: item}) == {key: item}}
     return (
@@ -153,7 +153,7 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> str:
     return " ".join(line if line.endswith((".", "?")) else f"{line}." for line in lines)
 
 
-def said_by(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """The message of an error; of a model that does not fit one line that names its fields."""
     if not isinstance(error, ValidationError):
         return str(error)
@@ -161,8 +161,8 @@ def said_by(error: BaseException) -> str:
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         where = ".".join(map(str, item["loc"]))
         unknown = item["type"] == "extra_forbidden"
-        said = "there is no such field" if unknown else item["msg"].removeprefix("Value error, ")
-        faults.append(f"{where}: {said}" if where else said)
+        message = "there is no such field" if unknown else item["msg"].removeprefix("Value error, ")
+        faults.append(f"{where}: {message}" if where else message)
     return f"{error.title}: {'; '.join(faults)}"
 
 
@@ -171,17 +171,17 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     nothing is like it.
     """
     wanted = difflib.SequenceMatcher(b=name.casefold())
-    found: dict[str, tuple[float, str]] = {}
+    matches: dict[str, tuple[float, str]] = {}
     for each in sorted(known):
         whole = each.casefold()
-        word = max(map(partial(_likeness, wanted), whole.split("_")))
-        likeness = max(_likeness(wanted, whole), word if word >= WORD_LIKENESS else 0.0)
-        if likeness >= LIKENESS:
-            found.setdefault(whole, (-likeness, each))
-    return [each for _, each in sorted(found.values())[:n]]
+        word = max(map(partial(_similarity, wanted), whole.split("_")))
+        similarity = max(_similarity(wanted, whole), word if word >= MIN_WORD_SIMILARITY else 0.0)
+        if similarity >= MIN_SIMILARITY:
+            matches.setdefault(whole, (-similarity, each))
+    return [each for _, each in sorted(matches.values())[:n]]
 
 
-def _likeness(wanted: difflib.SequenceMatcher[str], text: str) -> float:
+def _similarity(wanted: difflib.SequenceMatcher[str], text: str) -> float:
     wanted.set_seq1(text)
     return wanted.ratio()
 

@@ -18,10 +18,10 @@ def entries(group: str) -> dict[str, str]:
     """What packages add to a group such as "rewards": name -> "module:attribute", not imported; the
     first of a name counts.
     """
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for point in metadata.entry_points(group=f"rm_gallery.{group}"):
-        found.setdefault(point.name, point.value)
-    return found
+        targets.setdefault(point.name, point.value)
+    return targets
 
 
 def imported(target: str, what: str) -> Any:

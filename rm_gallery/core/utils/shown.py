@@ -48,12 +48,12 @@ def visible(text: str) -> str:
         .replace("\u2028", "\n")
         .replace("\u2029", "\n")
     )
-    text = _UNSEEN.sub(lambda found: f"⟦U+{ord(found.group()):04X}⟧", text)
+    text = _UNSEEN.sub(lambda match: f"⟦U+{ord(match.group()):04X}⟧", text)
     return _CONTROL.sub(_pictured, text)
 
 
-def _pictured(found: re.Match[str]) -> str:
-    code = ord(found.group())
+def _pictured(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "\ufffd"
 
 
@@ -189,14 +189,14 @@ def without_credentials(fields: dict[str, Any]) -> dict[str, Any]:
     (`stop_token_ids`).
     """
     return {
-        name: MASK if is_credential(name) and not _numbers(value) else value
+        name: MASK if is_credential(name) and not _only_numbers(value) else value
         for name, value in fields.items()
     }
 
 
-def _numbers(value: Any) -> bool:
+def _only_numbers(value: Any) -> bool:
     if isinstance(value, list):
-        return all(map(_numbers, value))
+        return all(map(_only_numbers, value))
     return value is None or isinstance(value, (bool, int, float))
 
 

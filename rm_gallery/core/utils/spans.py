@@ -77,13 +77,13 @@ def call_span(
 
         def tell(reply: Any) -> None:
             usage = getattr(reply, "usage", None)
-            said = {
+            attributes = {
                 "gen_ai.response.model": getattr(reply, "model", None) or None,
                 "gen_ai.usage.input_tokens": getattr(usage, "input_tokens", None),
                 "gen_ai.usage.output_tokens": getattr(usage, "output_tokens", None),
                 "rm_gallery.cached": getattr(reply, "cached", None),
             }
-            span.set_attributes(_known(said))
+            span.set_attributes(_known(attributes))
 
         try:
             yield tell

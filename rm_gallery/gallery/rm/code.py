@@ -28,18 +28,16 @@ from rm_gallery.core.reward.rule import (
     shown,
 )
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.sandbox.code_tests import (
+from rm_gallery.core.sandbox.code_test_spec import (
     CodeTestReport,
     CodeTests,
-    VacuousTests,
-    extract_code,
     names_wanted,
     parse_code_tests,
-    run_code_tests,
 )
+from rm_gallery.core.sandbox.code_tests import VacuousTests, extract_code, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.runner import get_runner, shown_sandbox
-from rm_gallery.core.sandbox.sql import QueryResult, run_query_apart, same_results
+from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
+from rm_gallery.core.sandbox.sql import QueryResult, run_query_in_worker, same_results
 from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
 from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
 from rm_gallery.core.utils.errors import (
@@ -320,7 +318,7 @@ class SqlResultEqualityReward(RuleReward):
             return one_score(self.name, 0.0, "The answer holds no query.")
         built = max(rows.schema_seconds for rows in expected)
         limit = within_deadline(self.timeout)
-        found = await run_query_apart(
+        found = await run_query_in_worker(
             schema, query, deadline=limit, max_rows=self.max_rows, schema_seconds=built
         )
         if found.error:
@@ -352,7 +350,7 @@ class SqlResultEqualityReward(RuleReward):
         if result is None:
             try:
                 limit = within_deadline(self.timeout)
-                result = await run_query_apart(
+                result = await run_query_in_worker(
                     schema, query, deadline=limit, max_rows=self.max_rows
                 )
             except DataError as error:

@@ -48,7 +48,7 @@ from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.values import read_number
 from rm_gallery.core.utils.errors import ConfigError, ParseError
-from rm_gallery.core.utils.models import said_by, unknown_name
+from rm_gallery.core.utils.models import error_message, unknown_name
 from rm_gallery.core.utils.shown import excerpt
 
 HERE = Path(__file__).parent / "judges"
@@ -256,7 +256,7 @@ def stated(reply: str, verdict: StatedVerdict) -> str | dict[str, Any]:
         ParseError: it states nothing in this form, or was cut off while it thought.
     """
     reasoned = split_reasoning(reply[-LONGEST_REPLY:], later=False)
-    if not reasoned.closed:
+    if not reasoned.finished:
         raise ParseError("The reply was cut off while it thought.", reply_excerpt=excerpt(reply))
     body = reasoned.final.strip()
     if verdict.form == "json":
@@ -531,7 +531,7 @@ def _wording(file: str) -> list[Any]:
             )
         )
     except ValidationError as error:
-        raise ConfigError(f"template: {path} does not fit: {said_by(error)}") from error
+        raise ConfigError(f"template: {path} does not fit: {error_message(error)}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"template: {path} cannot be read: {error}") from error
 

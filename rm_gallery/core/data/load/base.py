@@ -1,6 +1,4 @@
-"""The loader: rows from a source through a converter into samples, with every bad row named or
-counted.
-"""
+"""The loader: converts the rows of a source into samples and reports every bad row."""
 
 from __future__ import annotations
 
@@ -27,11 +25,10 @@ from rm_gallery.core.data.load.converters import (
     load_options,
     nearest,
 )
+from rm_gallery.core.data.load.files import Row, RowItem
 from rm_gallery.core.data.load.readers import (
     HubSource,
     ReadOptions,
-    Row,
-    RowItem,
     RowSource,
     file_sources,
     memory_source,
@@ -56,7 +53,7 @@ _JSON_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 @dataclass
 class LoadReport:
-    """What one pass over the data met, so far or in the end."""
+    """Counts of one pass over the data, so far."""
 
     rows: int = 0
     """Rows read, after `limit`."""
@@ -76,8 +73,8 @@ class LoadReport:
             self.messages.append(str(error))
 
     def notes(self) -> list[str]:
-        """What a person who reads figures about these samples should know of them, a sentence each."""
-        found = [
+        """Caveats for readers of figures about these samples, a sentence each."""
+        counted = [
             (
                 self.skipped,
                 f"skipped {self.skipped:,} of {self.rows:,} rows; first: "
@@ -94,13 +91,11 @@ class LoadReport:
                 f"one; all are kept",
             ),
         ]
-        return [note for count, note in found if count]
+        return [note for count, note in counted if count]
 
 
 class SeenRows:
-    """Counts what came before by 64-bit hashes, a hundred bytes or so a row: few enough for a
-    stream of millions.
-    """
+    """Remembers rows by 64-bit hashes, about a hundred bytes a row, so streams of millions fit."""
 
     def __init__(self) -> None:
         self._rows: set[int] = set()
@@ -221,9 +216,7 @@ class DataLoader(ABC):
         return samples
 
     def rows(self) -> Iterator[RowItem]:
-        """The rows as they stand in the source, before any conversion; with `limit`, the seeded
-        sample of them.
-        """
+        """The rows of the source before conversion; with `limit`, a seeded sample of them."""
         sources, limit = self.sources(), self.options.limit
         if limit is None:
             for source in sources:
@@ -242,9 +235,7 @@ class DataLoader(ABC):
             start += size
 
     def finish(self, report: LoadReport) -> None:
-        """Say what was met, once all rows are read. Raises DataError when there was no row, or no
-        usable one.
-        """
+        """Logs the report after the last row. Raises DataError without a row or a usable one."""
         if not report.rows:
             raise DataError(
                 f"loader '{self.name}': no rows in {self.origin().get('path', 'the data')}"
@@ -275,9 +266,9 @@ class LocalDataLoader(DataLoader):
         check_keys(config, self.config_keys, self.strategy)
         path, data = config.get("path"), config.get("data")
         if (path is None) == (data is None):
-            found = "both" if path is not None else "neither"
+            given = "both" if path is not None else "neither"
             raise ConfigError(
-                f"loader '{self.name}' needs the config key 'path' or 'data', found {found}"
+                f"loader '{self.name}' needs the config key 'path' or 'data', found {given}"
             )
         if path is not None and (not isinstance(path, (str, os.PathLike)) or not str(path)):
             raise ConfigError(
@@ -353,13 +344,13 @@ class HuggingFaceDataLoader(DataLoader):
         return [
             source
             for path in (self._path(), *self.config.get("parts", ()))
-            for source in self._of(datasets, path)
+            for source in self._splits_of(datasets, path)
         ]
 
-    def _of(self, datasets: Any, path: str) -> list[HubSource]:
+    def _splits_of(self, datasets: Any, path: str) -> list[HubSource]:
         split = self.config.get("split")
         try:
-            found = datasets.load_dataset(
+            dataset = datasets.load_dataset(
                 path,
                 self.config.get("dataset_config"),
                 split=None if split == EVERY_SPLIT else split,
@@ -374,21 +365,21 @@ class HuggingFaceDataLoader(DataLoader):
                 f"that were downloaded elsewhere."
             ) from error
         if split == EVERY_SPLIT:
-            return [HubSource(rows, f"{path}[{name}]") for name, rows in found.items()]
-        return [HubSource(*self._only_split(found, path))]
+            return [HubSource(rows, f"{path}[{name}]") for name, rows in dataset.items()]
+        return [HubSource(*self._only_split(dataset, path))]
 
-    def _only_split(self, found: Any, path: str) -> tuple[Any, str]:
+    def _only_split(self, splits: Any, path: str) -> tuple[Any, str]:
         split = self.config.get("split")
         if split is not None:
-            return found, f"{path}[{split}]"
-        if len(found) != 1:
-            names = [str(name) for name in found]
+            return splits, f"{path}[{split}]"
+        if len(splits) != 1:
+            names = [str(name) for name in splits]
             raise ConfigError(
                 f"hub data set '{path}' has several splits; name one in config key 'split'; "
                 f"{nearest('', names)}"
             )
-        name = next(iter(found))
-        return found[name], f"{path}[{name}]"
+        name = next(iter(splits))
+        return splits[name], f"{path}[{name}]"
 
     def _path(self) -> str:
         return str(self.config.get("path") or self.name)
@@ -410,10 +401,9 @@ def _check_texts(config: Mapping[str, Any], keys: Iterable[str]) -> None:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Hold back the cyclic garbage collector: it would look through all samples again and again,
-    and none is garbage.
+    """Pauses the cyclic garbage collector, which would scan all samples again and again.
 
-    Threads may overlap here: whoever found the collector running sets it running again.
+    Threads may overlap: each one that saw the collector running restarts it.
     """
     running = gc.isenabled()
     gc.disable()
@@ -426,7 +416,7 @@ def _collector_paused() -> Iterator[None]:
 
 def _converted(converter: DataConverter, row: Row, where: RowRef) -> list[DataSample]:
     try:
-        found = converter.convert(row, where)
+        converted = converter.convert(row, where)
     except DataError:
         raise
     except ValidationError as error:
@@ -438,10 +428,10 @@ def _converted(converter: DataConverter, row: Row, where: RowRef) -> list[DataSa
         raise DataError(
             f"{where}: {name} failed with {type(error).__name__}: {str(error)[:200]}"
         ) from error
-    samples = found if isinstance(found, list) else [found]
+    samples = converted if isinstance(converted, list) else [converted]
     if not all(isinstance(sample, DataSample) for sample in samples):
         raise DataError(
-            f"{where}: {type(converter).__name__} must return samples, found {type(found).__name__}"
+            f"{where}: {type(converter).__name__} must return samples, found {type(converted).__name__}"
         )
     return samples
 

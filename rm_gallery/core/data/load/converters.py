@@ -25,27 +25,25 @@ MAX_NAMES = 12
 
 
 class RowRef(NamedTuple):
-    """Where a row stands: file or source, and its number counted from 1 (`line` in files of lines)."""
+    """The place of a row: file or source, and its number from 1 (`line` in files of lines)."""
 
     source: str
     number: int
     unit: RowUnit = "row"
     untyped: bool = False
-    """Whether the source has texts only (CSV, TSV), so that a list can only stand there as JSON
-    text.
-    """
+    """True for a source of texts only (CSV, TSV), where a list is JSON text."""
 
     def __str__(self) -> str:
         return f"{self.source}, {self.within}"
 
     @property
     def within(self) -> str:
-        """Where it stands within its source, such as "line 3"."""
+        """The place within its source, such as "line 3"."""
         return f"{self.unit} {self.number}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The part of an error message that helps on: the nearest known names, else all of them."""
+    """The end of an error message: the nearest known names, else all of them."""
     names = sorted(known)
     close = models.nearest(name, names)
     if close:
@@ -70,9 +68,9 @@ def shown(value: object) -> str:
     return f"{type(value).__name__} {str(value)[:_EXCERPT]}"
 
 
-def wrong(where: RowRef, column: str, expected: str, found: object) -> DataError:
+def wrong(where: RowRef, column: str, expected: str, value: object) -> DataError:
     """The error for a column whose value does not fit."""
-    return DataError(f"{where}, column '{column}': expected {expected}, found {shown(found)}")
+    return DataError(f"{where}, column '{column}': expected {expected}, found {shown(value)}")
 
 
 def missing(where: RowRef, wanted: str, row: Mapping[str, Any]) -> DataError:
@@ -115,12 +113,12 @@ def text_list(row: Mapping[str, Any], column: str, where: RowRef) -> list[str]:
     """A list of one or more texts (in files without types: a JSON list in the cell); else
     DataError.
 
-    Elsewhere a text that looks like a JSON list is one text, and no list.
+    In other files a text that looks like a JSON list stays one text.
     """
-    found = required(row, column, where)
-    value = json_cell(found) if where.untyped else found
+    cell = required(row, column, where)
+    value = json_cell(cell) if where.untyped else cell
     if not isinstance(value, list):
-        raise wrong(where, column, "a list of texts", found)
+        raise wrong(where, column, "a list of texts", cell)
     if not value:
         raise wrong(where, column, "at least one text", value)
     for position, item in enumerate(value, 1):
@@ -179,7 +177,7 @@ def _turn(item: Any, column: str, where: RowRef) -> dict[str, Any]:
             f"{nearest(role, _ROLES)}"
         )
     content = item.get("content")
-    # Only a message that calls something may say nothing.
+    # Only a message with a call may have no content.
     silent = content is None and (item.get("tool_calls") or item.get("function_call"))
     if not (silent or isinstance(content, str | list)):
         raise wrong(where, column, "content of text or content parts", content)
@@ -275,7 +273,7 @@ def load_options(config: Mapping[str, Any]) -> LoadOptions:
     return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))
 
 
-# Resolved when asked for: naming the gallery here costs no import of it, so core stays below it.
+# Imported by name on first use: core must not import the gallery.
 BENCHMARKS = "rm_gallery.gallery.benchmarks.base"
 
 
@@ -316,20 +314,20 @@ class DataConverterRegistry:
         """
         if converter is None:
             return lambda decorated: cls.register(name, decorated)
-        cls._registered[name] = _checked(name, converter)
+        cls._registered[name] = _checked_converter(name, converter)
         return converter
 
     @classmethod
     def get_converter(cls, name: str) -> DataConverter:
         """A converter for the format; ConfigError with the nearest names when it is unknown."""
-        found = cls._registered.get(name)
-        if found is None:
-            found = importlib.import_module(BENCHMARKS).find_benchmark(name) or _from_entry_point(
+        converter = cls._registered.get(name)
+        if converter is None:
+            converter = importlib.import_module(BENCHMARKS).find_benchmark(
                 name
-            )
-        if found is None:
+            ) or _from_entry_point(name)
+        if converter is None:
             raise ConfigError(f"unknown data source '{name}'; {nearest(name, cls.list_sources())}")
-        return found()
+        return converter()
 
     @classmethod
     def list_sources(cls) -> list[str]:
@@ -340,10 +338,14 @@ class DataConverterRegistry:
 
 def _from_entry_point(name: str) -> type[DataConverter] | None:
     target = entries("converters").get(name)
-    return None if target is None else _checked(name, imported(target, f"converter '{name}'"))
+    return (
+        None
+        if target is None
+        else _checked_converter(name, imported(target, f"converter '{name}'"))
+    )
 
 
-def _checked(name: str, converter: Any) -> type[DataConverter]:
+def _checked_converter(name: str, converter: Any) -> type[DataConverter]:
     if not isinstance(name, str) or not name:
         raise ConfigError(f"a converter needs a name, found {name!r}")
     if not (isinstance(converter, type) and issubclass(converter, DataConverter)):
@@ -422,11 +424,11 @@ class GenericConverter(DataConverter):
                 raise DataError(f"{where}: {error}") from error
         used: set[str] = {"task_category", "source", "metadata"}
         body = (
-            self._messages(row, where, used)
+            self._from_messages(row, where, used)
             if row.get("messages") is not None
             else self._prompted(row, where, used)
         )
-        id_column = _first(row, ID_COLUMNS)
+        id_column = _first_column(row, ID_COLUMNS)
         used.add(id_column or "")
         nameless = {key for key in ID_COLUMNS if row.get(key) is None}
         rest = {key: value for key, value in row.items() if key not in used and key not in nameless}
@@ -443,14 +445,14 @@ class GenericConverter(DataConverter):
             }
         )
 
-    def _messages(self, row: dict[str, Any], where: RowRef, used: set[str]) -> dict[str, Any]:
+    def _from_messages(self, row: dict[str, Any], where: RowRef, used: set[str]) -> dict[str, Any]:
         used.add("messages")
         spoken = turns(json_cell(row["messages"]), "messages", where)
         answers = self._outputs(row, where, used)
         return {"input": spoken, "output": answers} if answers else conversation(spoken)
 
     def _prompted(self, row: dict[str, Any], where: RowRef, used: set[str]) -> dict[str, Any]:
-        column = _first(row, PROMPT_COLUMNS)
+        column = _first_column(row, PROMPT_COLUMNS)
         if column is None:
             empty = next((name for name in PROMPT_COLUMNS if name in row), None)
             if empty is not None:
@@ -463,7 +465,7 @@ class GenericConverter(DataConverter):
             used.add("input")
             prompt = f"{prompt}\n\n{detail}" if detail else prompt
         spoken = turns(prompt, column, where)
-        system = _first(row, SYSTEM_COLUMNS)
+        system = _first_column(row, SYSTEM_COLUMNS)
         if system and row[system]:
             if not isinstance(row[system], str):
                 raise wrong(where, system, "text", row[system])
@@ -491,7 +493,7 @@ class GenericConverter(DataConverter):
         return [_answer(row[column], column, where)]
 
 
-def _first(row: dict[str, Any], names: tuple[str, ...]) -> str | None:
+def _first_column(row: dict[str, Any], names: tuple[str, ...]) -> str | None:
     return next((name for name in names if row.get(name) is not None), None)
 
 

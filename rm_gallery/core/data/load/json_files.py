@@ -1,10 +1,8 @@
-"""Rows out of JSON and JSON lines, and out of the result files that other evaluation tools write as
-such.
+"""Reads rows from JSON, JSON lines and the result files of other evaluation tools.
 
-Result files become rows with the usual column names: id, prompt, answer, reference and their
-scores. Read are lm-evaluation-harness (`samples_*.jsonl`), Inspect (logs as `.json` and `.eval`),
-promptfoo (`results.json`, with a column of answers for every provider when there are several) and
-DeepEval (test runs as `.json`).
+Result files become rows with the usual columns: id, prompt, answer, reference and scores. Supported
+are lm-evaluation-harness (`samples_*.jsonl`), Inspect (logs as `.json` and `.eval`), promptfoo
+(`results.json`, one column of answers per provider) and DeepEval (test runs as `.json`).
 """
 
 from __future__ import annotations
@@ -19,14 +17,14 @@ from typing import Any, TypeVar
 import orjson
 
 from rm_gallery.core.data.load.converters import RowRef, nearest, shown
-from rm_gallery.core.data.load.readers import (
+from rm_gallery.core.data.load.files import (
     BOM,
     Row,
     RowItem,
     check_not_empty,
     check_unpacked,
     numbered_lines,
-    opened,
+    open_bytes,
 )
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
@@ -35,7 +33,7 @@ HARNESS = "lm-evaluation-harness samples"
 
 
 def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
-    """Name of the tool and its rows, when a JSON document is the result file of one; else None."""
+    """The tool that wrote a JSON document and its rows; None if no known tool wrote it."""
     if not isinstance(document, dict):
         return None
     if isinstance(document.get("eval"), dict) and isinstance(document.get("samples"), list):
@@ -56,7 +54,7 @@ _DEEPEVAL = ("testCases", "test_cases", "testResults", "test_results")
 
 
 def converted(tool: str, convert: Callable[[Any], T], given: Any, where: Any) -> T | DataError:
-    """What `convert` makes of something; a DataError where it only looks like what the tool writes."""
+    """The result of `convert`; a DataError if the document only resembles the tool's files."""
     try:
         return convert(given)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
@@ -76,33 +74,33 @@ _HARNESS = frozenset(
 
 
 def harness_row(row: Mapping[str, Any]) -> Row:
-    """A logged sample: what the model was given, its (filtered) reply, the target, and the metrics
-    as columns.
-    """
-    reply = _first(row.get("filtered_resps"))
+    """A logged sample: prompt, (filtered) reply, target, and a column per metric."""
+    reply = _innermost(row.get("filtered_resps"))
     if not isinstance(reply, str):
-        reply = _first(row.get("resps"))
+        reply = _innermost(row.get("resps"))
     kept = {
         key: value
         for key, value in row.items()
         if key not in _HARNESS and not key.endswith("_hash")
     }
-    found = {"id": row["doc_id"], "prompt": _asked(row.get("arguments")), "answer": _text(reply)}
-    return {**kept, **found, "reference": _text(row.get("target")), "filter": row.get("filter")}
+    fields = {
+        "id": row["doc_id"],
+        "prompt": _first_prompt(row.get("arguments")),
+        "answer": _as_text(reply),
+    }
+    return {**kept, **fields, "reference": _as_text(row.get("target")), "filter": row.get("filter")}
 
 
-def _asked(arguments: Any) -> str | None:
-    """The first text the model was given; arguments are a list of lists or an object, depending on
-    the version.
-    """
+def _first_prompt(arguments: Any) -> str | None:
+    """The first text in the arguments, a list of lists or an object, depending on the version."""
     if isinstance(arguments, Mapping):
-        return _asked(list(arguments.values()))
+        return _first_prompt(list(arguments.values()))
     if isinstance(arguments, Sequence) and not isinstance(arguments, str):
-        return next((text for item in arguments if (text := _asked(item)) is not None), None)
+        return next((text for item in arguments if (text := _first_prompt(item)) is not None), None)
     return arguments if isinstance(arguments, str) else None
 
 
-def _first(value: Any) -> Any:
+def _innermost(value: Any) -> Any:
     while isinstance(value, list):
         value = value[0] if value else None
     return value
@@ -114,16 +112,16 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
     """
     output = sample.get("output")
     output = output if isinstance(output, dict) else {}
-    choice = _first(output.get("choices"))
+    choice = _innermost(output.get("choices"))
     message = choice.get("message") if isinstance(choice, dict) else None
-    answer = output.get("completion") or _said(message)
+    answer = output.get("completion") or _message_text(message)
     target = sample.get("target")
     row: Row = {
         "id": str(sample.get("id", "")),
         "epoch": sample.get("epoch"),
         "prompt": _conversation(sample.get("input")),
         "answer": answer or None,
-        "reference": target if isinstance(target, str) else _text(_first(target)),
+        "reference": target if isinstance(target, str) else _as_text(_innermost(target)),
     }
     if isinstance(sample.get("error"), dict):
         row["error"] = sample["error"].get("message")
@@ -137,15 +135,17 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
 def _conversation(given: Any) -> str | None:
     if isinstance(given, list):
         spoken = [
-            (str(turn.get("role", "")), _said(turn)) for turn in given if isinstance(turn, dict)
+            (str(turn.get("role", "")), _message_text(turn))
+            for turn in given
+            if isinstance(turn, dict)
         ]
         if len(spoken) == 1:
             return spoken[0][1]
         return "\n\n".join(f"[{role}]\n{text or ''}" for role, text in spoken) or None
-    return _text(given)
+    return _as_text(given)
 
 
-def _said(message: Any) -> str | None:
+def _message_text(message: Any) -> str | None:
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, list):
         return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
@@ -157,10 +157,10 @@ def _is_promptfoo(item: Any) -> bool:
 
 
 def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """One row per test: its variables, the prompt, and the answers, in a column per provider (and
-    prompt) if there are several.
+    """One row per test: its variables, the prompt, and the answers.
 
-    With one provider the columns are `answer`, `score`, `success` and `reason`.
+    Several providers (or prompts) get a column each. With one provider the columns are `answer`,
+    `score`, `success` and `reason`.
     """
     tests: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
@@ -187,23 +187,23 @@ def _promptfoo_row(
     for result in test:
         grading = result.get("gradingResult")
         column = _provider(result, several_prompts)
-        said = {
-            "answer": _text((result.get("response") or {}).get("output")),
+        fields = {
+            "answer": _as_text((result.get("response") or {}).get("output")),
             "score": result.get("score"),
             "success": result.get("success"),
             "reason": grading.get("reason") if isinstance(grading, dict) else None,
         }
         if wide:
-            row[column] = said.pop("answer")
-            row |= {f"{column}.{key}": value for key, value in said.items()}
+            row[column] = fields.pop("answer")
+            row |= {f"{column}.{key}": value for key, value in fields.items()}
         else:
-            row |= {"provider": column, **said}
+            row |= {"provider": column, **fields}
     return row
 
 
 def _prompt(result: Mapping[str, Any]) -> str | None:
     prompt = result.get("prompt")
-    return _text(prompt.get("raw")) if isinstance(prompt, dict) else _text(prompt)
+    return _as_text(prompt.get("raw")) if isinstance(prompt, dict) else _as_text(prompt)
 
 
 def _provider(result: Mapping[str, Any], with_prompt: bool) -> str:
@@ -224,9 +224,9 @@ def deepeval_row(case: Mapping[str, Any]) -> Row:
 
     row: Row = {
         "id": str(case.get("name") or case.get("id") or ""),
-        "prompt": _text(case["input"]),
-        "answer": _text(field("actualOutput")),
-        "reference": _text(field("expectedOutput")),
+        "prompt": _as_text(case["input"]),
+        "answer": _as_text(field("actualOutput")),
+        "reference": _as_text(field("expectedOutput")),
         "success": case.get("success"),
     }
     for metric in field("metricsData") or ():
@@ -236,7 +236,7 @@ def deepeval_row(case: Mapping[str, Any]) -> Row:
     return row
 
 
-def _text(value: Any) -> str | None:
+def _as_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, default=str).decode()
@@ -250,12 +250,12 @@ class InspectSource:
 
     def count(self) -> int:
         """Number of samples."""
-        with self._open() as archive:
+        with self._open_archive() as archive:
             return len(_members(archive))
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Samples in the order they were written."""
-        with self._open() as archive:
+        with self._open_archive() as archive:
             members = _members(archive)
             for position in range(len(members)) if keep is None else keep:
                 where = RowRef(str(self.path), position + 1, "item")
@@ -283,7 +283,7 @@ class InspectSource:
         """The tool."""
         return "Inspect log"
 
-    def _open(self) -> zipfile.ZipFile:
+    def _open_archive(self) -> zipfile.ZipFile:
         check_not_empty(self.path)
         try:
             return zipfile.ZipFile(self.path)
@@ -292,9 +292,7 @@ class InspectSource:
 
 
 ZSTANDARD = 93
-"""The method of packing by its number in a zip file, which Inspect uses and zipfile knows from
-Python 3.14 on.
-"""
+"""Inspect's compression method in zip files; `zipfile` supports it from Python 3.14 on."""
 
 
 def _unpacked(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
@@ -312,12 +310,12 @@ def _unpacked(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
         raise zipfile.BadZipFile("its header is damaged")
     file.seek(int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little"), 1)
     packed = file.read(part.compress_size)
-    found: bytes = pa.decompress(
+    unpacked: bytes = pa.decompress(
         packed, decompressed_size=part.file_size, codec="zstd", asbytes=True
     )
-    if zlib.crc32(found) != part.CRC:
+    if zlib.crc32(unpacked) != part.CRC:
         raise zipfile.BadZipFile("its checksum is wrong")
-    return found
+    return unpacked
 
 
 def _members(archive: zipfile.ZipFile) -> list[str]:
@@ -334,8 +332,7 @@ _RECORD_KEYS = ("data", "records", "rows", "samples", "examples", "instances", "
 class JsonLinesSource:
     """A file with one JSON object per line; blank lines are no rows.
 
-    Samples of lm-evaluation-harness hold each reply once per filter: of several filters `part`
-    names the one that is read.
+    lm-evaluation-harness writes each reply once per filter; `part` names the filter to read.
     """
 
     def __init__(self, path: Path, part: str | None = None) -> None:
@@ -367,11 +364,11 @@ class JsonLinesSource:
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         if self._several is None:
             self._several = self._has_filters()
-        for number, line in self._written():
+        for number, line in self._numbered_texts():
             if not self._several or self._filter_of(number, line) in (self.part, None):
                 yield number, line
 
-    def _written(self) -> Iterator[tuple[int, bytes]]:
+    def _numbered_texts(self) -> Iterator[tuple[int, bytes]]:
         return (
             (number, text) for number, line in numbered_lines(self.path) if (text := line.strip())
         )
@@ -383,23 +380,23 @@ class JsonLinesSource:
         return str(row.get("filter")) if isinstance(row, dict) and is_harness_row(row) else None
 
     def _has_filters(self) -> bool:
-        """Whether one of several filters is to be read; DataError where it is not said which."""
-        lines = self._written()
+        """Whether there are several filters; DataError if `part` names none of them."""
+        lines = self._numbered_texts()
         first = next((self._filter_of(*line) for line in lines), None)
         if first is None:
             return False
-        found = list(
+        filters = list(
             dict.fromkeys(
                 [first, *(name for line in lines if (name := self._filter_of(*line)) is not None)]
             )
         )
-        if len(found) > 1 and self.part not in found:
-            told = "name one" if self.part is None else f"'{self.part}' is none of them, name one"
+        if len(filters) > 1 and self.part not in filters:
+            advice = "name one" if self.part is None else f"'{self.part}' is none of them, name one"
             raise DataError(
-                f"{self.path}: every reply is there once per filter ({', '.join(found)}); {told} "
+                f"{self.path}: every reply is there once per filter ({', '.join(filters)}); {advice} "
                 f"with sheet= or --sheet."
             )
-        return len(found) > 1
+        return len(filters) > 1
 
 
 class JsonSource:
@@ -437,12 +434,12 @@ class JsonSource:
         )
 
     def written(self) -> tuple[Any, list[Any]] | None:
-        """What stands in the file, and the records inside it; None for JSON lines.
+        """The document and the records inside it; None for JSON lines.
 
         Raises:
-            ConfigError: the records are made of a tool's results and stand in the file otherwise.
+            ConfigError: a tool wrote the file, and its records are not rows of it.
         """
-        with opened(self.path) as file:
+        with open_bytes(self.path) as file:
             content = file.read().removeprefix(BOM)
         try:
             whole = orjson.loads(content)
@@ -457,7 +454,7 @@ class JsonSource:
         return whole, records
 
     def _records(self) -> list[Any] | None:
-        with opened(self.path) as file:
+        with open_bytes(self.path) as file:
             content = file.read().removeprefix(BOM)
         try:
             return self._unwrapped(orjson.loads(content))
@@ -476,14 +473,14 @@ class JsonSource:
         if self.records_key is not None:
             records = value.get(self.records_key)
             if not isinstance(records, list):
-                found = (
+                actual = (
                     shown(records)
                     if self.records_key in value
                     else "nothing; " + nearest(self.records_key, value)
                 )
                 raise DataError(
                     f"{self.path}: expected a list of records under '{self.records_key}', found "
-                    f"{found}"
+                    f"{actual}"
                 )
             return records
         known = converted("the tool that seems to have written it", tool_rows, value, self.path)

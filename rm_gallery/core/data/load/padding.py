@@ -1,5 +1,5 @@
-"""Data as it was written, restored where it enters: nulls that Arrow put into structs, integers
-that pandas made floats.
+"""Restores data as it was written: removes nulls that Arrow put into structs, and makes integers
+of floats that pandas made.
 
 Arrow gives every row of a column the same fields. Of two rows with `{"city": "Oslo"}` and
 `{"symbol": "X"}` the first is read back as `{"city": "Oslo", "symbol": None}`: a parquet file, a
@@ -15,7 +15,8 @@ pandas wrote, are integers again where the column has a gap and all are whole; N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import reduce
 from typing import Any
 
@@ -198,5 +199,35 @@ class _Shape:
         return (
             None
             if not kinds
-            else lambda value: reduce(lambda found, restore: restore(found), kinds, value)
+            else lambda value: reduce(lambda partly, restore: restore(partly), kinds, value)
         )
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_NO_VALUE = frozenset({"NAType", "NaTType"})
+
+
+def plain(value: Any) -> Any:
+    """The value in plain Python types: arrays, numpy scalars, tensors, pandas' values and
+    configuration nodes are converted.
+
+    Goes through lists and dicts, whose keys become texts. An array of one element stays a list.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is dict:
+        return {str(key): plain(item) for key, item in value.items()}
+    if kind in (list, tuple):
+        return [plain(item) for item in value]
+    if kind.__name__ in _NO_VALUE:
+        return None
+    if isinstance(value, datetime):
+        return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return [plain(item) for item in value]
+    return value

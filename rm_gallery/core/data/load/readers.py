@@ -1,51 +1,46 @@
-"""Rows out of files and memory: which reader a source needs, the bytes and lines of files, parquet,
-frames, lists and hub splits.
-"""
+"""Sources of rows: parquet, Arrow, frames, lists and hub splits, and the reader for each kind of file."""
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol
 
 from rm_gallery.core.data.load.converters import RowRef, listed, shown
+from rm_gallery.core.data.load.files import COLUMNAR, Row, RowItem, check_not_empty, check_unpacked
+from rm_gallery.core.data.load.json_files import InspectSource, JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.padding import (
     Restore,
     number,
+    plain,
     restore_of_schema,
     restore_of_type,
     restore_of_values,
     whole_with_gap,
     without_padding,
 )
+from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
 from rm_gallery.core.utils.errors import ConfigError, DataError
-
-Row = dict[str, Any]
-RowItem = tuple[RowRef, Row | DataError]
 
 _BATCH_ROWS = 512
 _BINARY_SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".xlsx", ".xlsm", ".eval")
 _ALSO = (".txt", ".xlsm")
-"""Read when such a file is named, not when it lies in a folder."""
+"""Extensions read only if the file itself is named, not inside a folder."""
 
 
 class RowSource(Protocol):
-    """Something that gives rows, any number of times.
+    """A source of rows that can be read any number of times.
 
-    A row that cannot be read comes as the DataError that says why, so that the caller decides
-    whether to go on; what is wrong with the whole source is raised.
+    An unreadable row comes as a DataError, so the caller decides whether to go on; a fault of the
+    whole source is raised.
     """
 
     def count(self) -> int | None:
-        """Number of rows, unreadable ones included; None when only reading all of them would tell."""
+        """Number of rows, unreadable ones included; None if only reading all of them would show it."""
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """All rows in order, or those at the sorted positions `keep` (counted from 0)."""
@@ -56,7 +51,7 @@ class RowSource(Protocol):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How files are to be read, where that is not left to be found.
+    """How to read files; what is None is detected.
 
     Attributes:
         records_key: what holds the list in a JSON file that is one object.
@@ -82,7 +77,7 @@ class ParquetSource:
 
     def count(self) -> int:
         """Number of rows, from the footer."""
-        with self._open() as file:
+        with self._open_parquet() as file:
             return int(file.metadata.num_rows)
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
@@ -91,8 +86,8 @@ class ParquetSource:
 
         name, start = str(self.path), 0
         room = _Unpacking(self.path)
-        with self._open() as file:
-            whole = self._whole(file)
+        with self._open_parquet() as file:
+            whole = self._whole_float_columns(file)
             for group in range(file.num_row_groups):
                 end = start + file.metadata.row_group(group).num_rows
                 if keep is None or bisect_left(keep, start) < bisect_left(keep, end):
@@ -106,15 +101,12 @@ class ParquetSource:
                         raise DataError(
                             f"{name}: row group {group + 1} cannot be read: {error}"
                         ) from error
-                    # what a row group took to unpack is kept for the next one otherwise, and there
-                    # may be none
+                    # Arrow would keep the memory of this row group for the next one
                     pa.default_memory_pool().release_unused()
                 start = end
 
-    def _whole(self, file: Any) -> frozenset[str]:
-        """Columns of whole numbers that pandas made floats because of a gap; read once, up to the
-        first that is none.
-        """
+    def _whole_float_columns(self, file: Any) -> frozenset[str]:
+        """Integer columns that pandas made floats because of a gap; read once."""
         if self._whole_columns is None:
             import pyarrow as pa
 
@@ -136,7 +128,7 @@ class ParquetSource:
                     )
                 )
             except (pa.ArrowException, OSError):
-                # the row group that cannot be read is named when its rows are
+                # reading the rows names the unreadable row group
                 self._whole_columns = frozenset()
         return self._whole_columns
 
@@ -144,7 +136,7 @@ class ParquetSource:
         """The format."""
         return "parquet"
 
-    def _open(self) -> Any:
+    def _open_parquet(self) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -157,27 +149,25 @@ class ParquetSource:
 
 
 class _Unpacking:
-    """What was unpacked of a parquet file so far."""
+    """Counts the unpacked bytes of a file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._packed, self._unpacked = path, path.stat().st_size, 0
 
     def expect(self, group: Any) -> None:
-        """DataError where a row group says itself that it is out of proportion, before it is read."""
+        """DataError, before reading, if a row group declares an out-of-proportion size."""
         check_unpacked(
             self._path, self._packed, self._unpacked + int(group.total_byte_size), COLUMNAR
         )
 
     def note(self, batch: Any) -> None:
-        """Count a batch; DataError where it is too much."""
+        """Count a batch; DataError above the bound."""
         self._unpacked += int(batch.nbytes)
         check_unpacked(self._path, self._packed, self._unpacked, COLUMNAR)
 
 
 class ArrowSource:
-    """An Arrow file (`.arrow`, `.feather`), in the layout of files or of streams, as `datasets`
-    keeps its cache in.
-    """
+    """An Arrow file (`.arrow`, `.feather`), in file or stream layout (the cache of `datasets`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -206,8 +196,8 @@ class ArrowSource:
         try:
             with pa.memory_map(str(self.path)) as file:
                 if file.read(6) == b"ARROW1":
-                    opened = pa.ipc.open_file(file)
-                    yield (opened.get_batch(number) for number in range(opened.num_record_batches))
+                    reader = pa.ipc.open_file(file)
+                    yield (reader.get_batch(number) for number in range(reader.num_record_batches))
                 else:
                     file.seek(0)
                     yield iter(pa.ipc.open_stream(file))
@@ -223,8 +213,8 @@ def _placed_rows(
     room: _Unpacking,
     whole: frozenset[str],
 ) -> Iterator[RowItem]:
-    """The rows of batches of which the first begins at `start`; `whole` names columns whose floats
-    are whole numbers.
+    """The rows of batches, the first row being number `start`; `whole` names integer columns stored
+    as floats.
     """
     import pyarrow as pa
 
@@ -249,9 +239,7 @@ def _placed_rows(
 def batch_rows(
     batch: Any, whole: frozenset[str] = frozenset()
 ) -> list[Row | ValueError | OverflowError]:
-    """The rows of a batch or table of pyarrow without Arrow's padding; of one that Python cannot
-    hold, why.
-    """
+    """The rows of a pyarrow batch or table without Arrow's padding; the error of an unreadable row."""
     rows = _unrestored_rows(batch)
     restores = restore_of_schema(batch.schema)
     floats = [
@@ -280,89 +268,13 @@ def _unrestored_rows(batch: Any) -> list[Row | ValueError | OverflowError]:
     return rows
 
 
-def check_not_empty(path: Path) -> None:
-    """DataError when the file cannot be read at all, or has no bytes."""
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if not size:
-        raise DataError(f"{path}: the file is empty")
-
-
-ROOM = 1 << 28
-"""Bytes that a packed file may always unpack to; beyond them it may be no more than a hundred times
-its size.
-"""
-COLUMNAR = 1000
-"""The same of a parquet file, which holds a value that is repeated in a column once."""
-
-
-def check_unpacked(path: Path, packed: int, unpacked: int, times: int = 100) -> None:
-    """DataError for data that are packed as no text is, which would fill the memory."""
-    if unpacked > max(ROOM, times * packed):
-        raise DataError(
-            f"{path}: {packed:,} bytes unpack to more than {unpacked - 1:,}; that is no table (the "
-            f"bound is {ROOM:,} bytes, or {times} "
-            "times the file). Unpack it and look at it."
-        )
-
-
-BOM = b"\xef\xbb\xbf"
-LONGEST_LINE = 1 << 26
-"""Bytes of one JSON line."""
-
-
-class _Unpacked(io.RawIOBase):
-    """The bytes of a gzip file, as long as they are not out of all proportion to it."""
-
-    def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self._path, self._packed = path, gzip.GzipFile(fileobj=file)
-        self._sizes = path.stat().st_size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        found = self._packed.readinto(buffer)
-        self._sizes = self._sizes[0], self._sizes[1] + found
-        check_unpacked(self._path, *self._sizes)
-        return found
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked where it ends in .gz; DataError when it is empty or cannot be
-    read.
-    """
-    check_not_empty(path)
-    compressed = path.name.lower().endswith(".gz")
-    try:
-        with path.open("rb") as file:
-            yield cast(IO[bytes], io.BufferedReader(_Unpacked(path, file))) if compressed else file
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file with their numbers from 1, without a byte order mark."""
-    with opened(path) as file:
-        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
-            if len(line) > LONGEST_LINE:
-                raise DataError(
-                    f"{RowRef(str(path), number, 'line')}: longer than {LONGEST_LINE:,} bytes, the "
-                    f"most one line may have"
-                )
-            yield number, line.removeprefix(BOM) if number == 1 else line
-
-
 def rows_in(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file or folder as they are; raises DataError at the first that cannot be read."""
+    """The rows of a file or folder; raises DataError at the first unreadable one."""
     return (row for _, row in placed_rows(path))
 
 
 def placed_rows(path: Path) -> Iterator[tuple[RowRef, dict[str, Any]]]:
-    """`rows_in`, each row behind where it stands."""
+    """`rows_in`, each row with its place."""
     for source in file_sources(path):
         for where, row in source.rows():
             if isinstance(row, DataError):
@@ -413,59 +325,35 @@ def _file_source(path: Path, reading: ReadOptions) -> RowSource:
     return reader(path, reading)
 
 
-def _json(path: Path, reading: ReadOptions) -> RowSource:
-    from rm_gallery.core.data.load.json_files import JsonSource
-
-    return JsonSource(path, reading.records_key)
-
-
-def _json_lines(path: Path, reading: ReadOptions) -> RowSource:
-    from rm_gallery.core.data.load.json_files import JsonLinesSource
-
-    return JsonLinesSource(path, reading.sheet)
+def _csv_source(path: Path, reading: ReadOptions) -> CsvSource:
+    tabs = "\t" if _suffix(path.name) == ".tsv" else None
+    return CsvSource(path, reading.separator or tabs, reading.encoding)
 
 
-def _inspect(path: Path, reading: ReadOptions) -> RowSource:
-    from rm_gallery.core.data.load.json_files import InspectSource
-
-    return InspectSource(path)
-
-
-def _csv(path: Path, reading: ReadOptions) -> RowSource:
-    from rm_gallery.core.data.load.sheets import CsvSource
-
-    return CsvSource(
-        path,
-        reading.separator or ("\t" if _suffix(path.name) == ".tsv" else None),
-        reading.encoding,
-    )
-
-
-def _xlsx(path: Path, reading: ReadOptions) -> RowSource:
-    from rm_gallery.core.data.load.sheets import XlsxSource
-
+def _xlsx_source(path: Path, reading: ReadOptions) -> XlsxSource:
     return XlsxSource(path, reading.sheet, reading.header_row)
+
+
+def _json_lines_source(path: Path, reading: ReadOptions) -> JsonLinesSource:
+    return JsonLinesSource(path, reading.sheet)
 
 
 READERS: dict[str, Callable[[Path, ReadOptions], RowSource]] = {
     **dict.fromkeys((".parquet", ".pq"), lambda path, reading: ParquetSource(path)),
     **dict.fromkeys((".arrow", ".feather"), lambda path, reading: ArrowSource(path)),
-    ".json": _json,
-    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines),
-    **dict.fromkeys((".csv", ".tsv"), _csv),
-    ".xlsx": _xlsx,
-    ".eval": _inspect,
-    ".txt": _csv,
-    ".xlsm": _xlsx,
+    ".json": lambda path, reading: JsonSource(path, reading.records_key),
+    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines_source),
+    **dict.fromkeys((".csv", ".tsv"), _csv_source),
+    ".xlsx": _xlsx_source,
+    ".eval": lambda path, reading: InspectSource(path),
+    ".txt": _csv_source,
+    ".xlsm": _xlsx_source,
 }
-"""What reads files of an extension."""
+"""The source for each extension."""
 _SUFFIXES = tuple(suffix for suffix in READERS if suffix not in _ALSO)
 
 
 SOURCE_NAME = "data"
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-_NO_VALUE = frozenset({"NAType", "NaTType"})
 
 
 class ListSource:
@@ -538,7 +426,7 @@ class FrameSource:
 
 
 def _cell_reader(column: Any) -> Restore:
-    """What makes plain values of the cells of a column."""
+    """The function that turns the cells of a column into plain values."""
     if getattr(column.dtype, "kind", "O") == "f" and whole_with_gap(
         value for value in plain(column.tolist())
     ):
@@ -571,40 +459,12 @@ def memory_source(data: Any) -> RowSource:
     )
 
 
-def plain(value: Any) -> Any:
-    """The value of plain Python types, where data has arrays, numpy scalars, tensors, pandas'
-    values and configuration nodes.
-
-    Through lists and dicts, whose keys become texts. An array of one element stays a list.
-    """
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is dict:
-        return {str(key): plain(item) for key, item in value.items()}
-    if kind in (list, tuple):
-        return [plain(item) for item in value]
-    if kind.__name__ in _NO_VALUE:
-        return None
-    if isinstance(value, datetime):
-        return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return [plain(item) for item in value]
-    return value
-
-
 def _cell(value: Any) -> Any:
     return number(plain(value))
 
 
 class HubSource:
-    """One split of a hub data set, or a `datasets.Dataset` in memory; a streamed one does not know
-    its size.
-    """
+    """One split of a hub data set, or a `datasets.Dataset` in memory; a streamed one has no size."""
 
     def __init__(self, split: Any, name: str) -> None:
         self.split = split
@@ -621,16 +481,16 @@ class HubSource:
         schema = getattr(getattr(self.split, "features", None), "arrow_schema", None)
         restores = None if schema is None else restore_of_schema(schema)
         for place, row in enumerate(chosen):
-            found = {name: _cell(value) for name, value in dict(row).items()}
+            restored = {name: _cell(value) for name, value in dict(row).items()}
             if restores is None:
-                found = {name: without_padding(value) for name, value in found.items()}
+                restored = {name: without_padding(value) for name, value in restored.items()}
             else:
-                found |= {
-                    name: restore(found[name])
+                restored |= {
+                    name: restore(restored[name])
                     for name, restore in restores.items()
-                    if name in found
+                    if name in restored
                 }
-            yield RowRef(self.name, (place if keep is None else keep[place]) + 1), found
+            yield RowRef(self.name, (place if keep is None else keep[place]) + 1), restored
 
     def understood(self) -> str:
         """The form."""

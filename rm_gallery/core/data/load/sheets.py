@@ -1,4 +1,4 @@
-"""Rows out of CSV files of any separator and encoding, and out of Excel workbooks."""
+"""Reads rows from CSV files of any separator and encoding and from Excel workbooks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from rm_gallery.core.data.load.converters import MAX_NAMES, RowRef, listed, nearest
-from rm_gallery.core.data.load.readers import (
+from rm_gallery.core.data.load.files import (
     Row,
     RowItem,
     check_not_empty,
     check_unpacked,
     numbered_lines,
-    opened,
-    plain,
+    open_bytes,
 )
+from rm_gallery.core.data.load.padding import plain
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 
 _MARKS = (
@@ -43,18 +43,18 @@ _WESTERN = frozenset(
 )
 _SIGN_IN_WORD = re.compile(r"(?<=[^\W\d_])[¿¡³¹²¼½¾±×»«¦¬º£](?=[^\W\d_])")
 _KOREAN_TELLS = 20
-"""Characters it takes to tell Korean from Chinese: their bytes overlap."""
+"""Characters needed to distinguish Korean from Chinese: their bytes overlap."""
 
 
-def detect_encoding(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> str:
-    """Name of the encoding of what `opened` gives, by Python's names.
+def detect_encoding(open_file: Callable[[], AbstractContextManager[IO[bytes]]]) -> str:
+    """Python's name for the encoding of the bytes that `open_file` gives.
 
     A byte order mark decides, then valid UTF-8, then bytes that are 0 (UTF-16), then what the text
     would be: kana (Shift-JIS, EUC-JP), Hangul, common Chinese characters (GB 18030), Western
     letters and quotes (cp1252). Where none fits, or most lines are UTF-8, it is `utf-8`, and the
     lines that are not are named when they are read.
     """
-    with opened() as file:
+    with open_file() as file:
         head = file.read(_HEAD)
     for mark, name in _MARKS:
         if head.startswith(mark):
@@ -63,10 +63,10 @@ def detect_encoding(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> 
         odd = head[1::2].count(0)
         if zeros > len(head) // 4 and max(odd, zeros - odd) > 0.9 * zeros:
             return "utf-16-le" if odd * 2 > zeros else "utf-16-be"
-    with opened() as file:
+    with open_file() as file:
         if _is_utf8(iter(lambda: file.read(_CHUNK), b"")):
             return "utf-8"
-    with opened() as file:
+    with open_file() as file:
         return _by_content(file)
 
 
@@ -118,7 +118,7 @@ def _beyond_ascii(sample: bytes, encoding: str) -> str:
         return ""
 
 
-def _share(text: str, belongs: Callable[[str], bool]) -> float:
+def _share_of(text: str, belongs: Callable[[str], bool]) -> float:
     return sum(map(belongs, text)) / max(1, len(text))
 
 
@@ -128,16 +128,16 @@ def _is_kana(character: str) -> bool:
 
 def _is_shift_jis(sample: bytes) -> bool:
     text = _beyond_ascii(sample, "cp932")
-    return _share(text, _is_kana) >= 0.2 and _share(text, lambda c: "｡" <= c <= "ﾟ") < 0.1
+    return _share_of(text, _is_kana) >= 0.2 and _share_of(text, lambda c: "｡" <= c <= "ﾟ") < 0.1
 
 
 def _is_euc_jp(sample: bytes) -> bool:
-    return _share(_beyond_ascii(sample, "euc_jp"), _is_kana) >= 0.2
+    return _share_of(_beyond_ascii(sample, "euc_jp"), _is_kana) >= 0.2
 
 
 def _is_korean(sample: bytes) -> bool:
     text = _beyond_ascii(sample, "cp949")
-    return len(text) >= _KOREAN_TELLS and _share(text, lambda c: "가" <= c <= "힣") > 0.9
+    return len(text) >= _KOREAN_TELLS and _share_of(text, lambda c: "가" <= c <= "힣") > 0.9
 
 
 def _is_chinese(sample: bytes) -> bool:
@@ -153,7 +153,7 @@ def _is_western(sample: bytes) -> bool:
     letters = sum(map(bytes.isalpha, (sample[i : i + 1] for i in range(len(sample)))))
     if (
         not text
-        or _share(text, _WESTERN.__contains__) < 0.95
+        or _share_of(text, _WESTERN.__contains__) < 0.95
         or len(text) >= 0.5 * (letters + len(text))
     ):
         return False
@@ -203,8 +203,7 @@ class CsvSource:
                 yield item
 
     def written(self) -> Iterator[tuple[int, bool, list[str], str]]:
-        """What stands in the file: of each record its first line's number, whether it is the
-        header, its fields and its text.
+        """Each record of the file: number of its first line, whether it is the header, fields, text.
 
         Blank records are there too. Bytes that are not of the encoding stay as surrogates
         (`surrogateescape`).
@@ -234,20 +233,20 @@ class CsvSource:
     @cached_property
     def encoding(self) -> str:
         """The encoding given or found."""
-        with opened(self.path):
+        with open_bytes(self.path):
             pass
-        return self._encoding or detect_encoding(lambda: opened(self.path))
+        return self._encoding or detect_encoding(lambda: open_bytes(self.path))
 
     @cached_property
     def separator(self) -> str:
-        """The separator given or found: the one behind which records are equally long, and longest."""
+        """The separator given or detected: the one that splits most records into equally many fields."""
         if self._separator is not None:
             return self._separator
         lines = list(islice(self._decoded({}), _SNIFFED_LINES))
         if lines and lines[0].lower().startswith(_EXCEL_HINT) and lines[0][4:5] in SEPARATORS:
             return lines[0][4]
-        found = {separator: _fit(lines, separator) for separator in SEPARATORS}
-        return max(found, key=lambda separator: (found[separator], separator == ","))
+        fits = {separator: _fit(lines, separator) for separator in SEPARATORS}
+        return max(fits, key=lambda separator: (fits[separator], separator == ","))
 
     def _records(self) -> Iterator[RowItem]:
         _allow_long_fields()
@@ -298,7 +297,10 @@ class CsvSource:
 
     def _wide(self, encoding: str) -> Iterator[str]:
         try:
-            with opened(self.path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
+            with (
+                open_bytes(self.path) as file,
+                io.TextIOWrapper(file, encoding, newline="") as text,
+            ):
                 yield from text
         except UnicodeError as error:
             raise DataError(
@@ -307,8 +309,7 @@ class CsvSource:
 
 
 def _allow_long_fields() -> None:
-    # The limit (128 KiB a field) is one setting of the process; raising it can hurt nobody, long
-    # answers need it.
+    # The limit (128 KiB a field) is set per process; long answers need more.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
 
 
@@ -324,9 +325,7 @@ def _checked_separator(separator: str) -> str:
 
 
 def _fit(lines: Iterable[str], separator: str) -> tuple[float, int]:
-    """How well records behind this separator fit their header: the share as long as it, and its
-    length.
-    """
+    """How well a separator fits: the share of records as long as the header, and its length."""
     _allow_long_fields()
     try:
         records = [
@@ -345,9 +344,7 @@ def _is_hint(values: list[str], line: int) -> bool:
 
 
 def checked_header(values: Sequence[str], where: RowRef) -> list[str]:
-    """The names of the columns, blank where a column has none; DataError for a name that stands
-    twice.
-    """
+    """The names of the columns, blank for a nameless one; DataError for a duplicate."""
     names = [value.strip() for value in values]
     doubled = sorted(name for name, times in Counter(names).items() if name and times > 1)
     if doubled:
@@ -401,7 +398,7 @@ class XlsxSource:
         """Number and values of the row with the names, and the part of the file that holds the
         sheet.
         """
-        with self._open() as book:
+        with self._open_workbook() as book:
             rows = ((number, values) for number, values, _ in _filled(book[self.sheet]))
             number, values = next(
                 row for row in rows if self._header_row is None or row[0] >= self._header_row
@@ -411,7 +408,7 @@ class XlsxSource:
     @cached_property
     def sheet(self) -> str:
         """The sheet asked for, or the only one with values."""
-        with self._open() as book:
+        with self._open_workbook() as book:
             names: list[str] = [sheet.title for sheet in book.worksheets]
             if self._sheet is not None:
                 if self._sheet not in names:
@@ -432,13 +429,13 @@ class XlsxSource:
 
     def _rows(self) -> Iterator[RowItem]:
         name = self.sheet
-        with self._open() as book, self._open(formulas=True) as written:
+        with self._open_workbook() as book, self._open_workbook(formulas=True) as written:
             filled = _filled(book[name], written[name] if written is not None else None)
             header: list[str] = []
             for number, values, formulas in filled:
                 where = RowRef(f"{self.path}, sheet '{name}'", number)
                 if header:
-                    yield where, _row(header, values, formulas, where)
+                    yield where, _xlsx_row(header, values, formulas, where)
                 elif self._header_row is None or number >= self._header_row:
                     header = self._header(values, where)
 
@@ -446,7 +443,7 @@ class XlsxSource:
         names = checked_header(["" if value is None else str(value) for value in values], where)
         if self._header_row is not None:
             return names
-        with self._open() as book:
+        with self._open_workbook() as book:
             below = next((v for n, v, _ in _filled(book[self.sheet]) if n > where.number), ())
         unnamed = [
             place
@@ -464,7 +461,7 @@ class XlsxSource:
         return names
 
     @contextmanager
-    def _open(self, formulas: bool = False) -> Iterator[Any]:
+    def _open_workbook(self, formulas: bool = False) -> Iterator[Any]:
         """The workbook with its stored values; with its formulas instead, or None where it has
         none.
         """
@@ -520,7 +517,7 @@ def _filled(sheet: Any, written: Any = None) -> Iterator[_Filled]:
     for number, (values, beneath) in enumerate(zip_longest(lines, formulas, fillvalue=()), 1):
         if number > _MOST_ROWS:
             raise ValueError(f"a row stands beyond {_MOST_ROWS:,}, where a sheet ends")
-        cells = tuple(_value(value) for value in values)
+        cells = tuple(_cell_value(value) for value in values)
         while (
             cells
             and cells[-1] is None
@@ -531,7 +528,7 @@ def _filled(sheet: Any, written: Any = None) -> Iterator[_Filled]:
             yield number, cells, beneath
 
 
-def _value(value: Any) -> Any:
+def _cell_value(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.strip() else None
     value = plain(value)
@@ -553,7 +550,7 @@ _ERRORS = frozenset(
 )
 
 
-def _row(
+def _xlsx_row(
     header: list[str], values: tuple[Any, ...], formulas: tuple[Any, ...], where: RowRef
 ) -> Row | DataError:
     row: Row = dict.fromkeys(name for name in header if name)

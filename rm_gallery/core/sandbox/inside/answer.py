@@ -175,7 +175,7 @@ def serve_programs(settings: Mapping[str, Any]) -> None:
         program, tree, failure = _compile(job["code"])
         while True:
             stdin = channel.read()
-            channel.write(_run(program, tree, failure, stdin, job["output_bytes"]))
+            channel.write(_run_program(program, tree, failure, stdin, job["output_bytes"]))
     except PeerGone:
         return
 
@@ -188,7 +188,7 @@ def _compile(code: str) -> tuple[CodeType | None, Any, str]:
         return None, None, type(error).__name__
 
 
-def _run(
+def _run_program(
     program: CodeType | None, tree: Any, failure: str, stdin: bytes, output_bytes: int
 ) -> bytes:
     if program is None:

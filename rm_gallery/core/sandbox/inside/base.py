@@ -280,17 +280,17 @@ def serve_service(settings: Mapping[str, Any]) -> None:
         try:
             module = __import__(first["module"], fromlist=[first["function"]])
             answer: Callable[[bytes], bytes] = getattr(module, first["function"])(first["job"])
-            said = ("ok", "")
+            status = ("ok", "")
         except BaseException as error:  # noqa: BLE001 - told to the parent, which gives this process up
-            said = ("error", f"{type(error).__name__}: {error}"[:1000])
-        channel.write(encode(said))
+            status = ("error", f"{type(error).__name__}: {error}"[:1000])
+        channel.write(encode(status))
         own = os.getpid()
-        while said[0] == "ok":
-            said_now = answer(channel.read())
+        while status[0] == "ok":
+            reply = answer(channel.read())
             if os.getpid() != own:
                 # a fork of the code under test that came back here: only its parent answers
                 os._exit(0)
-            channel.write(said_now)
+            channel.write(reply)
     except PeerGone:
         return
 
@@ -394,13 +394,13 @@ def provide(
     Only what the code itself names is bound, before it runs, so that what it defines or imports
     stays its own.
     """
-    found = {}
+    provided = {}
     for name in names_read(trees) - {*without} - namespace.keys():
         home = _HOME.get(name)
         if hasattr(builtins, name) or (home is None and name not in _TOP):
             continue
         module = __import__(home or name)
         if home is None or hasattr(module, name):
-            found[name] = getattr(module, name) if home else module
-    namespace.update(found)
-    return found
+            provided[name] = getattr(module, name) if home else module
+    namespace.update(provided)
+    return provided

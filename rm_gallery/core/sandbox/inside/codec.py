@@ -253,7 +253,7 @@ _REBUILT: dict[str, Callable[[Any], object]] = {
 }
 
 
-def _built(kind: object, parts: Any) -> object:
+def _build_value(kind: object, parts: Any) -> object:
     try:
         if not isinstance(kind, str) or kind not in _PARTS:
             raise CodecError(f"unknown type of data {kind!r}")
@@ -262,15 +262,15 @@ def _built(kind: object, parts: Any) -> object:
         if kind in _REBUILT:
             return _REBUILT[kind](parts)
         module, _, name = kind.rpartition(".")
-        found: Any = getattr(__import__(module), name)
+        constructor: Any = getattr(__import__(module), name)
         if kind == "numpy.ndarray":
             dtype, shape, items = parts
             if dtype[1:2] not in "biufcU":  # whatever else an array may hold
                 raise CodecError("an array of objects")
             return __import__(module).array(items, dtype=dtype).reshape(shape)
         if kind.startswith("datetime.") and isinstance(parts, str):
-            return found.fromisoformat(parts)
-        return found(*parts) if isinstance(parts, tuple) else found(parts)
+            return constructor.fromisoformat(parts)
+        return constructor(*parts) if isinstance(parts, tuple) else constructor(parts)
     except CodecError:
         raise
     except Exception as error:
@@ -340,7 +340,7 @@ class _Decoder:
             return self.container(tag, self.length(), depth + 1)
         if tag == b"x":
             kind = self.take(depth + 1)
-            built = _built(kind, self.take(depth + 1))
+            built = _build_value(kind, self.take(depth + 1))
             return (
                 self.array(built) if self.array is not None and kind == "numpy.ndarray" else built
             )

@@ -66,9 +66,11 @@ def not_vacuous(array: Any) -> Any:
                     each.view(numpy.ndarray) if isinstance(each, Empty) else each
                     for each in options["out"]
                 )
-            found = getattr(ufunc, method)(*plain, **options)
+            result = getattr(ufunc, method)(*plain, **options)
             return (
-                found.view(Empty) if isinstance(found, numpy.ndarray) and not found.size else found
+                result.view(Empty)
+                if isinstance(result, numpy.ndarray) and not result.size
+                else result
             )
 
     return array.view(Empty)
@@ -142,7 +144,7 @@ class CandidateConnection:
             raise self.fail("memory", CandidateError("the returned value is too large")) from None
         except CodecError:
             raise self._give_up("tampering") from None
-        return self._value(reply, number)
+        return self._reply_value(reply, number)
 
     def _check_believed(self, operation: str, depth: int) -> None:
         if operation == "set" and depth <= 0:
@@ -164,7 +166,7 @@ class CandidateConnection:
             f"sandbox"
         )
 
-    def _value(self, reply: object, number: int) -> Any:
+    def _reply_value(self, reply: object, number: int) -> Any:
         if (
             not isinstance(reply, tuple)
             or len(reply) < 2
@@ -249,23 +251,23 @@ class RemoteObject:
         object.__setattr__(self, "_number", number)
         object.__setattr__(self, "_frozen", None)
 
-    def _ask(self, operation: str, *arguments: object) -> Any:
+    def _request(self, operation: str, *arguments: object) -> Any:
         return object.__getattribute__(self, "_link").ask(operation, self, *arguments)
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         """Call the object in the other process."""
-        return self._ask("call", arguments, keywords)
+        return self._request("call", arguments, keywords)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._ask("get", name)
+        return self._request("get", name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        self._ask("set", name, value)
+        self._request("set", name, value)
 
     def __getitem__(self, key: object) -> Any:
-        return self._ask("item", key)
+        return self._request("item", key)
 
     def __len__(self) -> int:
         if self._is_result() and (items := self._items()) is not None:
@@ -276,13 +278,13 @@ class RemoteObject:
         return True
 
     def __str__(self) -> str:
-        return str(self._ask("str"))
+        return str(self._request("str"))
 
     def __contains__(self, value: object) -> bool:
         """Whether it holds a value; all of it is read, so that what has no end holds nothing."""
         items = self._items() if self._is_result() else None
         if items is None:
-            items = self._read(_MOST_ITEMS)
+            items = self._read_items(_MOST_ITEMS)
             if len(items) > _MOST_ITEMS:
                 raise self._link_fails("output limit", "an object that has no length, and no end")
         return value in items
@@ -308,7 +310,7 @@ class RemoteObject:
                 size = self._claimed_length()
             except TypeError:
                 size = -1
-            items = None if size < 0 else self._read(size)
+            items = None if size < 0 else self._read_items(size)
             if items is not None and len(items) != size:
                 raise self._link_fails(
                     "tampering", "an object whose length is not that of its items"
@@ -317,7 +319,7 @@ class RemoteObject:
             object.__setattr__(self, "_frozen", frozen)
         return frozen[0]
 
-    def _read(self, most: int) -> list[Any]:
+    def _read_items(self, most: int) -> list[Any]:
         """Its items, at most one more than `most`."""
         items: list[Any] = []
         for item in self._one_by_one():
@@ -332,7 +334,7 @@ class RemoteObject:
 
     def _claimed_length(self) -> int:
         try:
-            size = self._ask("len")
+            size = self._request("len")
         # list() asks everything for a length and takes this for an answer
         except CandidateError as error:
             raise TypeError(str(error)) from error
@@ -341,9 +343,9 @@ class RemoteObject:
         return size
 
     def _one_by_one(self) -> Iterator[Any]:
-        iterator = self._ask("iter")
+        iterator = self._request("iter")
         while True:
-            item = iterator._ask("next") if isinstance(iterator, RemoteObject) else ()
+            item = iterator._request("next") if isinstance(iterator, RemoteObject) else ()
             if not isinstance(item, tuple) or len(item) != 1:
                 return
             yield item[0]

@@ -30,8 +30,8 @@ def other_value(value: Any) -> Any:
     if kind is bool:
         return not value
     if kind in (int, float, complex):
-        found = value + abs(value) + 7
-        return found if found != value and found == found else 7
+        other = value + abs(value) + 7
+        return other if other != value and other == other else 7
     if kind in (str, bytes):
         return ("x" if kind is str else b"x") + value
     if kind in (list, tuple, set, frozenset):
@@ -48,13 +48,13 @@ def run_case(names: Mapping[str, Any], case: str) -> None:
     raises what the test raises.
     """
     owner, _, method = case.partition(".")
-    found = names[owner]
-    if not isinstance(found, type):
-        _run_rows(found, names)
-    elif hasattr(found, "doCleanups"):
-        _run_unittest(found, method)
+    definition = names[owner]
+    if not isinstance(definition, type):
+        _run_rows(definition, names)
+    elif hasattr(definition, "doCleanups"):
+        _run_unittest(definition, method)
     else:
-        made = found()
+        made = definition()
         for name in ("setup_class", "setup_method"):
             _called(made, name)
         try:
@@ -196,34 +196,34 @@ class Approx:
     ) -> None:
         self._expected, self._rel, self._abs, self._nan = expected, rel, abs, nan_ok
 
-    def __eq__(self, found: object) -> bool:
-        return self._same(found, self._expected)
+    def __eq__(self, actual: object) -> bool:
+        return self._equal(actual, self._expected)
 
     def __repr__(self) -> str:
         return f"approx({self._expected!r})"
 
-    def _same(self, found: Any, expected: Any) -> bool:
+    def _equal(self, actual: Any, expected: Any) -> bool:
         if isinstance(expected, dict):
             return (
-                isinstance(found, dict)
-                and found.keys() == expected.keys()
-                and all(self._same(found[k], expected[k]) for k in expected)
+                isinstance(actual, dict)
+                and actual.keys() == expected.keys()
+                and all(self._equal(actual[k], expected[k]) for k in expected)
             )
         if isinstance(expected, (list, tuple)):
-            return len(found) == len(expected) and all(map(self._same, found, expected))
-        if found == expected:
+            return len(actual) == len(expected) and all(map(self._equal, actual, expected))
+        if actual == expected:
             return True
         if expected != expected:
-            return bool(self._nan and found != found)
+            return bool(self._nan and actual != actual)
         if not isinstance(expected, (int, float, complex)) or not isinstance(
-            found, (int, float, complex)
+            actual, (int, float, complex)
         ):
             return False
         least = 1e-12 if self._abs is None else self._abs
         share = 1e-6 if self._rel is None else self._rel
         if self._abs is not None and self._rel is None:
             share = 0.0
-        return builtins.abs(found - expected) <= max(
+        return builtins.abs(actual - expected) <= max(
             least, share * builtins.abs(expected)
         ) and builtins.abs(expected) != float("inf")
 

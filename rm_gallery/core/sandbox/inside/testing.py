@@ -51,60 +51,62 @@ _NEAR_ZERO = 1e-9
 _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the cost of importing ast
 
 
-def same_number(found: float, expected: float) -> bool:
+def same_number(actual: float, expected: float) -> bool:
     """Compare two numbers: exactly where one is an integer, else within 1e-6 of each other's size
     (1e-9 beside a zero).
     """
-    if found == expected or (found != found and expected != expected):  # two NaN count as the same
+    if actual == expected or (
+        actual != actual and expected != expected
+    ):  # two NaN count as the same
         return True
-    if isinstance(found, int) or isinstance(expected, int):
+    if isinstance(actual, int) or isinstance(expected, int):
         return False
-    if found == 0.0 or expected == 0.0:
-        return abs(found - expected) <= _NEAR_ZERO
-    return math.isclose(found, expected, rel_tol=_RELATIVE)
+    if actual == 0.0 or expected == 0.0:
+        return abs(actual - expected) <= _NEAR_ZERO
+    return math.isclose(actual, expected, rel_tol=_RELATIVE)
 
 
-def same_value(found: object, expected: object) -> bool:
+def same_value(actual: object, expected: object) -> bool:
     """Compare a returned value with the expected one, both made of builtin types.
 
     Tuples count as lists, numbers compare as `same_number` does, and an expected one-element list
     may stand for its element, as APPS writes them.
     """
-    if _same(found, expected):
+    if _same_json(actual, expected):
         return True
-    return isinstance(expected, list) and len(expected) == 1 and _same(found, expected[0])
+    return isinstance(expected, list) and len(expected) == 1 and _same_json(actual, expected[0])
 
 
-def _same(found: object, expected: object) -> bool:
+def _same_json(actual: object, expected: object) -> bool:
     if isinstance(expected, (list, tuple)):
-        if not isinstance(found, (list, tuple)) or len(found) != len(expected):
+        if not isinstance(actual, (list, tuple)) or len(actual) != len(expected):
             return False
-        return all(map(_same, found, expected))
+        return all(map(_same_json, actual, expected))
     if isinstance(expected, dict):
-        if not isinstance(found, dict) or len(found) != len(expected):
+        if not isinstance(actual, dict) or len(actual) != len(expected):
             return False
         # JSON has text keys only
-        plain = {key if key in expected else str(key): value for key, value in found.items()}
+        plain = {key if key in expected else str(key): value for key, value in actual.items()}
         return plain.keys() == expected.keys() and all(
-            _same(plain[key], expected[key]) for key in expected
+            _same_json(plain[key], expected[key]) for key in expected
         )
-    if isinstance(expected, (int, float)) and isinstance(found, (int, float)):
-        return same_number(found, expected)
-    return bool(found == expected)
+    if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
+        return same_number(actual, expected)
+    return bool(actual == expected)
 
 
-def same_output(found: str, expected: str) -> bool:
+def same_output(actual: str, expected: str) -> bool:
     """Compare printed text line by line, as words.
 
     The number of blanks between words and blank lines at the end do not matter; where the expected
     word is a number with a point or an exponent, numbers compare as `same_number` does.
     """
-    found_lines, expected_lines = _lines(found), _lines(expected)
-    if found_lines == expected_lines:
+    actual_lines, expected_lines = _lines(actual), _lines(expected)
+    if actual_lines == expected_lines:
         return True
-    if len(found_lines) != len(expected_lines):
+    if len(actual_lines) != len(expected_lines):
         return False
-    return all(map(_same_line, found_lines, expected_lines))
+    return all(map(_same_line, actual_lines, expected_lines))
 
 
 def _lines(text: str) -> list[str]:
@@ -114,19 +116,19 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _same_line(found: str, expected: str) -> bool:
-    if found == expected:
+def _same_line(actual: str, expected: str) -> bool:
+    if actual == expected:
         return True
-    found_words, expected_words = found.split(), expected.split()
-    return len(found_words) == len(expected_words) and all(
-        map(_same_word, found_words, expected_words)
+    actual_words, expected_words = actual.split(), expected.split()
+    return len(actual_words) == len(expected_words) and all(
+        map(_same_word, actual_words, expected_words)
     )
 
 
-def _same_word(found: str, expected: str) -> bool:
-    if found == expected:
+def _same_word(actual: str, expected: str) -> bool:
+    if actual == expected:
         return True
-    number, wanted = _printed_number(found), _printed_number(expected)
+    number, wanted = _printed_number(actual), _printed_number(expected)
     # a whole number has to be printed as it is
     return isinstance(wanted, float) and number is not None and same_number(number, wanted)
 
@@ -263,7 +265,7 @@ class Bench:
         calls_before = link.calls
         reason, detail = "passed", ""
         try:
-            self._run(number)
+            self._run_style(number)
         except AssertionError as error:
             if error is link.last_error:
                 reason, detail = link.last_reason, _short(error)
@@ -297,7 +299,7 @@ class Bench:
             self._link.calls == 0 and self._job["first"] == 0 and not isinstance(error, NameError)
         )
 
-    def _run(self, number: int) -> None:
+    def _run_style(self, number: int) -> None:
         style = self._job["style"]
         if style == "calls":
             arguments, expected = self._job["calls"][number]

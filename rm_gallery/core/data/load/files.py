@@ -1,0 +1,90 @@
+"""Bytes and lines of data files, unpacked within bounds."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+from rm_gallery.core.data.load.converters import RowRef
+from rm_gallery.core.utils.errors import DataError
+
+Row = dict[str, Any]
+RowItem = tuple[RowRef, Row | DataError]
+"""A row with its place; a DataError instead of a row that cannot be read."""
+
+
+def check_not_empty(path: Path) -> None:
+    """DataError when the file cannot be read at all, or has no bytes."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not size:
+        raise DataError(f"{path}: the file is empty")
+
+
+ROOM = 1 << 28
+"""Bytes that a packed file may always unpack to; above that, a hundred times its size at most."""
+COLUMNAR = 1000
+"""The factor for parquet, which stores repeated values of a column once."""
+
+
+def check_unpacked(path: Path, packed: int, unpacked: int, times: int = 100) -> None:
+    """DataError for a decompression bomb: data that would unpack to fill the memory."""
+    if unpacked > max(ROOM, times * packed):
+        raise DataError(
+            f"{path}: {packed:,} bytes unpack to more than {unpacked - 1:,}; that is no table (the "
+            f"bound is {ROOM:,} bytes, or {times} "
+            "times the file). Unpack it and look at it."
+        )
+
+
+BOM = b"\xef\xbb\xbf"
+LONGEST_LINE = 1 << 26
+"""Bytes of one JSON line."""
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of a gzip file, within the bounds of `check_unpacked`."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._packed = path, gzip.GzipFile(fileobj=file)
+        self._sizes = path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = self._packed.readinto(buffer)
+        self._sizes = self._sizes[0], self._sizes[1] + size
+        check_unpacked(self._path, *self._sizes)
+        return size
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked if it ends in .gz; DataError if it is empty or unreadable."""
+    check_not_empty(path)
+    compressed = path.name.lower().endswith(".gz")
+    try:
+        with path.open("rb") as file:
+            yield cast(IO[bytes], io.BufferedReader(_Unpacked(path, file))) if compressed else file
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers from 1, without a byte order mark."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+            if len(line) > LONGEST_LINE:
+                raise DataError(
+                    f"{RowRef(str(path), number, 'line')}: longer than {LONGEST_LINE:,} bytes, the "
+                    f"most one line may have"
+                )
+            yield number, line.removeprefix(BOM) if number == 1 else line
