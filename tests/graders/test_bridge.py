@@ -82,6 +82,18 @@ def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
     )
 
 
+def test_a_grader_is_called_with_its_fields() -> None:
+    grader = RelevanceGrader(model=JUDGE)
+    called: Any = grader(query="q", response="good")
+    assert isinstance(called, GraderScore) and called.score == 5.0
+    rows: list[Any] = [
+        grader({"query": "q"}, response="bad"),
+        asyncio.run(grader.aevaluate(query="q", response="bad")),
+    ]
+    assert [row.score for row in rows] == [1.0, 1.0]
+    assert isinstance(grader(query="q"), GraderError)
+
+
 def raising(error: Exception) -> Callable[..., float]:
     def give(response: str) -> float:
         raise error

@@ -156,6 +156,16 @@ def test_on_error_is_laid_over_what_is_kept(tmp_path: Path) -> None:
     assert CALLS == {"fragile": 7}, "what is unscored stays so, what failed is tried again"
 
 
+def test_a_run_of_the_earlier_spelling_goes_on(tmp_path: Path) -> None:
+    earlier: Any = "propagate"
+    first = runner(tmp_path, {"length": GraderConfig(FunctionGrader(length), on_error=earlier)})
+    first.run(ROWS)
+    manifest = json.loads((tmp_path / "manifest.json").read_bytes())
+    assert manifest["graders"]["length"]["on_error"] == "propagate", "as in earlier folders"
+    runner(tmp_path, {"length": GraderConfig(FunctionGrader(length), on_error="none")}).run(ROWS)
+    assert CALLS == {"length": 6}
+
+
 def test_a_damaged_record_is_judged_again(tmp_path: Path) -> None:
     made = runner(tmp_path, {"length": length})
     expected = made.run(ROWS)
