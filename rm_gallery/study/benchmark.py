@@ -355,7 +355,9 @@ class _Counting:
         scores are better.
         """
         own = self.benchmark.named(self.scorer.report())
-        report = with_baselines(own, {name: counter.report() for name, counter in self.baselines.items()})
+        report = with_baselines(
+            own, {name: counter.report() for name, counter in self.baselines.items()}
+        )
         reasons = Reasons(self.reasons)
         if unfit := report.extra.get("n_unfit_labels"):
             message = f"no chosen and rejected answers that {report.rule} compares."
