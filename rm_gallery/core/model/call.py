@@ -203,12 +203,11 @@ class _ModelCall:
             self.rate = coordinator.rate_of(
                 self.key, (llm.requests_per_minute, llm.tokens_per_minute)
             )
-        texts = [m.get("content", "") for m in payload.get("messages", ())] + [
-            payload.get("input", "")
-        ]
-        self.expected = (
-            sum(len(text if isinstance(text, str) else str(text)) for text in texts) // 4 + 1
-        )
+        characters = len(str(payload.get("input", "")))
+        for message in payload.get("messages", ()):
+            text = message.get("content", "")
+            characters += len(text if isinstance(text, str) else str(text))
+        self.expected = characters // 4 + 1
         most = payload.get("max_tokens")
         self.most = self.expected + int(most) if isinstance(most, int) else None
 

@@ -117,7 +117,10 @@ class _Asking:
         self._called = True
         with open_forms() as self.forms:
             self._open = plain_messages(prompt())
-        self.form_is_open = any(self.forms.stand_in(str(m.get("content"))) for m in self._open)
+        self.form_is_open = False
+        for message in self._open:
+            if self.forms.stand_in(str(message.get("content"))):
+                self.form_is_open = True
         # what stands for it was changed on its way into the prompt
         if self.forms and not self.form_is_open:
             self._open = plain_messages(prompt())
@@ -205,7 +208,9 @@ class _Asking:
                 said = {"role": "assistant", "content": _said(reply)}
                 messages = [*messages, said, {"role": "user", "content": question}]
             else:
-                _trace(self.name, messages, reply, attempt, time.monotonic() - begun, None, way)
+                run = current_run.get()
+                if run is not None and run.trace is not None:
+                    _trace(self.name, messages, reply, attempt, time.monotonic() - begun, None, way)
                 return result
         raise AssertionError("unreachable")
 
@@ -403,7 +408,8 @@ def usable_text(reply: ChatResponse) -> str:
     Raises:
         Unscored: it was cut at the token limit (truncated), filtered, refused, or empty.
     """
-    if reply.ended == "withheld":
+    ended = reply.ended
+    if ended == "withheld":
         raise Unscored(
             f"The endpoint's content filter withheld the verdict{found(reply.text)}",
             reason="content_filter",
@@ -412,7 +418,7 @@ def usable_text(reply: ChatResponse) -> str:
     refusal = reply.message.additional_kwargs.get("refusal")
     if refusal and not reply.text.strip():
         raise Unscored(f"The judge refused{found(str(refusal))}", reason="refused", cause="judge")
-    if reply.ended == "cut":
+    if ended == "cut":
         spent = reply.usage.output_tokens
         raise Unscored(
             f"The verdict was cut off after {spent} tokens; raise max_tokens{found(reply.text)}",
@@ -434,7 +440,9 @@ def _said(reply: ChatResponse) -> str:
     """What a reply states: the arguments of its calls of `verdict`, or of its one call beside no
     text; else its text.
     """
-    calls = reply.message.tool_calls or []
+    calls = reply.message.tool_calls
+    if not calls:
+        return reply.text
     stating = [call for call in calls if call.function.name == FUNCTION]
     if not reply.text.strip() and len(calls) == 1:
         stating = calls

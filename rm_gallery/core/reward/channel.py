@@ -50,8 +50,7 @@ def ways(llm: BaseLLM, template: type[BasePromptTemplate], channel: str) -> tupl
     A chat model decides by the probabilities of its next token. Raises ConfigError for a channel
     that the model or the template does not have.
     """
-    own = template.parse.__func__ is not BasePromptTemplate.parse.__func__  # type: ignore[attr-defined]  # a class method's
-    own = own or template._parse.__func__ is not BasePromptTemplate._parse.__func__  # type: ignore[attr-defined]
+    own, open_keys = _form_of_replies(template)
     if llm.decides:
         if channel not in ("auto", "decision") or own:
             problem = f"{template.__name__} reads a text" if own else f"channel is {channel!r}"
@@ -66,9 +65,7 @@ def ways(llm: BaseLLM, template: type[BasePromptTemplate], channel: str) -> tupl
         )
     if own:
         return ("text",)
-    if channel == "auto" and any(
-        get_origin(_kind(info)) is dict for info in template.model_fields.values()
-    ):
+    if channel == "auto" and open_keys:
         return ("text",)  # an object whose keys are not known beforehand is no strict schema
     if channel in ("decision", "logprobs"):
         if llm.enable_thinking:
@@ -78,6 +75,18 @@ def ways(llm: BaseLLM, template: type[BasePromptTemplate], channel: str) -> tupl
             )
         return ("logprobs",)
     return FALLBACKS if channel == "auto" else (channel,)
+
+
+@lru_cache(maxsize=256)
+def _form_of_replies(template: type[BasePromptTemplate]) -> tuple[bool, bool]:
+    """Whether a template reads replies in its own way, and whether a field of it has keys of its
+    own.
+    """
+    base: Any = BasePromptTemplate
+    given: Any = template
+    own = given.parse.__func__ is not base.parse.__func__
+    own = own or given._parse.__func__ is not base._parse.__func__
+    return own, any(get_origin(_kind(info)) is dict for info in template.model_fields.values())
 
 
 # -- what is asked for -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ blanked before a verdict is read.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,10 +17,8 @@ from typing import Any, NamedTuple
 from rm_gallery.core.text.canonical import visible
 from rm_gallery.core.text.statements import REASONS
 
-_FENCED = re.compile(
-    r"<(?P<name>[\w-]{1,80}) (?P<fence>[0-9a-f]{8})>\n(?P<text>.*?)\n</(?P=name) (?P=fence)>",
-    re.DOTALL,
-)
+_OPENING = re.compile(r"<([\w-]{1,80} [0-9a-f]{8})>\n")
+_CLOSING = re.compile(r"\n</([\w-]{1,80} [0-9a-f]{8})>")
 _SHORTEST = 40
 """Characters alike from which on a passage counts as copied, blanks and signs of quoting not
 counted; of a shorter text all of it. A bare verdict is shorter, so that an answer cannot make the
@@ -41,18 +40,29 @@ class Fenced(NamedTuple):
 
 
 def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> Fenced:
-    """The texts that a prompt holds between tags with a random marker."""
-    contents = (message.get("content") for message in messages)
-    texts = [
-        part.get("text", "")
-        for content in contents
-        if isinstance(content, list)
-        for part in content
-    ]
-    texts += [content for message in messages if isinstance(content := message.get("content"), str)]
-    fenced = [found for text in texts if isinstance(text, str) for found in _FENCED.finditer(text)]
-    answers = sum(found["name"].startswith(("answer", "response")) for found in fenced)
-    return Fenced(tuple(found["text"] for found in fenced), answers <= 1)
+    """The texts that a prompt holds between tags with a random marker. Linear."""
+    contents: list[Any] = []
+    for message in messages:
+        content = message.get("content")
+        contents += [part.get("text") for part in content] if type(content) is list else [content]
+    texts, answers = [], 0
+    for content in contents:
+        if not isinstance(content, str):
+            continue
+        # a text may open any number of tags that nobody closes
+        ends: dict[str, list[int]] = {}
+        for closing in _CLOSING.finditer(content):
+            ends.setdefault(closing[1], []).append(closing.start())
+        after = 0
+        for opening in _OPENING.finditer(content) if ends else ():
+            tag, start = opening[1], opening.end()
+            places = ends.get(tag, ())
+            place = bisect_left(places, start)
+            if opening.start() >= after and place < len(places):
+                after = places[place]
+                texts.append(content[start:after])
+                answers += tag.startswith(("answer", "response"))
+    return Fenced(tuple(texts), answers <= 1)
 
 
 def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
@@ -61,10 +71,10 @@ def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
     """
     texts = material.texts
     named = [name.lower().replace("_", "") for name in names]
-    telling = tuple(text for text in texts if any(name in _lower(text) for name in named))
+    fields = "|".join(map(re.escape, named))
+    telling = tuple([text for text in texts if re.search(fields, _lower(text))])
     if not telling:
         return reply
-    fields = "|".join(map(re.escape, named))
     passages, short = _passages(telling, fields, material.one)
     if not (passages or short):
         return reply

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -204,23 +203,20 @@ class BaseLLMReward(BaseReward):
             ]
         return [*messages[:last], {**messages[last], "content": parts}, *messages[last + 1 :]]
 
-    @contextmanager
-    def _showing(self, sample: DataSample) -> Iterator[None]:
-        """An endpoint that refuses a sample's images has not judged it, and is not broken."""
-        try:
-            yield
-        except ProviderError as error:
-            if self.images == "leave_out" or not (
-                error.of_a_field and _OF_IMAGES.search(str(error)) and holds_parts(sample)
-            ):
-                raise
-            raise Unscored(
-                f"{self.name}: the judge's endpoint refuses this sample's images: {error} Take a "
-                f"model that sees, or pass "
-                "images='leave_out'.",
-                reason=UNSEEN,
-                cause="rule",
-            ) from error
+    def _of_images(self, error: ProviderError, sample: DataSample) -> ProviderError | Unscored:
+        """What an endpoint's refusal means: one that refuses a sample's images has not judged it,
+        and is not broken.
+        """
+        if self.images == "leave_out" or not (
+            error.of_a_field and _OF_IMAGES.search(str(error)) and holds_parts(sample)
+        ):
+            return error
+        return Unscored(
+            f"{self.name}: the judge's endpoint refuses this sample's images: {error} Take a "
+            f"model that sees, or pass images='leave_out'.",
+            reason=UNSEEN,
+            cause="rule",
+        )
 
     @property
     def asked_times(self) -> int:
@@ -247,7 +243,7 @@ class BaseLLMReward(BaseReward):
             replies.append(reply)
             return self._read(reply, sample, kwargs)
 
-        with self._showing(sample):
+        try:
             result: RewardResult = await ask(
                 self.llm,
                 self.template,
@@ -259,8 +255,13 @@ class BaseLLMReward(BaseReward):
                 channel=self.channel,
                 shown=len(sample.output),
             )
-        if told := told_of(replies[-1]):
-            result.extra_data = {**result.extra_data, **told}
+        except ProviderError as error:
+            meant = self._of_images(error, sample)
+            if meant is error:
+                raise
+            raise meant from error
+        if replies[-1].decisions is not None:
+            result.extra_data = {**result.extra_data, **told_of(replies[-1])}
         return result
 
     def _read(

@@ -56,8 +56,11 @@ def _said(message: ChatMessage, parts: Parts | None = None) -> str:
             _mark(part, parts) for part in message.content if part.get("type") not in THOUGHT_PARTS
         )
         text = "\n".join(filter(None, shown))
-    called = [call.function.model_dump() for call in message.tool_calls or ()]
-    calls = called or message.additional_kwargs.get("function_call")
+    calls = message.additional_kwargs.get("function_call")
+    if message.tool_calls:
+        calls = [call.function.model_dump() for call in message.tool_calls]
+    elif not calls:
+        return text
     return "\n".join(
         filter(None, [text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""])
     )
@@ -77,13 +80,14 @@ def _mark(part: dict[str, Any], parts: Parts | None) -> str | None:
 
 def holds_parts(sample: DataSample) -> bool:
     """Whether a message of the sample, or a step or answer, is made of parts."""
-    if any(not isinstance(message.content, str) for message in sample.input):
-        return True
-    return any(
-        not isinstance(s.content, str)
-        for output in sample.output
-        for s in (*(output.steps or ()), output.answer)
-    )
+    for message in sample.input:
+        if not isinstance(message.content, str):
+            return True
+    for output in sample.output:
+        for step in (*(output.steps or ()), output.answer):
+            if not isinstance(step.content, str):
+                return True
+    return False
 
 
 def unseen_in(sample: DataSample) -> bool:

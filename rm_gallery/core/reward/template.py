@@ -186,7 +186,8 @@ def _schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str)
     return "\n".join([REPLY_FORM[language], *parts])
 
 
-_MARK = f"<form {secrets.token_hex(8)} %d>"
+_MARK_START = f"<form {secrets.token_hex(8)} "
+_MARK = f"{_MARK_START}%d>"
 
 
 class ReplyForms:
@@ -207,12 +208,16 @@ class ReplyForms:
 
     def stand_in(self, text: str) -> bool:
         """Whether the text leaves a place open."""
-        return any(_MARK % number in text for number in range(len(self._asked)))
+        return _MARK_START in text and any(
+            _MARK % number in text for number in range(len(self._asked))
+        )
 
     def filled(self, text: str, channel: str, token: str = "") -> str:
         """The text with the forms of a channel: tags, one JSON object, the arguments of a call, one
         token, or no text at all.
         """
+        if _MARK_START not in text:
+            return text
         for number, asked in enumerate(self._asked):
             if (mark := _MARK % number) in text:
                 text = text.replace(mark, form_of(*asked, channel, token))
@@ -534,10 +539,10 @@ def fence_for(texts: Texts) -> str:
     It is one and the same unless a text holds it, so that prompts which begin alike stay alike as
     far as their texts do.
     """
-    flat = [
-        part for value in texts.values() for part in ([value] if isinstance(value, str) else value)
-    ]
-    if not any(FENCE in text for text in flat):
+    flat: list[str] = []
+    for value in texts.values():
+        flat += (value,) if isinstance(value, str) else value
+    if FENCE not in "\x1f".join(flat):
         return FENCE
     digest = hashlib.sha256("\x1f".join(flat).encode("utf-8", "surrogatepass")).hexdigest()
     while True:
@@ -577,8 +582,10 @@ def render(
                 for i, text in enumerate(value, 1)
             ]
     frozen = tuple(
-        (key, tuple(value) if isinstance(value, list) else value)
-        for key, value in instructions.items()
+        [
+            (key, tuple(value) if isinstance(value, list) else value)
+            for key, value in instructions.items()
+        ]
     )
     return [
         {"role": "system", "content": _instructions(name, language, frozen)},

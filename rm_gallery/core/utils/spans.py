@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -47,17 +47,23 @@ class RunSpan:
             self._span.end()
 
 
-@contextmanager
+_SILENT: Any = nullcontext(lambda reply: None)
+
+
 def call_span(
     model: str, endpoint: Callable[[], str], payload: Mapping[str, Any], inside: Any
-) -> Iterator[Callable[[Any], None]]:
+) -> AbstractContextManager[Callable[[Any], None]]:
     """A span around a call to a model, inside that of its run; the function it gives takes the
     reply.
     """
     trace = _trace()
-    if trace is None:
-        yield _nothing
-        return
+    return _SILENT if trace is None else _traced(trace, model, endpoint, payload, inside)
+
+
+@contextmanager
+def _traced(
+    trace: Any, model: str, endpoint: Callable[[], str], payload: Mapping[str, Any], inside: Any
+) -> Iterator[Callable[[Any], None]]:
     where = urlsplit(endpoint())
     operation = (
         "chat" if "messages" in payload else "embeddings" if "input" in payload else "decision"
@@ -94,7 +100,3 @@ def call_span(
 
 def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
-
-
-def _nothing(_: Any) -> None:
-    pass
