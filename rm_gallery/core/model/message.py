@@ -151,7 +151,8 @@ class ChatMessage(BaseModel):
     @property
     def text(self) -> str:
         """The message's text: the content itself, or its text parts joined by newlines."""
-        return text_of(self.content)
+        content = self.content
+        return content if isinstance(content, str) else text_of(content)
 
     def to_openai(self) -> dict[str, Any]:
         """The message as an OpenAI request takes it; reasoning and extra keys stay here."""
