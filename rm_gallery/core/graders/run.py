@@ -36,7 +36,7 @@ from rm_gallery.core.reward.blame import attempts
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, neutral
 from rm_gallery.core.reward.reward import BaseReward, Job
-from rm_gallery.core.reward.run import RewardBatch, alone, arun_one, run_one
+from rm_gallery.core.reward.run import RewardBatch, arun_one, run_one, single_run
 from rm_gallery.core.score import (
     NOT_BEGUN,
     Missing,
@@ -157,7 +157,7 @@ async def _agraded(grader: BaseGrader, fields: Any) -> GraderResult:
 
 
 def _on_a_thread(grader: BaseGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
-    how = alone(type(grader), grader.max_workers, grader.deadline, "threads")
+    how = single_run(type(grader), grader.max_workers, grader.deadline, "threads")
     return arun_single((None, [fields]), partial(_graded, grader), _value_of, **how)
 
 

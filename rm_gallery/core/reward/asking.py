@@ -195,7 +195,7 @@ class _Asking:
                 if reply is None or not isinstance(error, ParseError):
                     raise
                 if weighed or repairs == repair_attempts:
-                    message = str(error).rstrip(".") + found(_said(reply))
+                    message = str(error).rstrip(".") + quoted_reply(stated_text(reply))
                     raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
                 repairs += 1
                 chosen = {} if self.language == "en" else {"language": self.language}
@@ -205,8 +205,8 @@ class _Asking:
                         way,
                     )
                 question = REPAIR[self.language].format(problem=error, form=form)
-                said = {"role": "assistant", "content": _said(reply)}
-                messages = [*messages, said, {"role": "user", "content": question}]
+                turn = {"role": "assistant", "content": stated_text(reply)}
+                messages = [*messages, turn, {"role": "user", "content": question}]
             else:
                 run = current_run.get()
                 if run is not None and run.trace is not None:
@@ -216,17 +216,17 @@ class _Asking:
 
     def _own_words(self, reply: ChatResponse) -> ChatResponse:
         """The reply without what it copies from the material."""
-        said = reply.message.content
-        if not isinstance(said, str) or not self._material.texts:
+        text = reply.message.content
+        if not isinstance(text, str) or not self._material.texts:
             return reply
         own = without_echoes(
-            said,
+            text,
             self._material,
             [name for name in self.template.model_fields if name.lower() not in REASONS],
         )
         return (
             reply
-            if own is said
+            if own is text
             else reply.model_copy(
                 update={"message": reply.message.model_copy(update={"content": own})}
             )
@@ -281,7 +281,7 @@ async def channels(llm: BaseLLM) -> dict[str, str]:
     """By channel what stands against it, empty where the model's endpoint takes it; one small call
     for each.
     """
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for way in ("decision",) if llm.decides else ("schema", "tool", "logprobs", "text"):
         asking = _Asking(
             llm,
@@ -295,10 +295,10 @@ async def channels(llm: BaseLLM) -> dict[str, str]:
         )
         try:
             await asking.by(way, lambda reply: parsed(TwoAndTwo, reply), 0)
-            found[way] = "" if asking.taken(way) == way else "the reply came without a call"
+            problems[way] = "" if asking.taken(way) == way else "the reply came without a call"
         except (ProviderError, ParseError, Unscored, ConfigError) as error:
-            found[way] = str(error)
-    return found
+            problems[way] = str(error)
+    return problems
 
 
 def plain_messages(messages: Messages) -> list[dict[str, Any]]:
@@ -351,7 +351,7 @@ def _trace(
             "model": None if reply is None else reply.model,
             "channel": channel,
             "prompt": plain_messages(messages),
-            "reply": None if reply is None else _said(reply),
+            "reply": None if reply is None else stated_text(reply),
         }
     )
 
@@ -411,24 +411,26 @@ def usable_text(reply: ChatResponse) -> str:
     ended = reply.ended
     if ended == "withheld":
         raise Unscored(
-            f"The endpoint's content filter withheld the verdict{found(reply.text)}",
+            f"The endpoint's content filter withheld the verdict{quoted_reply(reply.text)}",
             reason="content_filter",
             cause="judge",
         )
     refusal = reply.message.additional_kwargs.get("refusal")
     if refusal and not reply.text.strip():
-        raise Unscored(f"The judge refused{found(str(refusal))}", reason="refused", cause="judge")
+        raise Unscored(
+            f"The judge refused{quoted_reply(str(refusal))}", reason="refused", cause="judge"
+        )
     if ended == "cut":
         spent = reply.usage.output_tokens
         raise Unscored(
-            f"The verdict was cut off after {spent} tokens; raise max_tokens{found(reply.text)}",
+            f"The verdict was cut off after {spent} tokens; raise max_tokens{quoted_reply(reply.text)}",
             reason="truncated",
             cause="judge",
         )
-    said = _said(reply)
-    if not said.strip():
+    text = stated_text(reply)
+    if not text.strip():
         raise Unscored("The judge's reply is empty.", reason="empty", cause="judge")
-    return said
+    return text
 
 
 def no_text(error: BaseException) -> bool:
@@ -436,7 +438,7 @@ def no_text(error: BaseException) -> bool:
     return isinstance(error, Unscored) and error.reason == "empty" and error.cause == "judge"
 
 
-def _said(reply: ChatResponse) -> str:
+def stated_text(reply: ChatResponse) -> str:
     """What a reply states: the arguments of its calls of `verdict`, or of its one call beside no
     text; else its text.
     """
@@ -446,15 +448,15 @@ def _said(reply: ChatResponse) -> str:
     stating = [call for call in calls if call.function.name == FUNCTION]
     if not reply.text.strip() and len(calls) == 1:
         stating = calls
-    told = (call.function.arguments for call in stating)
+    arguments = (call.function.arguments for call in stating)
     # calls that differ are read as one text, whose verdicts contradict each other
     texts = dict.fromkeys(
-        one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in told
+        one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in arguments
     )
     return "\n".join(texts) or reply.text
 
 
-def found(text: str) -> str:
+def quoted_reply(text: str) -> str:
     """What a reply said, for the end of a message: cleaned, bounded and without secrets; a full
     stop without a text.
     """

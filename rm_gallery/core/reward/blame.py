@@ -71,9 +71,9 @@ class SecondLook:
             if first is not None:
                 self._about.append(sample)
                 self._going.append((trials, first))
-        self._before = [self._said(sample) for sample in self._about]
+        self._before = [self._scores_of(sample) for sample in self._about]
 
-    def _said(self, sample: DataSample) -> list[Score[float]]:
+    def _scores_of(self, sample: DataSample) -> list[Score[float]]:
         return [said_of(self._reward, output) for output in sample.output]
 
     @property
@@ -112,7 +112,7 @@ class SecondLook:
         self._going = going
         if not going and progress is not None:
             for sample, before in zip(self._about, self._before, strict=True):
-                if (after := self._said(sample)) != before:
+                if (after := self._scores_of(sample)) != before:
                     progress.count(before, -1)
                     progress.count(after)
 
@@ -262,10 +262,10 @@ def attempts(judged: bool, why: Score[Any], texts: Sequence[str], times: int = T
     readable = 0
     slow = why.code == "deadline"  # what ran out of time would do so again
     for _ in range(0 if slow else TRIALS - 1):
-        found = yield None
-        if not found.ok and not may_be_the_answers_doing(judged, found):
+        outcome = yield None
+        if not outcome.ok and not may_be_the_answers_doing(judged, outcome):
             return None
-        readable += found.ok
+        readable += outcome.ok
         if readable and not judged:
             return "again"
     if readable:
@@ -330,11 +330,11 @@ def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> 
         return
     trials = [place._replace(others=_neutral_others(reward, place, text)) for place in places]
     done = yield [trial.trial() for trial in trials]
-    found = [trial.judged(reward, one) for trial, one in zip(trials, done, strict=True)]
+    outcomes = [trial.judged(reward, one) for trial, one in zip(trials, done, strict=True)]
     judged = asks_a_model(reward)
-    if not all(outcome.ok or may_be_the_answers_doing(judged, outcome) for outcome in found):
+    if not all(outcome.ok or may_be_the_answers_doing(judged, outcome) for outcome in outcomes):
         return
-    breakers = [trial for trial, outcome in zip(trials, found, strict=True) if not outcome.ok]
+    breakers = [trial for trial, outcome in zip(trials, outcomes, strict=True) if not outcome.ok]
     if not breakers:
         yield from _leave_one_out(reward, sample, places, text)
         return

@@ -149,11 +149,11 @@ def _property(name: str, info: FieldInfo, shown: int | None) -> dict[str, Any]:
     low, high = _bounds(name, info, shown)
     if kind is int and low is not None and high is not None and high - low < LEVELS:
         return {"type": "integer", "enum": list(range(math.ceil(low), math.floor(high) + 1))}
-    found: dict[str, Any] = {"type": "integer" if kind is int else "number"}
+    schema: dict[str, Any] = {"type": "integer" if kind is int else "number"}
     for word, bound in (("minimum", low), ("maximum", high)):
         if bound is not None:
-            found[word] = int(bound) if float(bound).is_integer() else bound
-    return found
+            schema[word] = int(bound) if float(bound).is_integer() else bound
+    return schema
 
 
 def _kind(info: FieldInfo) -> Any:
@@ -182,19 +182,19 @@ def questions_of(
     Yes or no is a predicate, the best of several answers a choice, a number with bounds a score on
     at most 20 levels. Raises ConfigError for a field that is none of these.
     """
-    told, found = dict(about), []
+    more, questions = dict(about), []
     for name, info in template.model_fields.items():
         if name.lower() in REASONS:
             continue
         kind, low, high = _kind(info), *_bounds(name, info, shown)
         answers = next((note.answers for note in info.metadata if isinstance(note, ReadBy)), ())
-        instructions = described(name, info, language) + (f"\n{told[name]}" if name in told else "")
+        instructions = described(name, info, language) + (f"\n{more[name]}" if name in more else "")
         if get_origin(kind) is Literal:
             answers = tuple(map(str, get_args(kind)))
         if answers:
-            found.append(Question(name, "choice", instructions, tuple(answers)))
+            questions.append(Question(name, "choice", instructions, tuple(answers)))
         elif kind is bool:
-            found.append(Question(name, "predicate", instructions))
+            questions.append(Question(name, "predicate", instructions))
         elif (
             kind in (int, float)
             and low is not None
@@ -208,7 +208,7 @@ def questions_of(
                     f"{high:g} answers are shown, and one of at most {LEVELS} is chosen by "
                     f"probabilities."
                 )
-            found.append(
+            questions.append(
                 Question(name, "choice" if choice else "score", instructions, _levels(low, high))
             )
         else:
@@ -217,7 +217,7 @@ def questions_of(
                 f"a number with bounds, so no "
                 "probabilities tell it; use a chat model and channel 'schema', 'tool' or 'text'."
             )
-    return tuple(found)
+    return tuple(questions)
 
 
 def _levels(low: float, high: float) -> tuple[str, ...]:
@@ -295,7 +295,7 @@ def _plain(token: Any) -> str:
     return token.strip(" \n\t\r.,:;*_`\"'<>()[]▁Ġ").lower() if isinstance(token, str) else ""
 
 
-def expected(found: Any, decisions: Mapping[str, Decision], questions: Sequence[Question]) -> Any:
+def expected(verdict: Any, decisions: Mapping[str, Decision], questions: Sequence[Question]) -> Any:
     """A verdict whose numbers are the expected ones of their probabilities, between the levels."""
     scores = {
         q.name: {answer: float(answer) for answer in q.answers}
@@ -307,7 +307,7 @@ def expected(found: Any, decisions: Mapping[str, Decision], questions: Sequence[
         for name, values in scores.items()
         if name in decisions
     }
-    return found.model_copy(update=update) if update else found
+    return verdict.model_copy(update=update) if update else verdict
 
 
 def stated(decisions: Mapping[str, Decision]) -> dict[str, Any]:
@@ -382,7 +382,7 @@ async def _probe(
     for way in tried:
         trial = on_trial.set("trial" if way != tried[-1] else "last")
         try:
-            found = await ask(way)
+            reply = await ask(way)
         except ProviderError as error:
             if not error.of_a_field or way == tried[-1]:
                 raise
@@ -397,7 +397,7 @@ async def _probe(
             raise
         else:
             _note(key, taken(way), why)
-            return found
+            return reply
         finally:
             on_trial.reset(trial)
     raise AssertionError("unreachable")

@@ -23,7 +23,7 @@ _SHORTEST = 40
 """Characters alike from which on a passage counts as copied, blanks and signs of quoting not
 counted; of a shorter text all of it. A bare verdict is shorter, so that an answer cannot make the
 judge's own unreadable by writing down every one there is."""
-_BESIDE = 3
+_OWN_SIGNS = 3
 """Characters that a short text has beside tags and numbers, where several are compared: one that is
 nothing but a verdict in the judge's own form cannot be told from the judge's, and would cost the
 others theirs."""
@@ -86,7 +86,7 @@ def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
         if plain[at : at + _SHORTEST] in passages
     ]
     as_written = [
-        found.span() for text, _ in short for found in re.finditer(re.escape(text), exact)
+        match.span() for text, _ in short for match in re.finditer(re.escape(text), exact)
     ]
     if not as_written:  # a copy may have another number, which is no more the judge's own
         spans += [
@@ -122,7 +122,7 @@ def _passages(
         if not begun.search(plain):  # a tag alone would make that of the judge unreadable
             continue
         if len(plain) < _SHORTEST:
-            more = len(bare.sub("", plain)) >= _BESIDE
+            more = len(bare.sub("", plain)) >= _OWN_SIGNS
             if more or one:
                 exact = _compared(text, digits=True)
                 short.append((exact, plain if more else exact))
@@ -133,14 +133,14 @@ def _passages(
 
 def _near(plain: str, fields: str) -> list[tuple[int, int]]:
     """Where in a text a field is named, with room for a passage on both sides."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for mark in re.finditer(fields, plain):
         start, end = max(0, mark.start() - _SHORTEST), min(len(plain), mark.end() + _SHORTEST)
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], end
+        if spans and start <= spans[-1][1]:
+            spans[-1] = spans[-1][0], end
         else:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 def _compared(text: str, digits: bool = False) -> str:

@@ -106,9 +106,9 @@ _UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
 
 def _resolved(target: Any, name: str, hint: Any) -> Any:
     """One annotation, as it is written where it means nothing."""
-    alone = types.SimpleNamespace(__annotations__={name: hint})
+    holder = types.SimpleNamespace(__annotations__={name: hint})
     try:
-        return typing.get_type_hints(alone, globalns=getattr(target, "__globals__", {}))[name]
+        return typing.get_type_hints(holder, globalns=getattr(target, "__globals__", {}))[name]
     except _UNRESOLVED:
         return hint
 
@@ -290,29 +290,33 @@ class RewardFunction(Generic[R]):
                 kwargs[name] = read(kwargs[name], name)
         if self._resources is not None and "resources" not in kwargs and self.takes("resources"):
             kwargs["resources"] = self._resources.ready()
-        found = self.function(**kwargs)
-        if inspect.isawaitable(found):
-            return self._awaited(found, kwargs)  # type: ignore[return-value]  # R is awaitable then
-        return self._results(found, kwargs)  # type: ignore[no-any-return]
+        returned = self.function(**kwargs)
+        if inspect.isawaitable(returned):
+            return self._awaited(returned, kwargs)  # type: ignore[return-value]  # R is awaitable then
+        return self._results(returned, kwargs)  # type: ignore[no-any-return]
 
-    async def _awaited(self, found: Awaitable[Any], kwargs: dict[str, Any]) -> Any:
-        return self._results(await found, kwargs)
+    async def _awaited(self, returned: Awaitable[Any], kwargs: dict[str, Any]) -> Any:
+        return self._results(await returned, kwargs)
 
-    def _results(self, found: Any, kwargs: dict[str, Any]) -> Any:
+    def _results(self, returned: Any, kwargs: dict[str, Any]) -> Any:
         if self.mode == "pointwise":
-            return checked_result(found, self.name)
+            return checked_result(returned, self.name)
         wanted = len(kwargs.get("rollouts_messages") or ())
         if (
-            isinstance(found, (str, bytes, Mapping))
-            or not isinstance(found, Sequence)
-            or len(found) != wanted
+            isinstance(returned, (str, bytes, Mapping))
+            or not isinstance(returned, Sequence)
+            or len(returned) != wanted
         ):
-            seen = f"{len(found)} results" if isinstance(found, Sequence) else type(found).__name__
+            seen = (
+                f"{len(returned)} results"
+                if isinstance(returned, Sequence)
+                else type(returned).__name__
+            )
             raise TypeError(
                 f"{self.name} returned {seen} for {wanted} rollouts; a batch function returns one "
                 f"result for each."
             )
-        return [checked_result(one, self.name) for one in found]
+        return [checked_result(one, self.name) for one in returned]
 
     def takes(self, name: str) -> bool:
         """Whether the function has a parameter of this name, or takes all."""
@@ -399,22 +403,22 @@ class RewardFunction(Generic[R]):
 
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its name, what it remembers, and what is declared about it."""
-        said: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "(function)": self.__qualname__,
             "mode": self.mode,
             "requirements": self.requirements,
         }
         if not inspect.isfunction(self.function):
-            said["(of)"] = plain_form(self.function, self.name)
+            identity["(of)"] = plain_form(self.function, self.name)
         # a range that is not declared is not named, as in the manifests of earlier versions: their
         # run folders continue
-        said |= (
+        identity |= (
             {"range": list(self.score_range)}
             if self.range_declared and self.score_range != (None, None)
             else {}
         )
-        said |= {"closure": remembered} if (remembered := remembered_by(self.function)) else {}
-        return said
+        identity |= {"closure": remembered} if (remembered := remembered_by(self.function)) else {}
+        return identity
 
     def __reduce__(self) -> Any:
         module, name = self.__module__, self.__qualname__
@@ -460,10 +464,10 @@ def _bounds(given: Any, name: str) -> Bounds:
 
 def _at(module: str, name: str) -> Any:
     """What stands under a dotted name in a module that is loaded; None where nothing does."""
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 def _of_file(origin: str, name: str) -> Any:

@@ -140,8 +140,8 @@ def origin_of(module: str | None) -> str | None:
     """The file a module of this kind was loaded from, None for a module that is imported by its
     name.
     """
-    found = sys.modules.get(module or "") if (module or "").startswith(_PREFIX) else None
-    return None if found is None else str(found.__file__)
+    loaded = sys.modules.get(module or "") if (module or "").startswith(_PREFIX) else None
+    return None if loaded is None else str(loaded.__file__)
 
 
 def load_module(where: str) -> ModuleType:
@@ -230,10 +230,10 @@ def _set_aside(folder: Path) -> None:
     each gets its own.
     """
     others = {path.parent for path in _known} - {folder}
-    for beside in folder.iterdir():
-        file = getattr(sys.modules.get(beside.stem), "__file__", None)
+    for neighbour in folder.iterdir():
+        file = getattr(sys.modules.get(neighbour.stem), "__file__", None)
         if file is not None and not others.isdisjoint(Path(file).parents):
-            del sys.modules[beside.stem]
+            del sys.modules[neighbour.stem]
 
 
 GIVEN = (
@@ -255,22 +255,24 @@ class InvalidResult(RMGalleryError):
     reason = "function_error"
 
 
-def _result(reward: Any, found: EvaluateResult) -> RewardResult:
+def _result(reward: Any, evaluated: EvaluateResult) -> RewardResult:
     """A result as a reward returns it; what the function could not judge is raised."""
-    if found.error:
-        raise InvalidResult(f"{reward.name}: {found.error}")
-    if not found.is_score_valid:
+    if evaluated.error:
+        raise InvalidResult(f"{reward.name}: {evaluated.error}")
+    if not evaluated.is_score_valid:
         raise Unscored(
-            found.reason or f"{reward.name} said that its score is not valid.",
+            evaluated.reason or f"{reward.name} said that its score is not valid.",
             reason="invalid_score",
             cause="rule",
         )
     extra: dict[str, Any] = {}
-    if found.metrics:
-        extra["metrics"] = {name: metric.model_dump() for name, metric in found.metrics.items()}
-    if found.step_outputs:
-        extra["step_outputs"] = [step.model_dump() for step in found.step_outputs]
-    detail = RewardDimensionWithScore(name=reward.name, score=found.score, reason=found.reason)
+    if evaluated.metrics:
+        extra["metrics"] = {name: metric.model_dump() for name, metric in evaluated.metrics.items()}
+    if evaluated.step_outputs:
+        extra["step_outputs"] = [step.model_dump() for step in evaluated.step_outputs]
+    detail = RewardDimensionWithScore(
+        name=reward.name, score=evaluated.score, reason=evaluated.reason
+    )
     return RewardResult(name=reward.name, details=[detail], extra_data=extra)
 
 
@@ -358,11 +360,11 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         given = self._given(sample, kwargs)
-        found: Any = self.function(messages=messages_of(sample, sample.output[0]), **given)
-        return self._later(found) if inspect.isawaitable(found) else _result(self, found)
+        returned: Any = self.function(messages=messages_of(sample, sample.output[0]), **given)
+        return self._later(returned) if inspect.isawaitable(returned) else _result(self, returned)
 
-    async def _later(self, found: Awaitable[Any]) -> RewardResult:
-        return _result(self, await found)
+    async def _later(self, returned: Awaitable[Any]) -> RewardResult:
+        return _result(self, await returned)
 
 
 def class_of_built(reward: BaseReward) -> type[BaseReward]:
@@ -415,15 +417,15 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         given = self._given(sample, kwargs)
         rollouts = [messages_of(sample, output) for output in sample.output]
-        found: Any = self.function(rollouts_messages=rollouts, **given)
+        returned: Any = self.function(rollouts_messages=rollouts, **given)
         return (
-            self._later(found)
-            if inspect.isawaitable(found)
-            else _Group(name=self.name, results=found)
+            self._later(returned)
+            if inspect.isawaitable(returned)
+            else _Group(name=self.name, results=returned)
         )
 
-    async def _later(self, found: Awaitable[Any]) -> RewardResult:
-        return _Group(name=self.name, results=await found)
+    async def _later(self, returned: Awaitable[Any]) -> RewardResult:
+        return _Group(name=self.name, results=await returned)
 
     def merge(
         self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
@@ -431,8 +433,8 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
         """Each result goes to its own answer."""
         for job, raw in zip(jobs, outcomes, strict=True):
             if isinstance(raw.value, _Group):
-                for at, found in zip(job.place, raw.value.results, strict=True):
-                    write_scores(self, sample.output[at].answer, _outcome_of(self, found))
+                for at, evaluated in zip(job.place, raw.value.results, strict=True):
+                    write_scores(self, sample.output[at].answer, _outcome_of(self, evaluated))
             else:
                 for output in sample.output:
                     write_scores(self, output.answer, raw)
@@ -453,9 +455,9 @@ class _Group(RewardResult):
     results: list[EvaluateResult] = Field(default_factory=list)
 
 
-def _outcome_of(reward: BaseReward, found: EvaluateResult) -> Score[RewardResult]:
+def _outcome_of(reward: BaseReward, evaluated: EvaluateResult) -> Score[RewardResult]:
     try:
-        return scored(_result(reward, found))
+        return scored(_result(reward, evaluated))
     except RMGalleryError as error:
         return score_of_error(error)
 

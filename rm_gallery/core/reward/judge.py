@@ -301,9 +301,9 @@ def _mean(votes: Sequence[RewardResult]) -> RewardResult:
             {"rank": means} if isinstance(detail, RewardDimensionWithRank) else {"score": means[0]}
         )
         details.append(detail.model_copy(update=update))
-    said = [[number for _, numbers in row for number in numbers] for row in rows]
+    numbers_by_vote = [[number for _, numbers in row for number in numbers] for row in rows]
     return first.model_copy(
-        update={"details": details, "extra_data": {**first.extra_data, "votes": said}}
+        update={"details": details, "extra_data": {**first.extra_data, "votes": numbers_by_vote}}
     )
 
 

@@ -44,8 +44,8 @@ def models_of(scorer: Any) -> list[BaseLLM]:
     """The different models that a reward or grader asks, in the order in which they are met; as far
     as `asks_a_model` knows.
     """
-    found: dict[int, Any] = {id(one): one for one in _held(scorer) if _is_model(one)}
-    by_name = {(one.model, one.endpoint_key()): one for one in reversed(found.values())}
+    models: dict[int, Any] = {id(one): one for one in _held(scorer) if _is_model(one)}
+    by_name = {(one.model, one.endpoint_key()): one for one in reversed(models.values())}
     return list(reversed(by_name.values()))
 
 

@@ -46,7 +46,7 @@ UNFINISHED = frozenset(("stopped", "budget"))
 """Reasons of judgements that the same run makes when it is continued."""
 
 
-def _said(message: ChatMessage, parts: Parts | None = None) -> str:
+def shown_text(message: ChatMessage, parts: Parts | None = None) -> str:
     """A message's text, a mark for each part that is none, such as `[image 1]` or `[input_audio]`,
     and the tools it calls.
     """
@@ -94,11 +94,11 @@ def unseen_in(sample: DataSample) -> bool:
     """Whether the sample holds what a text cannot show: images, audio, files."""
     parts = Parts([], [])
     if holds_parts(sample):
-        for said in (
+        for message in (
             *sample.input,
             *(s for output in sample.output for s in (*(output.steps or ()), output.answer)),
         ):
-            _said(said, parts)
+            shown_text(message, parts)
     return bool(parts.pictures or parts.unseen)
 
 
@@ -145,9 +145,10 @@ def conversation_text(messages: list[ChatMessage], parts: Parts | None = None) -
     own.
     """
     if len(messages) == 1 and messages[0].role.value == "user":
-        return _said(messages[0], parts)
+        return shown_text(messages[0], parts)
     return "\n\n".join(
-        f"[{message.role.value}]\n{indent(_said(message, parts), '    ')}" for message in messages
+        f"[{message.role.value}]\n{indent(shown_text(message, parts), '    ')}"
+        for message in messages
     )
 
 
@@ -166,7 +167,9 @@ class _WholeAnswers(BaseReward):
         job.
         """
         view = _view(sample)
-        return view._replace(answers=[_said(output.answer, view.parts) for output in sample.output])
+        return view._replace(
+            answers=[shown_text(output.answer, view.parts) for output in sample.output]
+        )
 
 
 class BasePointWiseReward(_WholeAnswers):
@@ -228,12 +231,12 @@ class PerOutputReward(BasePointWiseReward):
         """Each output gets what was said of it."""
         for job, outcome in zip(jobs, outcomes, strict=True):
             outputs = sample.output if job.place is None else [sample.output[job.place]]
-            found: list[JudgedOutput] = (
+            judged: list[JudgedOutput] = (
                 [JudgedOutput(outcome, {})] * len(outputs)
                 if outcome.value is None
                 else outcome.value
             )
-            for output, (one, extra) in zip(outputs, found, strict=True):
+            for output, (one, extra) in zip(outputs, judged, strict=True):
                 write_scores(self, output.answer, one, extra)
 
 
@@ -256,11 +259,11 @@ class BaseStepWiseReward(BaseReward):
         steps = sample.output[0].steps or []
         view = _view(sample)
         before = [
-            f"[step {number}]\n{indent(_said(step, view.parts), '    ')}"
+            f"[step {number}]\n{indent(shown_text(step, view.parts), '    ')}"
             for number, step in enumerate(steps[:-1], 1)
         ]
         return view._replace(
-            previous="\n\n".join(before), step=_said(steps[-1], view.parts) if steps else ""
+            previous="\n\n".join(before), step=shown_text(steps[-1], view.parts) if steps else ""
         )
 
     def score_of_output(self, output: DataOutput) -> float | None:

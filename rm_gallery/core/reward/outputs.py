@@ -268,16 +268,18 @@ def _issue_among(reward: BaseReward, steps: Iterable[Step]) -> Score[float]:
     )
 
 
-def _own_issues(reward: BaseReward, said: Any) -> list[RewardIssue]:
+def _own_issues(reward: BaseReward, written: Any) -> list[RewardIssue]:
     return (
-        [issue for issue in said.issues if issue.name == reward.key_in(said)] if said.issues else []
+        [issue for issue in written.issues if issue.name == reward.key_in(written)]
+        if written.issues
+        else []
     )
 
 
 # -- kept in a run's folder ------------------------------------------------------------------------
 
 
-_Said = tuple[list[RewardDimensionWithScore], RewardIssue | None, dict[str, Any] | None]
+_Kept = tuple[list[RewardDimensionWithScore], RewardIssue | None, dict[str, Any] | None]
 
 
 class RewardFolder(RunFolder):
@@ -304,8 +306,8 @@ class RewardFolder(RunFolder):
         """
         if self._judged and (record := self.record_of(sample)) is not None:
             self.check_asked(sample, record, asked_by(self._asking(sample, record)))
-        found = self.known(sample, lambda record: _read(self._reward, record, sample))
-        return _restored(self._reward, found)
+        kept = self.known(sample, lambda record: _read(self._reward, record, sample))
+        return _restored(self._reward, kept)
 
     def _asking(self, sample: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges that were asked when the record was made."""
@@ -344,14 +346,14 @@ class RewardFolder(RunFolder):
         """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to
         leaves no record.
         """
-        said = self.new_record(sample)
+        record = self.new_record(sample)
         issues = [
-            issue for reward in said["rewards"] if reward for issue in reward.get("issues", ())
+            issue for reward in record["rewards"] if reward for issue in reward.get("issues", ())
         ]
         stopped = any(issue["reason"] in NOT_BEGUN for issue in issues)
         statuses = {issue["status"] for issue in issues}
         status = "failed" if "failed" in statuses else "unscored" if statuses else "scored"
-        self.keep(sample, status, {} if stopped else said, stopped)
+        self.keep(sample, status, {} if stopped else record, stopped)
 
     def new_record(self, data: DataSample, *results: Any) -> dict[str, Any]:
         """What the reward said of each answer and step."""
@@ -359,17 +361,17 @@ class RewardFolder(RunFolder):
 
     def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """By answer and step, its scores, or why it has none."""
-        found: dict[str, Any] = {}
+        by_answer: dict[str, Any] = {}
         for number, reward in enumerate(record["rewards"]):
             issues = reward.get("issues") or () if reward else ()
             if reward and all(
                 about_code(issue["status"], issue["reason"], issue.get("cause")) for issue in issues
             ):
                 scores = [detail["score"] for detail in reward["details"]]
-                found[f"answer {number + 1}"] = scores or [
+                by_answer[f"answer {number + 1}"] = scores or [
                     f"no score ({issue['reason']})" for issue in issues
                 ]
-        return found
+        return by_answer
 
 
 class PartAgain(Again):
@@ -424,36 +426,37 @@ def restore_all(reward: BaseReward, sample: DataSample, record: dict[str, Any]) 
     return _restored(reward, _read(reward, record, sample))
 
 
-def _restored(reward: BaseReward, found: list[tuple[Step, _Said]] | None) -> bool:
-    for step, (details, issue, extra) in found or ():
+def _restored(reward: BaseReward, kept: list[tuple[Step, _Kept]] | None) -> bool:
+    for step, (details, issue, extra) in kept or ():
         write(step, reward, details, issue, extra)
-    return found is not None
+    return kept is not None
 
 
 def _read(
     reward: BaseReward, record: dict[str, Any], sample: DataSample
-) -> list[tuple[Step, _Said]] | None:
+) -> list[tuple[Step, _Kept]] | None:
     """What a record says about each place of the sample; None when it does not fit it."""
     rewards, places = record.get("rewards"), list(_places(sample))
     if not isinstance(rewards, list) or len(rewards) != len(places):
         return None
-    found = []
+    kept = []
     for step, data in zip(places, rewards, strict=True):
         if data is None:
             continue
         try:
-            said = Reward.model_validate(data, strict=True)
+            written = Reward.model_validate(data, strict=True)
         except ValidationError:
             return None
         if any(
-            out_of_range(reward.name, detail.score, reward.score_range) for detail in said.details
+            out_of_range(reward.name, detail.score, reward.score_range)
+            for detail in written.details
         ):
             return None
-        issue = said.issues[0] if said.issues else None
-        if issue is None and not said.details:
+        issue = written.issues[0] if written.issues else None
+        if issue is None and not written.details:
             return None
-        found.append((step, (said.details, issue, said.extra_data.get(""))))
-    return found if found or not places else None
+        kept.append((step, (written.details, issue, written.extra_data.get(""))))
+    return kept if kept or not places else None
 
 
 def _own(by: BaseReward, reward: Reward) -> dict[str, Any] | None:
@@ -575,8 +578,8 @@ def killable(
         )
         ask = partial(pool.asubmit, evaluate_here, reward)
         try:
-            found: RewardResult = await ask(sample, hooks, deadline=limit)
-            return found
+            result: RewardResult = await ask(sample, hooks, deadline=limit)
+            return result
         except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
             if reward.kind != "pointwise":
                 raise

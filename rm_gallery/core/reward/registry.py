@@ -43,11 +43,11 @@ _WEIGHTED = re.compile(r"(.+):[+-]?\d*[.,]?\d+")
 
 def weight_behind(name: str) -> str:
     """What to do about a weight where a name alone is taken; empty for a name without one."""
-    found = _WEIGHTED.fullmatch(name)
-    if found is None or "://" in name:
+    match = _WEIGHTED.fullmatch(name)
+    if match is None or "://" in name:
         return ""
     return (
-        f"{name} ends in a weight, which check-reward alone takes, as in {found[1]}:0.2; elsewhere "
+        f"{name} ends in a weight, which check-reward alone takes, as in {match[1]}:0.2; elsewhere "
         f"name a FILE that holds a "
         "WeightedSum of the parts."
     )
@@ -115,13 +115,13 @@ class Registry(Generic[K]):
         Raises:
             ConfigError: the name is unknown; the message lists the nearest names.
         """
-        found = self._find(name)
-        if found is not None:
-            if name.endswith(":") and hasattr(found, "of_name"):
+        entry = self._find(name)
+        if entry is not None:
+            if name.endswith(":") and hasattr(entry, "of_name"):
                 raise ConfigError(
                     f"{name} is a prefix; say after it what is meant. {self._hint}".strip()
                 )
-            return found
+            return entry
         scheme, colon, rest = self.spelled(name).partition(":")
         bound = self._find(f"{scheme}:") if colon and rest else None
         if bound is None:
@@ -166,8 +166,8 @@ class Registry(Generic[K]):
 
     def _find(self, name: str) -> type[K] | None:
         if name not in self._classes and name in self._lazy_names():
-            found = self._lazy_names()[name]
-            given = imported(found, f"{self._what} '{name}'") if isinstance(found, str) else found
+            entry = self._lazy_names()[name]
+            given = imported(entry, f"{self._what} '{name}'") if isinstance(entry, str) else entry
             self._classes.setdefault(name, self._as_class(name, given))
         return self._classes.get(name)
 

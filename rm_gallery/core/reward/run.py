@@ -187,10 +187,10 @@ def run_list(
     """Score all samples and return the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
     options = _counted(options)
-    found = RewardBatch(reward, samples, options, hooks).all()
-    _blame(reward, found, options, hooks)
+    scored = RewardBatch(reward, samples, options, hooks).all()
+    _blame(reward, scored, options, hooks)
     _account(options)
-    return found
+    return scored
 
 
 async def arun_list(
@@ -198,10 +198,10 @@ async def arun_list(
 ) -> list[DataSample]:
     """Awaitable twin of `run_list`."""
     options = _counted(options)
-    found = await RewardBatch(reward, samples, options, hooks).aall()
-    await look_again(reward, found, options, hooks)
+    scored = await RewardBatch(reward, samples, options, hooks).aall()
+    await look_again(reward, scored, options, hooks)
     _account(options)
-    return found
+    return scored
 
 
 def run_stream(
@@ -292,9 +292,9 @@ async def look_again(
         look.take(await arun_list(reward, asked, trial, hooks), _billed(options, trial))
 
 
-def _billed(options: RunOptions, beside: RunOptions) -> Progress | None:
+def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:
     """The progress of the run, which has the calls of its second look on its bill."""
-    control, other = options.control, beside.control
+    control, other = options.control, trial.control
     if control is None or other is None:
         return None
     control.add(other)
@@ -305,7 +305,7 @@ def _billed(options: RunOptions, beside: RunOptions) -> Progress | None:
 # -- one sample ------------------------------------------------------------------------------------
 
 
-def _alone(
+def _plain_call(
     reward: BaseReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
@@ -324,7 +324,9 @@ def _alone(
     return sample, chosen, values, chosen == own
 
 
-def alone(kind: type, max_workers: int, deadline: float | None, lane: engine.LaneName) -> SingleRun:
+def single_run(
+    kind: type, max_workers: int, deadline: float | None, lane: engine.LaneName
+) -> SingleRun:
     """How one judgement by itself is run; what those of its kind took so far goes by the class."""
     cost = _costs.get(kind)
     if cost is None:
@@ -332,9 +334,9 @@ def alone(kind: type, max_workers: int, deadline: float | None, lane: engine.Lan
     return {"max_workers": max_workers, "deadline": deadline, "lane": lane, "cost": cost}
 
 
-def _alone_parts(reward: BaseReward) -> SingleRun:
+def _single_parts(reward: BaseReward) -> SingleRun:
     workers = max(reward.max_workers, reward.least_workers)
-    return alone(
+    return single_run(
         type(reward), workers, None if reward.cpu_bound else reward.deadline, lane_of(reward)
     )
 
@@ -352,7 +354,7 @@ def run_one(
     keywords: Mapping[str, Any],
 ) -> DataSample:
     """Score one sample, which costs itself; with options it is a batch of one."""
-    sample, chosen, values, plain = _alone(reward, sample, options, hooks, keywords)
+    sample, chosen, values, plain = _plain_call(reward, sample, options, hooks, keywords)
     if not plain:
         return run_list(reward, [sample], chosen, values)[0]
     reward.check()
@@ -360,11 +362,11 @@ def run_one(
         return scored_copy(reward, reward.scorer(), sample)[0]  # type: ignore[arg-type, attr-defined]
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
     execute = executor(reward, values, reward.deadline)
-    found: DataSample = run_single(
-        _planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward)
+    scored: DataSample = run_single(
+        _planned_here(reward, sample), execute, merger(reward), **_single_parts(reward)
     )
-    _blame(reward, [found], chosen, values)
-    return found
+    _blame(reward, [scored], chosen, values)
+    return scored
 
 
 async def arun_one(
@@ -375,16 +377,16 @@ async def arun_one(
     keywords: Mapping[str, Any],
 ) -> DataSample:
     """Awaitable twin of `run_one`."""
-    sample, chosen, values, plain = _alone(reward, sample, options, hooks, keywords)
+    sample, chosen, values, plain = _plain_call(reward, sample, options, hooks, keywords)
     if not plain:
         return (await arun_list(reward, [sample], chosen, values))[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    found: DataSample = await arun_single(
-        _planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward)
+    scored: DataSample = await arun_single(
+        _planned_here(reward, sample), execute, merger(reward), **_single_parts(reward)
     )
-    await look_again(reward, [found], chosen, values)
-    return found
+    await look_again(reward, [scored], chosen, values)
+    return scored
 
 
 def standing_run(

@@ -143,9 +143,9 @@ class BasePromptTemplate(BaseModel):
         contents = cls._parse(text)
         for name, info in cls.model_fields.items():
             if name not in contents and info.is_required():
-                found = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
+                tags = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
                 raise ParseError(
-                    f"The reply holds no complete <{name}>; found {found}.",
+                    f"The reply holds no complete <{name}>; found {tags}.",
                     reply_excerpt=excerpt(text),
                 )
         try:

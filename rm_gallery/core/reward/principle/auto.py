@@ -43,14 +43,14 @@ class PrincipleTemplate(BasePromptTemplate):
         """
         stated = cls._parse(text)
         inside = stated.get("principles", split_reasoning(text).final)
-        found = (
+        match = (
             _texts(inside)
             if isinstance(inside, dict)
             else _from_json(inside) or _from_lines(inside)
         )
-        if not found:
+        if not match:
             raise ParseError("The reply holds no principles.", reply_excerpt=excerpt(text))
-        return cls(principles=found, reason=stated.get("reason"))
+        return cls(principles=match, reason=stated.get("reason"))
 
 
 def _from_json(text: str) -> dict[str, str]:
@@ -62,12 +62,12 @@ def _from_json(text: str) -> dict[str, str]:
     return {} if whole is None else _texts(whole[0].get("principles", whole[0]))
 
 
-def _texts(found: Any) -> dict[str, str]:
-    if not isinstance(found, dict):
+def _texts(texts: Any) -> dict[str, str]:
+    if not isinstance(texts, dict):
         return {}
     return {
         str(name).strip(): str(value).strip()
-        for name, value in found.items()
+        for name, value in texts.items()
         if str(name).strip() and value
     }
 
