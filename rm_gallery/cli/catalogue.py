@@ -23,8 +23,9 @@ from rich.table import Table
 
 from rm_gallery.cli.options import SPELLED, Json, parse_params, reward_names
 from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.reward.abstract import Identified
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward, Identified
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name

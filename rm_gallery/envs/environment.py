@@ -15,6 +15,7 @@ from pydantic import Field, SkipValidation
 
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
+from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.compose import (
     METRICS,
     checked_weights,
@@ -23,7 +24,7 @@ from rm_gallery.core.reward.compose import (
     weighted_sum,
 )
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
-from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.in_files import class_named
 from rm_gallery.core.score import Score, score_of_error, scored

@@ -14,8 +14,9 @@ import pytest
 from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.graders.bridge import RewardGrader, as_reward
 from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.reward.abstract import UNRELATED
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import UNRELATED, BaseReward
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import PhraseJudge
 from rm_gallery.core.utils.errors import ConfigError
 from tests.golden import golden

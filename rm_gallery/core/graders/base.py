@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
+from rm_gallery.core.reward.abstract import Identified
 from rm_gallery.core.reward.registry import Registry
-from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.utils.errors import Cause, ConfigError

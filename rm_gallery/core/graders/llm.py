@@ -23,11 +23,11 @@ from pydantic import (
 from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderScore
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
+from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import ask, parsed, told_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import judge_of
 from rm_gallery.core.reward.kinds import conversation_text
-from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,

@@ -31,11 +31,12 @@ from rm_gallery.core.graders.base import (
     as_result,
 )
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
+from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.asking import repeat_index
 from rm_gallery.core.reward.blame import attempts
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, neutral
-from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch, arun_one, run_one, single_run
 from rm_gallery.core.score import (
     NOT_BEGUN,

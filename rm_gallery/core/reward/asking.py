@@ -20,6 +20,7 @@ from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import Question, decided
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
+from rm_gallery.core.reward.abstract import current_job
 from rm_gallery.core.reward.channel import (
     FUNCTION,
     Channel,
@@ -33,7 +34,6 @@ from rm_gallery.core.reward.channel import (
     ways,
 )
 from rm_gallery.core.reward.echo import fenced_texts, without_echoes
-from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, open_forms
 from rm_gallery.core.score import score_of_error, scored
 from rm_gallery.core.text.statements import REASONS

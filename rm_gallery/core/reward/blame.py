@@ -33,7 +33,7 @@ from rm_gallery.core.utils.models import copy_with
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import Progress, RunOptions
-    from rm_gallery.core.reward.reward import BaseReward
+    from rm_gallery.core.reward.abstract import AbstractReward
 
 TRIALS = 3
 """How often the same answer has to fail, and neutral ones have to get a score, before the answer is
@@ -61,7 +61,7 @@ class SecondLook:
     to `take`.
     """
 
-    def __init__(self, reward: BaseReward, samples: Iterable[DataSample]) -> None:
+    def __init__(self, reward: AbstractReward, samples: Iterable[DataSample]) -> None:
         """Find out what is to be tried; nothing is judged here."""
         self._reward, self._round, self._going = reward, 0, list[tuple[Trials, list[DataSample]]]()
         self._about: list[DataSample] = []
@@ -117,7 +117,7 @@ class SecondLook:
                     progress.count(after)
 
 
-def _trials(reward: BaseReward, sample: DataSample) -> Trials:
+def _trials(reward: AbstractReward, sample: DataSample) -> Trials:
     places = list(_without_score(reward, sample))
     if not places:
         return
@@ -179,7 +179,7 @@ class _Place(NamedTuple):
         shown = {**self.others, self.at: output}
         return copy_with(self.sample, output=[shown[i] for i in sorted(shown)])
 
-    def judged(self, reward: BaseReward, trial: DataSample) -> Score[float]:
+    def judged(self, reward: AbstractReward, trial: DataSample) -> Score[float]:
         """What became of the answer in a trial."""
         output = trial.output[sorted({*self.others, self.at}).index(self.at)]
         return (
@@ -188,7 +188,7 @@ class _Place(NamedTuple):
             else said_of_step(reward, (output.steps or [])[0])
         )
 
-    def blame(self, reward: BaseReward) -> None:
+    def blame(self, reward: AbstractReward) -> None:
         """Write that the answer caused it."""
         why = (
             f"The answer made it impossible to judge; another answer could be judged. "
@@ -201,7 +201,7 @@ class _Place(NamedTuple):
         )
 
 
-def _without_score(reward: BaseReward, sample: DataSample) -> Iterable[_Place]:
+def _without_score(reward: AbstractReward, sample: DataSample) -> Iterable[_Place]:
     """The places without a score that may be their answers' own doing."""
     judged = asks_a_model(reward)
     for at, output in enumerate(sample.output):
@@ -217,7 +217,7 @@ def _without_score(reward: BaseReward, sample: DataSample) -> Iterable[_Place]:
             yield _Place(sample, at, why)
 
 
-def _others(reward: BaseReward, place: _Place, scored: Sequence[int]) -> dict[int, DataOutput]:
+def _others(reward: AbstractReward, place: _Place, scored: Sequence[int]) -> dict[int, DataOutput]:
     """What an answer is tried among whose neighbours have scores: the best of them for pairs, else
     the whole group.
 
@@ -238,7 +238,7 @@ def _others(reward: BaseReward, place: _Place, scored: Sequence[int]) -> dict[in
     }
 
 
-def _controls(reward: BaseReward, place: _Place) -> list[str]:
+def _controls(reward: AbstractReward, place: _Place) -> list[str]:
     """The texts of which one has to get a score in the answer's place."""
     reference = copy_with(place.sample, output=[place.sample.output[place.at]]).reference()
     judged = asks_a_model(reward)
@@ -285,7 +285,7 @@ def attempts(judged: bool, why: Score[Any], texts: Sequence[str], times: int = T
     return None
 
 
-def _one(reward: BaseReward, place: _Place) -> Trials:
+def _one(reward: AbstractReward, place: _Place) -> Trials:
     """Try one answer: the same again, then neutral ones."""
     # neighbours with scores are controls themselves
     times = 1 if place.others else TRIALS
@@ -316,7 +316,7 @@ def _adopt(
         sample.output[place].answer.reward = output.answer.reward
 
 
-def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> Trials:
+def _group(reward: AbstractReward, sample: DataSample, places: Sequence[_Place]) -> Trials:
     """Find who breaks a group of which nobody has a score: each by itself among neutral answers,
     and judge the rest without it.
 
@@ -363,7 +363,7 @@ def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> 
 
 
 def _gets_scores(
-    reward: BaseReward, place: _Place, texts: Sequence[str]
+    reward: AbstractReward, place: _Place, texts: Sequence[str]
 ) -> Generator[list[DataSample], list[DataSample], bool]:
     """Whether one of these texts gets a score in the answer's place, as often as it is tried."""
     for text in texts:
@@ -376,7 +376,7 @@ def _gets_scores(
 
 
 def _fails_again(
-    reward: BaseReward, sample: DataSample
+    reward: AbstractReward, sample: DataSample
 ) -> Generator[list[DataSample], list[DataSample], bool]:
     """Whether nobody of the group gets a score when it is judged again either; what chance broke is
     mended, as in `_one`.
@@ -399,7 +399,7 @@ def _fails_again(
 
 
 def _control(
-    reward: BaseReward, place: _Place
+    reward: AbstractReward, place: _Place
 ) -> Generator[list[DataSample], list[DataSample], str | None]:
     """A text that gets a score in a group of its like; for a judge, who can read any, it need not
     be tried.
@@ -414,7 +414,7 @@ def _control(
     return None
 
 
-def _neutral_others(reward: BaseReward, place: _Place, text: str) -> dict[int, DataOutput]:
+def _neutral_others(reward: AbstractReward, place: _Place, text: str) -> dict[int, DataOutput]:
     """Neutral answers in the places of as many others as a trial takes."""
     others = [i for i in range(len(place.sample.output)) if i != place.at]
     chosen = others if reward.trial_size is None else others[: reward.trial_size - 1]
@@ -422,7 +422,7 @@ def _neutral_others(reward: BaseReward, place: _Place, text: str) -> dict[int, D
 
 
 def _leave_one_out(
-    reward: BaseReward, sample: DataSample, places: Sequence[_Place], text: str
+    reward: AbstractReward, sample: DataSample, places: Sequence[_Place], text: str
 ) -> Trials:
     """Find who breaks its group only beside the others: without it the group can be judged, and
     without any other it cannot.

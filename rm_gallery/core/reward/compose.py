@@ -16,10 +16,11 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore
 from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.reward.abstract import KeptPart
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.reward import BaseReward, KeptPart
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.score import Bounds, Missing, Score, deciding, score_of_error, scored, worst_of
 from rm_gallery.core.utils.errors import ConfigError, ScoreError

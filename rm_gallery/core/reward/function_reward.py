@@ -22,9 +22,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 from rm_gallery.core.data.conversation import MappingRecord, dict_of, messages_of
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.outputs import write_scores
-from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardMeta, RewardResult
 from rm_gallery.core.score import Bounds, Score, score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored

@@ -11,7 +11,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rm_gallery.core.reward.reward import BaseReward, Identified
+from rm_gallery.core.reward.abstract import AbstractReward, Identified
 from rm_gallery.core.utils.errors import Inapplicable
 from rm_gallery.core.utils.identity import is_users
 from rm_gallery.core.utils.models import Configured
@@ -49,7 +49,7 @@ def models_of(scorer: Any) -> list[BaseLLM]:
     return list(reversed(by_name.values()))
 
 
-def most_calls(reward: BaseReward, sample: DataSample) -> int:
+def most_calls(reward: AbstractReward, sample: DataSample) -> int:
     """The most calls of a model that judging a sample plans, before anything is asked again; 0 for
     a rule.
     """

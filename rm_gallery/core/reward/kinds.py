@@ -26,8 +26,9 @@ from rm_gallery.core.model.message import (
     part_text,
     picture_of,
 )
+from rm_gallery.core.reward.abstract import Job, Parts, View
 from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
-from rm_gallery.core.reward.reward import BaseReward, Job, Parts, View
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.score import Bounds, Score, deciding, unscored
 from rm_gallery.core.utils.models import build, copy_with

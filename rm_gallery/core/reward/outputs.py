@@ -45,7 +45,7 @@ from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
-    from rm_gallery.core.reward.reward import BaseReward, KeptPart
+    from rm_gallery.core.reward.abstract import AbstractReward, KeptPart
 
 # -- written to outputs ----------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ def writable_copy(sample: DataSample) -> DataSample:
 
 def write(
     step: Step,
-    reward: BaseReward,
+    reward: AbstractReward,
     details: list[RewardDimensionWithScore],
     issue: RewardIssue | None = None,
     extra: dict[str, Any] | None = None,
@@ -122,7 +122,7 @@ def write(
     )
 
 
-def write_number(reward: BaseReward, step: Step, value: object) -> bool:
+def write_number(reward: AbstractReward, step: Step, value: object) -> bool:
     """`write` a rule's one number in range to an answer nobody has written to; False, and nothing
     done, otherwise.
 
@@ -185,7 +185,7 @@ def _invalid(message: str) -> Score[Any]:
 
 
 def checked(
-    reward: BaseReward,
+    reward: AbstractReward,
     outcome: Score[RewardResult],
     expected: type,
     length: int | None,
@@ -217,7 +217,10 @@ def checked(
 
 
 def write_scores(
-    reward: BaseReward, step: Step, raw: Score[RewardResult], extra: dict[str, Any] | None = None
+    reward: AbstractReward,
+    step: Step,
+    raw: Score[RewardResult],
+    extra: dict[str, Any] | None = None,
 ) -> None:
     """Write one job's scores, or the reason why there are none, to its answer or step.
 
@@ -242,7 +245,7 @@ def write_scores(
     return write(step, reward, details, None, result.extra_data)
 
 
-def said_of(reward: BaseReward, output: DataOutput) -> Score[float]:
+def said_of(reward: AbstractReward, output: DataOutput) -> Score[float]:
     """What a reward said of an output it has judged: its score, or why there is none."""
     score = reward.score_of_output(output)
     if score is not None:
@@ -250,13 +253,13 @@ def said_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     return _issue_among(reward, (output.answer, *(output.steps or ())))
 
 
-def said_of_step(reward: BaseReward, step: Step) -> Score[float]:
+def said_of_step(reward: AbstractReward, step: Step) -> Score[float]:
     """What a reward said of one step it has judged."""
     score = reward.score_of(step.reward)
     return scored(score) if score is not None else _issue_among(reward, [step])
 
 
-def _issue_among(reward: BaseReward, steps: Iterable[Step]) -> Score[float]:
+def _issue_among(reward: AbstractReward, steps: Iterable[Step]) -> Score[float]:
     issues = [issue for place in steps for issue in _own_issues(reward, place.reward)]
     if not issues:
         return unscored("no_score", f"{reward.name} gave no score.", "rule")
@@ -268,7 +271,7 @@ def _issue_among(reward: BaseReward, steps: Iterable[Step]) -> Score[float]:
     )
 
 
-def _own_issues(reward: BaseReward, written: Any) -> list[RewardIssue]:
+def _own_issues(reward: AbstractReward, written: Any) -> list[RewardIssue]:
     return (
         [issue for issue in written.issues if issue.name == reward.key_in(written)]
         if written.issues
@@ -287,7 +290,7 @@ class RewardFolder(RunFolder):
     ones judged again.
     """
 
-    def __init__(self, reward: BaseReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
+    def __init__(self, reward: AbstractReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
         """Open or continue the folder; ConfigError with a diff when it belongs to another run, or
         when a setting or a keyword of the hooks cannot be told from another one.
         """
@@ -416,24 +419,24 @@ class PartAgain(Again):
 NO_SCORE = "no score"
 
 
-def all_said(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
+def all_said(reward: AbstractReward, sample: DataSample) -> dict[str, Any]:
     """What a reward said of each answer and step of a sample, as JSON types."""
     return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
 
 
-def restore_all(reward: BaseReward, sample: DataSample, record: dict[str, Any]) -> bool:
+def restore_all(reward: AbstractReward, sample: DataSample, record: dict[str, Any]) -> bool:
     """Write to a sample what `all_said` told of it; False where that does not fit it."""
     return _restored(reward, _read(reward, record, sample))
 
 
-def _restored(reward: BaseReward, kept: list[tuple[Step, _Kept]] | None) -> bool:
+def _restored(reward: AbstractReward, kept: list[tuple[Step, _Kept]] | None) -> bool:
     for step, (details, issue, extra) in kept or ():
         write(step, reward, details, issue, extra)
     return kept is not None
 
 
 def _read(
-    reward: BaseReward, record: dict[str, Any], sample: DataSample
+    reward: AbstractReward, record: dict[str, Any], sample: DataSample
 ) -> list[tuple[Step, _Kept]] | None:
     """What a record says about each place of the sample; None when it does not fit it."""
     rewards, places = record.get("rewards"), list(_places(sample))
@@ -459,7 +462,7 @@ def _read(
     return kept if kept or not places else None
 
 
-def _own(by: BaseReward, reward: Reward) -> dict[str, Any] | None:
+def _own(by: AbstractReward, reward: Reward) -> dict[str, Any] | None:
     key = by.key_in(reward)
     details = [
         {"name": d.name, "reason": d.reason, "score": d.score}
@@ -551,14 +554,14 @@ def stand_in(text: str, output: DataOutput) -> DataOutput:
     )
 
 
-def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
+def stand_ins(reward: AbstractReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
     """The sample with a neutral answer."""
     texts = neutral(asks_a_model(reward), copy_with(sample, output=[output]).reference())
     return [copy_with(sample, output=[stand_in(text, output)]) for text in texts]
 
 
 def killable(
-    reward: BaseReward, deadline: float | None, processes: int | None = None
+    reward: AbstractReward, deadline: float | None, processes: int | None = None
 ) -> Callable[..., Awaitable[RewardResult]]:
     """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer
     tells who broke it.

@@ -6,14 +6,12 @@ import builtins
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import entries, imported
-
-if TYPE_CHECKING:
-    from rm_gallery.core.reward.reward import BaseReward
 
 K = TypeVar("K")
 C = TypeVar("C")
@@ -21,6 +19,7 @@ READY_MADE = "rm_gallery.gallery."
 GALLERY = "rm_gallery.gallery.rm"
 GRADER = "rm_gallery.core.graders.bridge:GraderReward"
 """What `grader:NAME` stands for."""
+GRADERS = "rm_gallery.core.graders.base"
 RUBRIC = "rm_gallery.core.graders.bridge:RubricOfFile"
 """What `rubric:FILE` stands for."""
 JUDGE = f"{GALLERY}.published:JudgeOfName"
@@ -231,8 +230,6 @@ def _ready_made_rewards() -> dict[str, str | type[BaseReward]]:
 
 
 def _reward_class(name: str, given: Any) -> type[BaseReward]:
-    from rm_gallery.core.reward.reward import BaseReward
-
     # a function that @reward_function stands above
     if callable(getattr(given, "reward_class", None)):
         given = given.reward_class(name)
@@ -245,9 +242,8 @@ def _reward_class(name: str, given: Any) -> type[BaseReward]:
 
 
 def _graders() -> dict[str, str]:
-    from rm_gallery.core.graders.base import GraderRegistry
-
-    return {name: f"grader:{name}" for name in GraderRegistry.list()}
+    graders = importlib.import_module(GRADERS).GraderRegistry
+    return {name: f"grader:{name}" for name in graders.list()}
 
 
 RewardRegistry: Registry[BaseReward] = Registry(

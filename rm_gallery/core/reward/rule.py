@@ -16,7 +16,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -26,7 +26,6 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
 from rm_gallery.core.reward.outputs import writable_copy, write_number, write_scores
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import (
     Example,
     RewardDimensionWithScore,
@@ -62,6 +61,10 @@ class RuleReward(BasePointWiseReward):
         """
         raise NotImplementedError
 
+    def inline_score(self) -> Callable[[DataSample], tuple[DataSample, Score[Any] | None]] | None:
+        """`_scored_copy` with these settings, where the rule is over at once."""
+        return partial(_scored_copy, self, self.scorer()) if _is_inline(type(self)) else None
+
 
 class KillableRule(RuleReward):
     """Base of rules that a text can keep busy for ever: each answer runs in a process that can be
@@ -89,9 +92,9 @@ class KillableRule(RuleReward):
 
 
 @lru_cache(maxsize=1024)
-def is_inline(reward: type[BaseReward]) -> bool:
+def _is_inline(reward: type[RuleReward]) -> bool:
     """Whether rewards of this class are called at once; a subclass with a method of its own is not."""
-    if not issubclass(reward, RuleReward) or not reward.inline:
+    if not reward.inline:
         return False
     declared: Any = next(cls for cls in reward.__mro__ if "inline" in vars(cls))
     own: Any = reward
@@ -102,7 +105,7 @@ def is_inline(reward: type[BaseReward]) -> bool:
     )
 
 
-def scored_copy(
+def _scored_copy(
     reward: RuleReward, score: Callable[[DataSample], Any], sample: DataSample
 ) -> tuple[DataSample, Score[Any] | None]:
     """A copy of the sample with each output scored, and the first score that is missing.

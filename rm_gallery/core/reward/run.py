@@ -28,6 +28,7 @@ from rm_gallery.core.engine.standing import (
     arun_single,
     run_single,
 )
+from rm_gallery.core.reward.abstract import AbstractReward, KeptPart, current_job
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.outputs import (
     PartAgain,
@@ -37,8 +38,6 @@ from rm_gallery.core.reward.outputs import (
     writable_copy,
     write,
 )
-from rm_gallery.core.reward.reward import BaseReward, KeptPart, current_job
-from rm_gallery.core.reward.rule import is_inline, scored_copy
 from rm_gallery.core.score import Score, is_run_level, score_of_error
 from rm_gallery.core.utils.errors import DataError
 
@@ -66,7 +65,7 @@ class _Unplanned(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def hook_parameters(reward: type[BaseReward]) -> frozenset[str]:
+def hook_parameters(reward: type[AbstractReward]) -> frozenset[str]:
     """Names of what a reward's hooks take besides the sample and the reply."""
     names: set[str] = set()
     for cls in reward.__mro__:
@@ -83,7 +82,7 @@ def hook_parameters(reward: type[BaseReward]) -> frozenset[str]:
 
 
 def options_of(
-    reward: BaseReward,
+    reward: AbstractReward,
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
@@ -107,7 +106,7 @@ class RewardBatch(Batch[DataSample]):
     """Samples that a reward scores."""
 
     def __init__(
-        self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+        self, reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
     ) -> None:
         reward.check()
         deadline, workers = (
@@ -123,10 +122,8 @@ class RewardBatch(Batch[DataSample]):
     def _inline(self) -> Callable[[Any, int], tuple[DataSample, Score[Any] | None]] | None:
         reward, options = self._reward, self._options
         here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
-        if self._hooks or not here or not is_inline(type(reward)):
-            return None
-        score = reward.scorer()  # type: ignore[attr-defined]  # an inline reward is a rule
-        return lambda raw, index: scored_copy(reward, score, _sample(raw, index))  # type: ignore[arg-type]
+        score = reward.inline_score() if here and not self._hooks else None
+        return None if score is None else lambda raw, index: score(_sample(raw, index))
 
     def _looks_again(self, options: RunOptions) -> bool:
         return options.blame == "probe"
@@ -182,7 +179,7 @@ class RewardBatch(Batch[DataSample]):
 
 
 def run_list(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
@@ -194,7 +191,7 @@ def run_list(
 
 
 async def arun_list(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Awaitable twin of `run_list`."""
     options = _counted(options)
@@ -205,7 +202,7 @@ async def arun_list(
 
 
 def run_stream(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> Generator[DataSample, None, None]:
     """Score samples as they come and yield the copies in the given order."""
     library_loop.refuse_blocking(
@@ -217,7 +214,7 @@ def run_stream(
 
 
 def run_unordered(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> Generator[DataSample, None, None]:
     """Score samples in flat memory and yield the copies as they finish, for figures to which the
     order does not matter.
@@ -229,7 +226,11 @@ def run_unordered(
 
 
 def _one_by_one(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any], **how: bool
+    reward: AbstractReward,
+    samples: Samples,
+    options: RunOptions,
+    hooks: dict[str, Any],
+    **how: bool,
 ) -> Generator[DataSample, None, None]:
     options = _counted(options)
     with closing(RewardBatch(reward, samples, options, hooks).stream(**how)) as going:
@@ -240,7 +241,7 @@ def _one_by_one(
 
 
 async def arun_stream(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> AsyncIterator[DataSample]:
     """Awaitable twin of `run_stream`."""
     options = _counted(options)
@@ -269,7 +270,7 @@ def _account(options: RunOptions) -> None:
 
 
 def _blame(
-    reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]
 ) -> None:
     """Find out which missing scores are the answers' own doing, where that is asked for."""
     if options.blame != "probe":
@@ -281,7 +282,7 @@ def _blame(
 
 
 async def look_again(
-    reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]
 ) -> None:
     """Awaitable twin of `_blame`, which servers use, too."""
     if options.blame != "probe":
@@ -306,7 +307,7 @@ def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:
 
 
 def _plain_call(
-    reward: BaseReward,
+    reward: AbstractReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -334,20 +335,20 @@ def single_run(
     return {"max_workers": max_workers, "deadline": deadline, "lane": lane, "cost": cost}
 
 
-def _single_parts(reward: BaseReward) -> SingleRun:
+def _single_parts(reward: AbstractReward) -> SingleRun:
     workers = max(reward.max_workers, reward.least_workers)
     return single_run(
         type(reward), workers, None if reward.cpu_bound else reward.deadline, lane_of(reward)
     )
 
 
-def _planned_here(reward: BaseReward, sample: DataSample) -> tuple[DataSample, list[Any]]:
+def _planned_here(reward: AbstractReward, sample: DataSample) -> tuple[DataSample, list[Any]]:
     copied = writable_copy(sample)
     return copied, _jobs(reward, copied)
 
 
 def run_one(
-    reward: BaseReward,
+    reward: AbstractReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -358,8 +359,8 @@ def run_one(
     if not plain:
         return run_list(reward, [sample], chosen, values)[0]
     reward.check()
-    if not values and is_inline(type(reward)):
-        return scored_copy(reward, reward.scorer(), sample)[0]  # type: ignore[arg-type, attr-defined]
+    if not values and (score := reward.inline_score()) is not None:
+        return score(sample)[0]
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
     execute = executor(reward, values, reward.deadline)
     scored: DataSample = run_single(
@@ -370,7 +371,7 @@ def run_one(
 
 
 async def arun_one(
-    reward: BaseReward,
+    reward: AbstractReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
@@ -390,7 +391,7 @@ async def arun_one(
 
 
 def standing_run(
-    reward: BaseReward,
+    reward: AbstractReward,
     deliver: Callable[[list[tuple[int, DataSample]]], None],
     broken: Callable[[BaseException, list[int]], None],
     max_workers: int | None = None,
@@ -467,7 +468,7 @@ def as_sample(raw: Any, index: int | None) -> DataSample:
         ) from error
 
 
-def lane_of(reward: BaseReward) -> engine.LaneName:
+def lane_of(reward: AbstractReward) -> engine.LaneName:
     """Where a reward's jobs run; a plain function that turns out to return something awaitable is
     awaited anyway.
     """
@@ -475,12 +476,12 @@ def lane_of(reward: BaseReward) -> engine.LaneName:
 
 
 @lru_cache(maxsize=1024)
-def _lane_of(reward: type[BaseReward]) -> engine.LaneName:
+def _lane_of(reward: type[AbstractReward]) -> engine.LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
 def planned(
-    reward: BaseReward, samples: Samples, folder: RewardFolder | Again | None
+    reward: AbstractReward, samples: Samples, folder: RewardFolder | Again | None
 ) -> Iterator[engine.Planned]:
     """A copy of every sample that results can be written to, and its jobs."""
     for index, raw in enumerate(samples):
@@ -491,7 +492,7 @@ def planned(
             yield sample, _jobs(reward, sample)
 
 
-def _jobs(reward: BaseReward, sample: DataSample) -> list[Any]:
+def _jobs(reward: AbstractReward, sample: DataSample) -> list[Any]:
     try:
         return reward.plan(sample)
     except Exception as error:
@@ -501,7 +502,7 @@ def _jobs(reward: BaseReward, sample: DataSample) -> list[Any]:
 
 
 def executor(
-    reward: BaseReward,
+    reward: AbstractReward,
     hooks: dict[str, Any],
     deadline: float | None,
     folder: RewardFolder | Again | None = None,
@@ -529,7 +530,7 @@ def executor(
 
 
 def merger(
-    reward: BaseReward, keep: Callable[[DataSample], None] | None = None
+    reward: AbstractReward, keep: Callable[[DataSample], None] | None = None
 ) -> Callable[[Any, list[Any], list[Score[Any]]], DataSample]:
     """What writes outcomes to a sample and keeps it; a merge that raises costs its own sample."""
 
@@ -553,7 +554,7 @@ def merger(
     return merge
 
 
-def _write_everywhere(reward: BaseReward, sample: DataSample, issue: RewardIssue) -> None:
+def _write_everywhere(reward: AbstractReward, sample: DataSample, issue: RewardIssue) -> None:
     """Say at every place a reward of this kind writes to why it has no score there."""
     stepwise = reward.kind == "stepwise"
     for output in sample.output:

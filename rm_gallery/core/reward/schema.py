@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
@@ -24,8 +24,7 @@ from rm_gallery.core.data.schema import (
 )
 from rm_gallery.core.model.message import ChatMessage
 
-if TYPE_CHECKING:
-    from rm_gallery.core.reward.reward import BaseReward
+R = TypeVar("R")
 
 __all__ = [
     "Reward",
@@ -187,7 +186,7 @@ class Example:
     """By need, where the reward reads it, when that is not where such a thing usually stands; under
     `answer`, what of the outputs it looks at, when that is not the answer's text alone."""
 
-    def create(self, reward: type[BaseReward], **settings: Any) -> BaseReward:
+    def create(self, reward: type[R], **settings: Any) -> R:
         """The reward as the example wants it, with the scripted judge where there is one."""
         from rm_gallery.core.model.base import FakeLLM
 

@@ -16,9 +16,9 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
+from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.base import BaseStepWiseReward
 from rm_gallery.core.reward.outputs import issue_of, write
-from rm_gallery.core.reward.reward import Job
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.score import Bounds, Score, failed, out_of_range, unscored
 from rm_gallery.core.text.canonical import without_turn_end

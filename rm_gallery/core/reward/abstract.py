@@ -1,0 +1,438 @@
+"""What every reward is: settings that identify it, its range, what it needs, and how a sample
+becomes jobs and jobs become scores.
+
+How it is called stands in `BaseReward`, which everything is derived from.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
+from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
+from rm_gallery.core.score import Bounds, Score, worst_of
+from rm_gallery.core.text.canonical import Form
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
+from rm_gallery.core.utils.models import Configured
+from rm_gallery.core.utils.shown import MASK, redact
+
+if TYPE_CHECKING:
+    pass
+
+
+UNRELATED = ("max_workers", "deadline")
+"""Settings that decide how a run goes and not what comes out."""
+_HASH = "(settings hash)"
+
+
+class Job(NamedTuple):
+    """One judgement to make: what the hooks see, and where its result belongs."""
+
+    sample: DataSample
+    place: Any
+    """Meaning is the kind's: an output index, a permutation, a pair, a step."""
+    of: DataSample | None = None
+    """The whole sample it is a part of."""
+
+
+current_job: ContextVar[Job | None] = ContextVar("current_job", default=None)
+"""The job a judge is at, for its trace."""
+
+
+class Parts(NamedTuple):
+    """The parts of messages that are no texts."""
+
+    pictures: list[str]
+    """URLs of images in the order of their marks: `[image 1]` in the texts is the first."""
+    unseen: list[str]
+    """Kinds of parts that no judge is shown: audio, files, images without a URL."""
+
+
+class View(NamedTuple):
+    """What a judge sees of one job, as the reward's kind shows it."""
+
+    query: str
+    """What was asked, or the conversation so far."""
+    context: str
+    answers: list[str]
+    """Whole answers, in the order of the job; none where a step is judged."""
+    previous: str = ""
+    """The steps before the one to judge."""
+    step: str | None = None
+    parts: Parts | None = None
+    """What its messages hold beside texts."""
+
+
+class Identified(Configured):
+    """What is told from others by its settings: a reward or a grader."""
+
+    deterministic: ClassVar[bool] = True
+    """Whether it says the same of the same whenever it is asked; what is not deterministic is not
+    scored again by a run that is continued to see whether its code still does what it did."""
+    fingerprint: ClassVar[Any] = None
+    """What stands for the code, by value: with it nothing is scored again, and another fingerprint
+    is another run.
+    """
+    said_if_given: ClassVar[frozenset[str]] = frozenset()
+    """Settings that identify it only where they are not the default: there are runs that are older
+    than they.
+    """
+
+    name: str = Field(default="", validate_default=True)
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies it in a run's manifest: class, settings by value, prompt and model, and
+        its `fingerprint`.
+
+        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of
+        it. What its code does is seen when a run is continued. Raises ConfigError for a setting
+        whose content cannot be told, such as a lambda.
+        """
+        out: dict[str, Any] = {"class": class_name(type(self))}
+        llm = getattr(self, "llm", None)
+        for name in type(self).model_fields:
+            judge = llm is not None and getattr(self, name) is llm
+            unsaid = (
+                name in self.said_if_given
+                and getattr(self, name) == type(self).model_fields[name].default
+            )
+            if name not in ("llm", "template", *UNRELATED) and not judge and not unsaid:
+                out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
+        if self.fingerprint is not None:
+            out["fingerprint"] = plain_form(self.fingerprint, f"{self.name}: fingerprint")
+        template = getattr(self, "template", None)
+        if isinstance(template, type):
+            out["template"] = plain_form(template)
+            prompt_name = getattr(template, "prompt_name", "")
+            if prompt_name or not is_users(
+                next((c.__module__ for c in template.__mro__ if "format" in vars(c)), "")
+            ):
+                out["template"]["prompts"] = prompts_hash(prompt_name)
+        if llm is not None:
+            out["llm"] = {**llm.describe(), **sent_along(llm)}
+        return out
+
+    @property
+    def compared_again(self) -> bool:
+        """Whether a run that is continued may hold its records against what it says now: it and all
+        its parts can be.
+        """
+        return (
+            self.deterministic
+            and self.fingerprint is None
+            and all(part.compared_again for part in _parts(self))
+        )
+
+    @property
+    def settings_hash(self) -> str:
+        """A hash of what `describe` tells: equal for equal settings in every process, worked out
+        once per object.
+        """
+        known: str | None = self.__dict__.get(_HASH)
+        if known is None:
+            try:
+                known = digest(redact(self.describe()))
+            except ConfigError:
+                known = digest(["object", id(self), type(self).__qualname__])
+            self.__dict__[_HASH] = known
+        return known
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; the reward is another one afterwards."""
+        self.__dict__.pop(_HASH, None)
+        super().__setattr__(name, value)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
+        """A copy with some fields changed."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop(_HASH, None)
+        return copied
+
+
+def _parts(value: Any) -> Iterator[Identified]:
+    """The rewards and graders in the settings of one, at any depth."""
+    inner = (
+        value.__dict__.values()
+        if isinstance(value, BaseModel)
+        else value.values()
+        if isinstance(value, dict)
+        else value
+    )
+    for each in inner:
+        if isinstance(each, Identified):
+            yield each
+        elif isinstance(each, (Configured, dict, list, tuple)):
+            yield from _parts(each)
+
+
+class KeptPart(NamedTuple):
+    """A reward inside another one, and what was kept of it."""
+
+    name: str
+    reward: AbstractReward
+    scores: dict[int, float | None]
+    """By the place of each output that reached it; None where it gave no score."""
+    reported: Callable[[float], float]
+    """Its score as it is kept: on the scale of what it is a part of."""
+
+
+class AbstractReward(Identified, metaclass=RewardMeta):
+    """A reward without the doors it is called through."""
+
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
+    )
+
+    score_range: ClassVar[Bounds] = (None, None)
+    """Lowest and highest possible score; None where there is no bound. A score outside is an error,
+    never a clamp.
+    """
+    range_declared: ClassVar[bool] = True
+    """Whether somebody stated the range; False for the [0, 1] of a function that declares none."""
+    higher_is_better: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What a sample or the machine must offer: reference, tests, schema, llm, embeddings, an
+    extra's name.
+    """
+    looks_at: ClassVar[frozenset[Form]] = frozenset()
+    """What of a text's form its score depends on, besides what the text says; nothing for most."""
+    kind: ClassVar[str] = ""
+    cpu_bound: ClassVar[bool] = False
+    """Whether `_evaluate` runs in a killable worker process: for work that can hang, crash or eat
+    memory.
+    """
+    kill_after: ClassVar[float | None] = None
+    """Seconds that one answer may take in a worker process of a `cpu_bound` reward; None for most
+    of the sample's deadline.
+    """
+    settles_worst: ClassVar[bool] = False
+    """Whether the worst score is settled where it is judged, such as behind a server, and need not
+    be said here.
+    """
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
+    judged: ClassVar[bool] = False
+    """Whether a model judges: candidate order is then permuted and preference labels are withheld
+    from the hooks.
+    """
+
+    example: ClassVar[Example | None] = None
+    """A sample that fits the reward, and what the reward needs to score it: shown on its card, and
+    run by the tests.
+    """
+
+    name: str = Field(default="", validate_default=True)
+    """The name under which scores and issues are recorded."""
+    max_workers: int = Field(default=8, ge=1)
+    """Judgements in flight at once, unless a batch says otherwise."""
+    deadline: float | None = Field(default=600.0, gt=0)
+    """Seconds one sample may take from its first job's start; None for no limit."""
+    worst: FiniteFloat | None = None
+    """What an answer gets that makes itself impossible to judge; the worst score of the range
+    unless it is given.
+    """
+
+    def model_post_init(self, context: Any) -> None:
+        """Fill in the name of an unnamed reward."""
+        if not self.name:
+            object.__setattr__(self, "name", type(self).__name__)
+        if not self.kind:
+            raise ConfigError(
+                f"{type(self).__name__} has no kind: derive it from BasePointWiseReward, "
+                f"BaseListWiseReward, "
+                "BasePairWiseReward or BaseStepWiseReward as well."
+            )
+        if not hasattr(self, "_evaluate"):
+            raise ConfigError(
+                f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a "
+                f"RewardResult."
+            )
+        self.check_worst()
+        if self.cpu_bound and self.is_async():
+            raise ConfigError(
+                f"{type(self).__name__} is cpu_bound and its _evaluate is async: worker processes "
+                f"run plain functions only. "
+                "Leave cpu_bound out: a judge or another coroutine runs on the library's event "
+                "loop."
+            )
+
+    @property
+    def compares(self) -> bool:
+        """Whether it judges outputs against one another, so that all answers to one prompt belong
+        into one sample.
+        """
+        return self.kind in ("listwise", "pairwise")
+
+    @property
+    def trial_size(self) -> int | None:
+        """Answers that have to be judged together to judge one: 1, 2 for pairs, None for the whole
+        group.
+        """
+        return None if self.compares else 1
+
+    @property
+    def made_of_parts(self) -> bool:
+        """Whether its scores are made of those of other rewards."""
+        return False
+
+    @property
+    def declares_missing(self) -> bool:
+        """Whether it says itself what a part without a score means, as all of the library does;
+        code of one's own may hide one.
+        """
+        return not is_users(type(self)._evaluate.__module__)  # type: ignore[attr-defined]  # checked when it is built
+
+    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[KeptPart]:
+        """The rewards its scores are made of, at any depth, with what the extra data of outputs, by
+        place, say of them.
+        """
+        yield from ()
+
+    @property
+    def asked_times(self) -> int:
+        """How often each judgement is asked for."""
+        return 1
+
+    def check_worst(self) -> None:
+        """Raise ConfigError for a worst score that is none of the reward's."""
+        low, high = self.score_range
+        worst = self.worst
+        if worst is None:
+            return
+        if (
+            not math.isfinite(worst)
+            or (low is not None and worst < low)
+            or (high is not None and worst > high)
+        ):
+            raise ConfigError(
+                f"{self.name}: worst is {worst:g}, outside the range [{low}, {high}]."
+            )
+
+    @property
+    def worst_score(self) -> float | None:
+        """What an answer gets that makes itself impossible to judge; None where the range is open
+        and nothing was said.
+        """
+        return (
+            self.worst
+            if self.worst is not None
+            else worst_of(self.score_range, self.higher_is_better)
+        )
+
+    @property
+    def least_workers(self) -> int:
+        """Judgements in flight it takes to fill the batches of a model in this process; a smaller
+        `max_workers` is raised.
+        """
+        return 1
+
+    # -- what kinds implement ----------------------------------------------------------------------
+
+    def plan(self, sample: DataSample) -> list[Job]:
+        """The jobs that judge `sample`; its outputs are copies the results will be written to."""
+        raise NotImplementedError
+
+    def view(self, sample: DataSample) -> View:
+        """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
+        raise NotImplementedError
+
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
+    ) -> None:
+        """Write the jobs' outcomes to the sample's outputs, replacing what this reward wrote there
+        before.
+        """
+        raise NotImplementedError
+
+    def inline_score(self) -> Callable[[DataSample], tuple[DataSample, Score[Any] | None]] | None:
+        """What makes a scored copy of a sample at once, and the score it lacks; None for most, which
+        the engine runs.
+        """
+        return None
+
+    def check(self) -> None:
+        """Raise ConfigError when no sample could be scored at all (no model, no key, a missing
+        extra).
+        """
+
+    def score_of_output(self, output: DataOutput) -> float | None:
+        """The number an output is ranked by: its answer's score, or one made of the scores of its
+        steps.
+        """
+        return self.score_of(output.answer.reward)
+
+    def score_of(self, reward: Reward) -> float | None:
+        """This reward's own score in an output's `Reward`: the mean of its dimensions, None when it
+        gave none.
+
+        A reward of the same name with other settings is another reward.
+        """
+        key = self.key_in(reward)
+        own = [detail.score for detail in reward.details if detail.source == key]
+        return sum(own) / len(own) if own else None
+
+    def key_in(self, reward: Reward) -> str:
+        """The key of this reward in an output's details, issues and extra data.
+
+        Its name; `name#hash` where a reward of that name with other settings was there first.
+        """
+        first = reward.sources.get(self.name)
+        return (
+            self.name
+            if first is None or first == self.settings_hash
+            else f"{self.name}#{self.settings_hash[:8]}"
+        )
+
+    def normalized(self, score: float) -> float:
+        """A score of this reward mapped to [0, 1], 1 being best; ConfigError when its range has no
+        bounds.
+        """
+        low, high = self.score_range
+        if low is None or high is None:
+            raise ConfigError(
+                f"{self.name} has no bounded score range ({low}, {high}), so it cannot be "
+                f"normalised."
+            )
+        share = (score - low) / (high - low)
+        return share if self.higher_is_better else 1.0 - share
+
+    @classmethod
+    def is_async(cls) -> bool:
+        """Whether `_evaluate` is seen to be a coroutine function; one that only returns something
+        awaitable is awaited too.
+        """
+        return inspect.iscoroutinefunction(getattr(cls, "_evaluate", None))
+
+
+def sent_along(llm: Any) -> dict[str, Any]:
+    """A hash per header and query field a model sends with every request; credentials have none."""
+    from rm_gallery.core.utils.shown import is_credential
+
+    out = {}
+    for name in ("default_headers", "default_query"):
+        given = redact(dict(getattr(llm, name, None) or {}))
+        hidden = {key for key, value in given.items() if is_credential(key) or MASK in str(value)}
+        kept = {key: digest(value)[:8] for key, value in given.items() if key not in hidden}
+        if kept:
+            out[name.removeprefix("default_")] = kept
+    return out
+
+
+@lru_cache(maxsize=64)
+def prompts_hash(prompt_name: str) -> str:
+    """A hash of the library's prompt files a template is made from; of all of them when it names
+    none.
+    """
+    files = sorted((Path(__file__).parent / "prompts").iterdir())
+    used = [
+        file for file in files if not prompt_name or file.name.startswith((f"{prompt_name}.", "_"))
+    ]
+    return digest([[file.name, file.read_text(encoding="utf-8")] for file in used])
