@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from rm_gallery.core.reward.function_reward import load_module, origin_of
+from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.score import score_of_error
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.identity import is_users, plain_form

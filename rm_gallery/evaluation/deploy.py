@@ -17,7 +17,7 @@ from rm_gallery.core.data.conversation import message_dicts
 from rm_gallery.core.data.load.converters import RowRef, json_cell, required
 from rm_gallery.core.data.load.readers import file_sources
 from rm_gallery.core.engine import loop
-from rm_gallery.core.reward.function_reward import EvaluateResult
+from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable

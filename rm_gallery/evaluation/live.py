@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.reward.function_reward import EvaluateResult
+from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.score import Score, scored
 from rm_gallery.core.utils.errors import Cause, logger

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 import rm_gallery
 from rm_gallery.core.engine.processes.pool import processors
-from rm_gallery.core.reward.function_reward import EvaluateResult
+from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.attempt import Prints, crash_reason
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode

@@ -30,7 +30,7 @@ from rm_gallery.core.data.conversation import (
 )
 from rm_gallery.core.engine.loop import run as run_on_loop
 from rm_gallery.core.reward.function import RewardFunction
-from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
+from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.core.score import out_of_range
 from rm_gallery.core.utils.errors import DataError, Unscored
 from rm_gallery.core.utils.models import error_message

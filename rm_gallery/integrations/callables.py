@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.conversation import message_dicts, split_turns
-from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
+from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore

@@ -24,12 +24,13 @@ from rm_gallery.core.reward.base import (
     BaseStepWiseReward,
 )
 from rm_gallery.core.reward.compose import Cascade, Gate, Stage, WeightedSum
-from rm_gallery.core.reward.function import EvaluateResult, reward_function
-from rm_gallery.core.reward.function_reward import (
+from rm_gallery.core.reward.function import (
     AsyncFunctionGroupReward,
     AsyncFunctionReward,
+    EvaluateResult,
     FunctionGroupReward,
     FunctionReward,
+    reward_function,
 )
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult

@@ -23,7 +23,7 @@ import pytest
 
 import rm_gallery
 from rm_gallery import DataSample, RewardRegistry, RunOptions, integrations
-from rm_gallery.core.reward.function_reward import class_of_built
+from rm_gallery.core.reward.function import class_of_built
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner

@@ -26,6 +26,7 @@ from rm_gallery.core.engine.context import (
     stop_mark,
 )
 from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.engine.garbage import relaxed_gc
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew
@@ -516,7 +517,7 @@ class Batch(Generic[R]):
         progress = control.progress = Progress(control, total, self._options.progress, self.label)
         not_begun: Callable[[Any, int], R] | None = None
         try:
-            with engine.relaxed_gc(total or 0):
+            with relaxed_gc(total or 0):
                 for index, item in enumerate(self._items):
                     if not_begun is None and control.why_stopped is not None:
                         why = stopped(control.why_stopped, control.who_stopped)

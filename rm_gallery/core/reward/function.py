@@ -14,27 +14,33 @@ import weakref
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, SkipValidation
 
-from rm_gallery.core.data.conversation import Message, as_messages, message_dicts, response_in
+from rm_gallery.core.data.conversation import (
+    Message,
+    as_messages,
+    dict_of,
+    message_dicts,
+    messages_of,
+    response_in,
+)
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.reward.function_reward import (
-    GIVEN,
-    AsyncFunctionGroupReward,
-    AsyncFunctionReward,
+from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.reward.abstract import Job
+from rm_gallery.core.reward.function_result import (
     EvaluateResult,
-    FunctionGroupReward,
-    FunctionReward,
     MetricResult,
     StepOutput,
     checked_result,
-    load_module,
-    origin_of,
 )
+from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.outputs import write_scores
+from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardMeta
-from rm_gallery.core.score import Bounds
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored, logger
+from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardMeta, RewardResult
+from rm_gallery.core.score import Bounds, Score, score_of_error, scored
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.models import unknown_name
 
@@ -187,6 +193,237 @@ class Resources:
 
 R = TypeVar("R", covariant=True)
 Mode = Literal["pointwise", "batch"]
+
+
+# -- functions as rewards ---------------------------------------------------------------------------
+
+
+GIVEN = (
+    "messages",
+    "rollouts_messages",
+    "response",
+    "responses",
+    "original_messages",
+    "ground_truth",
+    "resources",
+)
+"""What a function gets by these names; columns of a data set with such a name do not come through.
+"""
+
+
+class InvalidResult(RMGalleryError):
+    """A reward function said itself that judging broke, by the `error` of its result."""
+
+    reason = "function_error"
+
+
+def _result(reward: Any, evaluated: EvaluateResult) -> RewardResult:
+    """A result as a reward returns it; what the function could not judge is raised."""
+    if evaluated.error:
+        raise InvalidResult(f"{reward.name}: {evaluated.error}")
+    if not evaluated.is_score_valid:
+        raise Unscored(
+            evaluated.reason or f"{reward.name} said that its score is not valid.",
+            reason="invalid_score",
+            cause="rule",
+        )
+    extra: dict[str, Any] = {}
+    if evaluated.metrics:
+        extra["metrics"] = {name: metric.model_dump() for name, metric in evaluated.metrics.items()}
+    if evaluated.step_outputs:
+        extra["step_outputs"] = [step.model_dump() for step in evaluated.step_outputs]
+    detail = RewardDimensionWithScore(
+        name=reward.name, score=evaluated.score, reason=evaluated.reason
+    )
+    return RewardResult(name=reward.name, details=[detail], extra_data=extra)
+
+
+class _OfFunction(BaseReward):
+    """What both kinds share: the function, its fixed values, and what it is given."""
+
+    function: SkipValidation[Any] = Field(default=...)
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Fixed values for parameters of the function."""
+
+    def __init__(self, function: Any = None, **settings: Any) -> None:
+        """Take the function; its name is the reward's."""
+        super().__init__(**_settings(function, settings))
+
+    @property
+    def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a function
+        """The range the function declares, else [0, 1]."""
+        bounds: Bounds = self.function.score_range
+        return bounds
+
+    @property
+    def range_declared(self) -> bool:  # type: ignore[override]
+        """Whether the function declares one."""
+        return bool(self.function.range_declared)
+
+    @property
+    def declares_missing(self) -> bool:
+        """False: the function may hide what it does not get."""
+        return False
+
+    @property
+    def deterministic(self) -> bool:  # type: ignore[override]
+        """What the function declares."""
+        return bool(self.function.deterministic)
+
+    @property
+    def fingerprint(self) -> Any:
+        """What the function declares."""
+        return self.function.fingerprint
+
+    def _given(self, sample: DataSample, hooks: Mapping[str, Any]) -> dict[str, Any]:
+        """What is known about a sample beside its messages, by the names that the function uses."""
+        about = sample.metadata or {}
+        given = {name: value for name, value in about.items() if name not in GIVEN}
+        truth = sample.reference()
+        if truth is not None:
+            given["ground_truth"] = truth
+        if self.function.takes("original_messages"):
+            prompt = about.get("original_messages")
+            given["original_messages"] = (
+                [dict_of(message) for message in sample.input] if prompt is None else prompt
+            )
+        if "trainer_state" in self.function.names:
+            given["trainer_state"] = _trainer_state()
+        arguments: dict[str, Any] = self.function.arguments({**given, **self.params, **hooks})
+        return arguments
+
+
+def _trainer_state() -> Any:
+    """What the trainer that asks says of where its run stands; None where none asks, or says
+    anything.
+    """
+    run = current_run.get()
+    while run is not None and run.trainer_state is None:
+        run = run.parent
+    return None if run is None else run.trainer_state
+
+
+class FunctionReward(_OfFunction, BasePointWiseReward):
+    """A reward function as a reward: each answer's conversation is handed to the function by
+    itself.
+
+    The function sees the whole conversation, the model's own last words as `response`, the sample's
+    `reference()` as `ground_truth`, the input as `original_messages` and the metadata by their
+    names. Its metrics are in `extra_data["metrics"]`. The range is the one the function declares,
+    else [0, 1]; higher is better. A score outside is an error, never clipped.
+    """
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        given = self._given(sample, kwargs)
+        returned: Any = self.function(messages=messages_of(sample, sample.output[0]), **given)
+        return self._later(returned) if inspect.isawaitable(returned) else _result(self, returned)
+
+    async def _later(self, returned: Awaitable[Any]) -> RewardResult:
+        return _result(self, await returned)
+
+
+def class_of_built(reward: BaseReward) -> type[BaseReward]:
+    """A class that says what is known of a built reward, and gives just that one."""
+
+    def new(_: type[BaseReward], **settings: Any) -> BaseReward:
+        if not settings.keys() <= {"name", "max_workers", "deadline"}:
+            raise ConfigError(
+                f"{reward.name} is built already; give {min(settings)} where it is made."
+            )
+        given: BaseReward = reward.model_copy(update=settings) if settings else reward
+        return given
+
+    facts = {
+        "kind": reward.kind,
+        "judged": reward.judged,
+        "needs": reward.needs,
+        "stands_for": reward,
+    }
+    body = {
+        "__new__": new,
+        "__module__": type(reward).__module__,
+        "__doc__": type(reward).__doc__,
+        **facts,
+    }
+    body["__annotations__"] = dict.fromkeys(facts, ClassVar[Any])
+    made: type[BaseReward] = RewardMeta(type(reward).__name__, (BasePointWiseReward,), body)
+    return made
+
+
+class AsyncFunctionReward(FunctionReward):
+    """An async reward function as a reward; thousands of calls wait at once on the library's event
+    loop.
+    """
+
+    @classmethod
+    def is_async(cls) -> bool:
+        """True."""
+        return True
+
+
+class FunctionGroupReward(_OfFunction, BaseListWiseReward):
+    """A reward function of mode `batch` as a reward: all answers of a sample are handed to it in
+    one call.
+
+    It returns one result for each, in their order; one that is not valid costs only its own answer
+    the score.
+    """
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        given = self._given(sample, kwargs)
+        rollouts = [messages_of(sample, output) for output in sample.output]
+        returned: Any = self.function(rollouts_messages=rollouts, **given)
+        return (
+            self._later(returned)
+            if inspect.isawaitable(returned)
+            else _Group(name=self.name, results=returned)
+        )
+
+    async def _later(self, returned: Awaitable[Any]) -> RewardResult:
+        return _Group(name=self.name, results=await returned)
+
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
+    ) -> None:
+        """Each result goes to its own answer."""
+        for job, raw in zip(jobs, outcomes, strict=True):
+            if isinstance(raw.value, _Group):
+                for at, evaluated in zip(job.place, raw.value.results, strict=True):
+                    write_scores(self, sample.output[at].answer, _outcome_of(self, evaluated))
+            else:
+                for output in sample.output:
+                    write_scores(self, output.answer, raw)
+
+
+class AsyncFunctionGroupReward(FunctionGroupReward):
+    """An async reward function of mode `batch` as a reward."""
+
+    @classmethod
+    def is_async(cls) -> bool:
+        """True."""
+        return True
+
+
+class _Group(RewardResult):
+    """The results of a group, one for each answer."""
+
+    results: list[EvaluateResult] = Field(default_factory=list)
+
+
+def _outcome_of(reward: BaseReward, evaluated: EvaluateResult) -> Score[RewardResult]:
+    try:
+        return scored(_result(reward, evaluated))
+    except RMGalleryError as error:
+        return score_of_error(error)
+
+
+def _settings(function: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a function's reward; a plain function is taken as if it were decorated."""
+    if function is None:
+        return settings
+    if not isinstance(function, RewardFunction):
+        function = RewardFunction(function)
+    return {"name": function.name, **settings, "function": function}
 
 
 # -- the decorator ---------------------------------------------------------------------------------

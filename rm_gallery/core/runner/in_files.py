@@ -8,8 +8,8 @@ from typing import Any, TypeGuard
 
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.reward.function import RewardFunction
-from rm_gallery.core.reward.function_reward import class_of_built, load_module, split_target
+from rm_gallery.core.reward.function import FunctionReward, RewardFunction, class_of_built
+from rm_gallery.core.reward.python_files import load_module, split_target
 from rm_gallery.core.reward.registry import IN_FILES, RewardRegistry, weight_behind
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
@@ -21,6 +21,15 @@ stands above.
 """
 HOOKS = ("compute_reward", "compute_group_reward")
 KINDS = "a class with compute_reward, a @reward_function, a reward class or a built reward"
+
+
+class FunctionOfName(FunctionReward):
+    """What `func:FILE:NAME` and `func:package.module:NAME` stand for, see `class_named`."""
+
+    @classmethod
+    def of_name(cls, target: str) -> type[BaseReward]:
+        """The class of rewards that the file or module holds under this name."""
+        return class_named(target)
 
 
 def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:

@@ -19,13 +19,11 @@ from typing import Any
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.processes.members import Members
+from rm_gallery.core.engine.processes.members import BEAT_SECONDS, Members, known
 from rm_gallery.core.engine.processes.places import Body, Here, MemberChannel, MemberPlace
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 
-BEAT_SECONDS = 0.25
-"""How often this process looks whether the run was stopped, and a member says that it is there."""
 SILENT_SECONDS = 60.0
 """A member that says nothing for so long after the deadline of what it has is taken for stuck."""
 AHEAD_SECONDS = 0.05
@@ -60,15 +58,6 @@ class Crew:
 
             return RayCluster(self.options.address, self.options.processes)
         return Here(self.options.processes or 1)
-
-
-known_here: dict[str, Any] = {}
-"""In a member, what jobs hold and it has already, by name."""
-
-
-def known(name: str) -> Any:
-    """What is known by this name; what a pickled job holds instead of it."""
-    return known_here[name]
 
 
 class _Pickler(pickle.Pickler):

@@ -26,11 +26,11 @@ from rm_gallery.core.engine.calls.cache import server
 from rm_gallery.core.engine.calls.coordinator import BudgetElsewhere, Elsewhere
 from rm_gallery.core.engine.calls.retry import FailFast
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
+from rm_gallery.core.engine.garbage import RELAXED_GC
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
-from rm_gallery.core.engine.processes.crew import BEAT_SECONDS, known_here
 from rm_gallery.core.engine.processes.main import claim_pipes
+from rm_gallery.core.engine.processes.members import BEAT_SECONDS, known_here
 from rm_gallery.core.engine.processes.places import MemberChannel
-from rm_gallery.core.engine.run import RELAXED_GC
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score, score_of_error
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError

@@ -20,6 +20,17 @@ def unpacked(packed: bytes) -> Any:
         return pickle.loads(packed)
 
 
+BEAT_SECONDS = 0.25
+"""How often this process looks whether the run was stopped, and a member says that it is there."""
+known_here: dict[str, Any] = {}
+"""In a member, what jobs hold and it has already, by name."""
+
+
+def known(name: str) -> Any:
+    """What is known by this name; what a pickled job holds instead of it."""
+    return known_here[name]
+
+
 class Members:
     """Hears the members of one run. Lives on the library's event loop.
 

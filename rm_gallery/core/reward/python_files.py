@@ -1,0 +1,138 @@
+"""Modules and Python files that rewards are loaded from."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import threading
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+from rm_gallery.core.utils.errors import ConfigError
+
+_PREFIX = "reward_file_"
+_lock = threading.RLock()
+_known: dict[Path, tuple[str, ModuleType]] = {}
+"""By file: a hash of what it said when it was loaded, and the module it gave."""
+
+
+class _Unkept(SourceFileLoader):
+    """Reads the source and no bytecode: what is kept of that goes by the size and the second of the
+    last change.
+    """
+
+    def path_stats(self, path: str) -> NoReturn:
+        """None, by which the import system knows that nothing is to be kept."""
+        raise OSError(path)
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """File or module, and the name in it (empty when left out), of `FILE:NAME`; a drive letter is
+    no name.
+    """
+    where, colon, name = target.rpartition(":")
+    return (where, name) if colon and where and name.isidentifier() else (target.rstrip(":"), "")
+
+
+def origin_of(module: str | None) -> str | None:
+    """The file a module of this kind was loaded from, None for a module that is imported by its
+    name.
+    """
+    loaded = sys.modules.get(module or "") if (module or "").startswith(_PREFIX) else None
+    return None if loaded is None else str(loaded.__file__)
+
+
+def load_module(where: str) -> ModuleType:
+    """The module that a file, or a dotted name, is; a file that has changed since is loaded again.
+
+    Modules beside the file can be imported by it. Raises ConfigError when it is absent or raises on
+    import.
+    """
+    if not (where.endswith(".py") or "/" in where or "\\" in where or Path(where).exists()):
+        try:
+            return _imported(where)
+        except ImportError as error:
+            raise ConfigError(
+                f"{where}: no such file, and as a module it cannot be imported: {error}"
+            ) from error
+        except (Exception, SystemExit) as error:
+            raise ConfigError(
+                f"{where}: the module cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
+    path = Path(where).expanduser().resolve()
+    if path.is_dir():
+        path = path / "main.py"
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: {path} cannot be read ({error.strerror}); give the path of a Python file."
+        ) from error
+    says = hashlib.sha256(source).hexdigest()
+    with _lock:
+        known = _known.get(path)
+        if known is not None and known[0] == says:
+            return known[1]
+        module = _executed(path, where)
+        _known[path] = (says, module)
+        return module
+
+
+def _imported(where: str) -> ModuleType:
+    """The module of this name, which may lie in the working directory: a command has that not on
+    its path, as `python` has.
+    """
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        here = str(Path.cwd())
+        if error.name != where.partition(".")[0] or here in sys.path:
+            raise
+        sys.path.append(
+            here
+            # last, so that it hides nothing, and for good, since workers import what they are sent
+            # by this name
+        )
+        importlib.invalidate_caches()
+        return importlib.import_module(where)
+
+
+def _executed(path: Path, where: str) -> ModuleType:
+    name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{where}: {path.name} is no Python file; its name ends in .py.")
+    if isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _Unkept(name, str(path))
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    _set_aside(path.parent)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # a script without a main guard may end the process
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
+        raise ConfigError(
+            f"{where}: {path.name} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _set_aside(folder: Path) -> None:
+    """Forget modules that were found beside another such file under the name of one beside this:
+    each gets its own.
+    """
+    others = {path.parent for path in _known} - {folder}
+    for neighbour in folder.iterdir():
+        file = getattr(sys.modules.get(neighbour.stem), "__file__", None)
+        if file is not None and not others.isdisjoint(Path(file).parents):
+            del sys.modules[neighbour.stem]
