@@ -212,13 +212,15 @@ def preview_evaluation(
     printed: list[str] = []
     began = time.monotonic()
     results = loop.run(
-        _run(bundle, [payload for _, payload in payloads], chosen, limits, printed.append),
+        _run_payloads(bundle, [payload for _, payload in payloads], chosen, limits, printed.append),
         "preview_evaluation",
         "asyncio.to_thread(preview_evaluation, …)",
     )
-    found = [_sample(at, payloads[at - 1][0], result) for at, result in enumerate(results, 1)]
+    previews = [
+        _preview_sample(at, payloads[at - 1][0], result) for at, result in enumerate(results, 1)
+    ]
     seconds = time.monotonic() - began
-    return PreviewResult(found, seconds, chosen, "".join(printed)[:_PRINTED], bundle.skipped)
+    return PreviewResult(previews, seconds, chosen, "".join(printed)[:_PRINTED], bundle.skipped)
 
 
 def _best_sandbox() -> str:
@@ -229,7 +231,7 @@ def _best_sandbox() -> str:
     return "bwrap"
 
 
-async def _run(
+async def _run_payloads(
     bundle: Bundle,
     payloads: Sequence[Mapping[str, Any]],
     sandbox: str,
@@ -274,7 +276,7 @@ def _payload(row: Mapping[str, Any], where: RowRef) -> tuple[str, dict[str, Any]
     return str(row.get("id") or ""), {"messages": messages, **payload, "kwargs": kwargs}
 
 
-def _sample(index: int, id: str, result: EvaluateResult) -> PreviewSample:
+def _preview_sample(index: int, id: str, result: EvaluateResult) -> PreviewSample:
     status: Literal["scored", "unscored", "failed"] = (
         "failed" if result.error else "scored" if result.is_score_valid else "unscored"
     )
@@ -353,18 +355,18 @@ def create_evaluation(
         code_name=criterion_name_for_code,
         mode=reward_function_mode,
     )
-    said = (
+    about = (
         description
         or (criterion_description_for_code if python_code_to_evaluate is not None else None)
         or ""
     )
     with contextlib.ExitStack() as stack:
-        opened = store if isinstance(store, Store) else stack.enter_context(Store.open(store))
-        opened.check_free(evaluator_id, force=force)
+        target = store if isinstance(store, Store) else stack.enter_context(Store.open(store))
+        target.check_free(evaluator_id, force=force)
         if check and not missing_requirements(bundle.requirements):
             load_once(bundle)
-        deployed = opened.save(
-            evaluator_id, bundle, display_name=display_name or "", description=said, force=force
+        deployed = target.save(
+            evaluator_id, bundle, display_name=display_name or "", description=about, force=force
         )
     return {**deployed.as_dict(), "skipped": list(bundle.skipped)}
 

@@ -141,9 +141,9 @@ class EvaluatorPool:
         self._waiting: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
-        self._numbers = itertools.count(1)
+        self._request_numbers = itertools.count(1)
         self._finished = 0
-        self._closed = False
+        self._shut = False
         self._broken: tuple[float, str] | None = None
 
     async def ready(self) -> None:
@@ -153,16 +153,16 @@ class EvaluatorPool:
             EvaluatorBroken: it does not load, or a package it requires is not installed here.
             SandboxUnavailable: the sandbox does not start.
         """
-        found = await self._asked([], None)
-        if found:
-            code, _, message = (found[0].error or "").partition(": ")
+        results = await self._submit([], None)
+        if results:
+            code, _, message = (results[0].error or "").partition(": ")
             raise SandboxUnavailable(message) if code == "sandbox" else EvaluatorBroken(message)
 
     async def evaluate(
         self, payload: Mapping[str, Any], *, deadline: float | None = None
     ) -> EvaluateResult:
         """Evaluate one conversation; see `evaluate_batch`."""
-        return (await self._asked([payload], deadline))[0]
+        return (await self._submit([payload], deadline))[0]
 
     async def evaluate_batch(
         self, payloads: Sequence[Mapping[str, Any]], *, deadline: float | None = None
@@ -180,16 +180,16 @@ class EvaluatorPool:
                 request as well.
         """
         if self._bundle.mode == "batch":
-            return await self._asked(payloads, deadline) if payloads else []
+            return await self._submit(payloads, deadline) if payloads else []
         return [
             results[0]
-            for results in await asyncio.gather(*(self._asked([p], deadline) for p in payloads))
+            for results in await asyncio.gather(*(self._submit([p], deadline) for p in payloads))
         ]
 
     async def close(self) -> None:
         """Finish what is waiting, then end every process; later requests fail (closed)."""
         with self._lock:
-            self._closed = True
+            self._shut = True
             threads = list(self._threads)
             for _ in threads:
                 self._waiting.put(None)
@@ -197,10 +197,10 @@ class EvaluatorPool:
             while thread.is_alive():
                 await asyncio.sleep(0.01)
 
-    async def _asked(
+    async def _submit(
         self, payloads: Sequence[Mapping[str, Any]], deadline: float | None
     ) -> list[EvaluateResult]:
-        number = next(self._numbers)
+        number = next(self._request_numbers)
         frame = _frame_of(number, payloads)
         problem = self._problem(frame)
         if problem is not None:
@@ -234,7 +234,7 @@ class EvaluatorPool:
             waiting.cancel()  # of somebody who has gone; nothing once it is done
 
     def _problem(self, frame: bytes) -> EvaluateResult | None:
-        if self._closed:
+        if self._shut:
             return failed("closed", "the evaluator is no longer served")
         if len(frame) > MAX_FRAME:
             return failed(
@@ -252,14 +252,14 @@ class EvaluatorPool:
 
     def _grow(self) -> None:
         with self._lock:
-            if len(self._threads) < self._workers and not self._closed:
+            if len(self._threads) < self._workers and not self._shut:
                 thread = threading.Thread(
-                    target=self._serve, name="rm-gallery-evaluator", daemon=True
+                    target=self._serve_requests, name="rm-gallery-evaluator", daemon=True
                 )
                 self._threads.add(thread)
                 thread.start()
 
-    def _serve(self) -> None:
+    def _serve_requests(self) -> None:
         """One worker's thread: the process dies with the thread that started it, so the thread
         stays with it.
         """
@@ -271,14 +271,14 @@ class EvaluatorPool:
                     request = self._waiting.get(timeout=_LOOK_SECONDS)
                 except queue.Empty:
                     worker = _still_good(worker)
-                    if time.monotonic() - last > _IDLE_SECONDS and self._left():
+                    if time.monotonic() - last > _IDLE_SECONDS and self._leave_unless_needed():
                         return
                     continue
                 if request is None:
                     return
                 if request.future.set_running_or_notify_cancel():
                     request.begun = True
-                    worker = self._served(_still_good(worker), request)
+                    worker = self._answer(_still_good(worker), request)
                     last = time.monotonic()
         finally:
             with self._lock:
@@ -286,7 +286,7 @@ class EvaluatorPool:
             if worker is not None:
                 worker.end()
 
-    def _left(self) -> bool:
+    def _leave_unless_needed(self) -> bool:
         """Take this thread off, unless a request came meanwhile: then somebody has to stay."""
         with self._lock:
             if self._waiting.empty():
@@ -294,14 +294,14 @@ class EvaluatorPool:
                 return True
             return False
 
-    def _served(
+    def _answer(
         self, worker: _EvaluatorProcess | None, request: _Request
     ) -> _EvaluatorProcess | None:
         """Answer a request with this worker or a new one; return the worker when it can go on."""
         results: list[EvaluateResult] = []
         good = False
         try:
-            worker = worker or self._started()
+            worker = worker or self._start_process()
             cpu = 0.0
             if request.count:
                 cpu, results = worker.ask(request)
@@ -319,7 +319,7 @@ class EvaluatorPool:
             request.future.set_result(results)
         return worker if good else None
 
-    def _started(self) -> _EvaluatorProcess:
+    def _start_process(self) -> _EvaluatorProcess:
         missing = missing_requirements(self._bundle.requirements)
         if missing:
             raise _Lost(
@@ -386,18 +386,18 @@ class _EvaluatorProcess:
 
     def _boot(self) -> None:
         try:
-            self._reply(time.monotonic() + _START_SECONDS, "the sandbox did not start")
+            self._next_message(time.monotonic() + _START_SECONDS, "the sandbox did not start")
         except _Lost as error:
-            said = self._prints.last_line or str(error)
-            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {said}") from error
+            message = self._prints.last_line or str(error)
+            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {message}") from error
 
     def _load(self) -> None:
         seconds = max(_START_SECONDS, self._limits.wall_seconds)
         try:
-            said: Any = decode(
-                self._reply(time.monotonic() + seconds, f"it took more than {seconds:g} s")
+            reply: Any = decode(
+                self._next_message(time.monotonic() + seconds, f"it took more than {seconds:g} s")
             )
-            status, message = said
+            status, message = reply
         except (_Lost, CodecError, TypeError, ValueError) as error:
             raise _Lost("evaluator_load", f"the evaluator does not load: {error}") from error
         if status != "ok" and f"No module named '{rm_gallery.__name__}" in str(message):
@@ -421,17 +421,19 @@ class _EvaluatorProcess:
             value: Any = {}
             # an answer to an earlier request is nobody's any more
             while value.get("id") != request.number:
-                value = orjson.loads(self._reply(until, f"it took longer than {until - now:.3g} s"))
-            found, cpu = value["results"], float(value["cpu"])
-            if not isinstance(found, list) or len(found) != request.count:
+                value = orjson.loads(
+                    self._next_message(until, f"it took longer than {until - now:.3g} s")
+                )
+            results, cpu = value["results"], float(value["cpu"])
+            if not isinstance(results, list) or len(results) != request.count:
                 raise ValueError("not one result for each item")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _Lost("invalid_result", "its process sent no result") from error
         if self._on_print is not None:
             self._pump.turn(0)
-        return cpu, [_result_of(one) for one in found]
+        return cpu, [_result_of(one) for one in results]
 
-    def _reply(self, until: float, late: str) -> bytes:
+    def _next_message(self, until: float, late: str) -> bytes:
         """The next whole message; raises _Lost when time, memory, prints or the process end first."""
         while True:
             if len(self._buffer) >= 4:
@@ -442,10 +444,10 @@ class _EvaluatorProcess:
                     body = bytes(self._buffer[4 : 4 + size])
                     del self._buffer[: 4 + size]
                     return body
-            self._check(until, late)
+            self._raise_if_lost(until, late)
             self._pump.turn(max(0.0, min(_TICK, until - time.monotonic())))
 
-    def _check(self, until: float, late: str) -> None:
+    def _raise_if_lost(self, until: float, late: str) -> None:
         if self._over:
             raise _Lost("crashed", f"its process ended ({crash_reason(self._process)})")
         if self._prints.exceeded:
@@ -495,16 +497,16 @@ def _frame_of(number: int, payloads: Sequence[Mapping[str, Any]]) -> bytes:
 
 def _result_of(value: Any) -> EvaluateResult:
     try:
-        found = EvaluateResult.model_validate(value)
+        result = EvaluateResult.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         return failed("invalid_result", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
     # may hold anything, also what nobody can write down again
-    if found.step_outputs and deeper(value["step_outputs"], MAX_DEPTH):
+    if result.step_outputs and deeper(value["step_outputs"], MAX_DEPTH):
         return failed(
             "invalid_result", f"its step_outputs are nested deeper than {MAX_DEPTH} levels"
         )
-    return found
+    return result
 
 
 @functools.cache

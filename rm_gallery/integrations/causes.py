@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.score import CAUSES, Score, failed, scored
+from rm_gallery.core.score import CAUSES, Score, failed
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.core.utils.recent import Recent, recent_scores
@@ -34,10 +34,10 @@ class NoScore(RMGalleryError):
         self.reason = reason
 
 
-def no_score(name: str, found: Score[float]) -> NoScore:
+def no_score(name: str, score: Score[float]) -> NoScore:
     """The error that says why the reward called `name` gave no score."""
     return NoScore(
-        f"{name} gave no score ({found.status}, {found.code}): {found.reason}", found.code
+        f"{name} gave no score ({score.status}, {score.code}): {score.reason}", score.code
     )
 
 
@@ -67,7 +67,7 @@ def checked_on_error(
 
 
 def value_of(
-    found: Score[float], on_error: OnError, name: str, worst: float | None
+    score: Score[float], on_error: OnError, name: str, worst: float | None
 ) -> float | None:
     """The number a trainer gets for an outcome: its score, else what `on_error` says; `worst` where
     the answer is to blame.
@@ -75,19 +75,19 @@ def value_of(
     Raises:
         NoScore: there is no score, and `on_error` is "raise" or the reward has no worst one.
     """
-    if found.value is not None or on_error == "none":
-        return found.value
+    if score.value is not None or on_error == "none":
+        return score.value
     if on_error == "raise":
-        raise no_score(name, found)
-    blamed = found.cause == "answer"
+        raise no_score(name, score)
+    blamed = score.cause == "answer"
     if not (blamed or isinstance(on_error, str)):
         return float(on_error)
-    mean = found.extra.get(GROUP_MEAN) if on_error == "mean" and not blamed else None
+    mean = score.extra.get(GROUP_MEAN) if on_error == "mean" and not blamed else None
     value = worst if mean is None else mean
     if value is None:
         raise NoScore(
-            f"{name} gave no score, and has no worst one ({found.code}): {found.reason}",
-            found.code,
+            f"{name} gave no score, and has no worst one ({score.code}): {score.reason}",
+            score.code,
         )
     return float(value)
 
@@ -122,25 +122,25 @@ class GroupMeans:
             if self._recent is None:
                 self._recent = recent_scores(self._definition)
             known = {
-                name: [found.value for found in group if found.value is not None]
+                name: [score.value for score in group if score.value is not None]
                 for name, group in groups.items()
             }
             for name, scores in known.items():
-                self._recent.add(_number_of(name), scores)
+                self._recent.add(_group_number(name), scores)
             for name, group in groups.items():
-                missing, scores = [found for found in group if found.value is None], known[name]
+                missing, scores = [score for score in group if score.value is None], known[name]
                 if not missing:
                     continue
                 mean = (
                     math.fsum(scores) / len(scores)
                     if scores
-                    else self._recent.mean(_number_of(name))
+                    else self._recent.mean(_group_number(name))
                 )
-                for found in missing if mean is not None else ():
-                    found.extra = {**found.extra, GROUP_MEAN: mean}
+                for score in missing if mean is not None else ():
+                    score.extra = {**score.extra, GROUP_MEAN: mean}
 
 
-def _number_of(group: str) -> int:
+def _group_number(group: str) -> int:
     return int.from_bytes(
         hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
     )
@@ -184,13 +184,13 @@ def trainers() -> dict[str, Trainer]:
     }
 
 
-def flags(found: Score[float]) -> dict[str, float]:
+def flags(score: Score[float]) -> dict[str, float]:
     """What tells a number that stands for a missing score from a score: `unscored` and `failed`,
     1.0 where that is so.
     """
     return {
-        "unscored": float(found.status == "unscored"),
-        "failed": float(found.status == "failed"),
+        "unscored": float(score.status == "unscored"),
+        "failed": float(score.status == "failed"),
     }
 
 
@@ -205,7 +205,7 @@ def given(reward: Any, cause: Cause, on_error: OnError) -> str:
     lost = failed("error", "", cause)
     lost.extra = {GROUP_MEAN: math.nan}
     try:
-        value = value_of(scored(worst) if cause == "answer" else lost, on_error, built.name, worst)
+        value = value_of(Score(worst) if cause == "answer" else lost, on_error, built.name, worst)
     except NoScore:
         return "error"
     return "none" if value is None else "mean" if math.isnan(value) else f"{value:g}"

@@ -36,7 +36,7 @@ OUTCOMES = "rubric_outcomes"
 """Key of an observation's metadata that says why a rubric gave no score: status, reason and
 message.
 """
-_BESIDE = ("metadata", "reward", "done")
+_RESERVED = ("metadata", "reward", "done")
 _PLAIN = (str, int, float, bool, type(None), list, tuple, dict)
 _INNER = frozenset(
     ("_rubric_children", "_forward_hooks", "_forward_pre_hooks", "last_score", "_trajectory")
@@ -144,17 +144,17 @@ def _rubric_class(base: Any) -> type[Any]:
         async def forward(self, action: Any, observation: Any) -> float:
             if self.final_only and not getattr(observation, "done", False):
                 return 0.0
-            about = _row(action, observation)
+            about = _step_columns(action, observation)
             asked = self._prompt(observation) if callable(self._prompt) else about.get(self._prompt)
-            found = await self.scorer.ascore(asked, _answer(action, self._completion), about)
-            self.outcome = found
-            _note(observation, self.scorer.name, found)
-            for part, value in found.components.items():
+            score = await self.scorer.ascore(asked, _answer(action, self._completion), about)
+            self.outcome = score
+            _write_outcome(observation, self.scorer.name, score)
+            for part, value in score.components.items():
                 # put into the table of children alone: as an attribute a part called "reset" would
                 # hide the method
                 child = self._rubric_children.setdefault(part.replace(".", "_"), Component())
                 child.last_score = value
-            return RubricScore(self.scorer.numbers(found)["score"], found)
+            return RubricScore(self.scorer.numbers(score)["score"], score)
 
     for made in (Component, OpenEnvRubric):
         made.__module__, made.__qualname__ = __name__, made.__name__
@@ -169,7 +169,7 @@ def _fields(thing: Any) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in names if not name.startswith("_")}
 
 
-def _row(action: Any, observation: Any) -> dict[str, Any]:
+def _step_columns(action: Any, observation: Any) -> dict[str, Any]:
     """What of a step can be a column: plain values of the observation and of both metadata, the
     observation's own first.
     """
@@ -177,7 +177,7 @@ def _row(action: Any, observation: Any) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for part in (_fields(action).get("metadata"), seen.get("metadata"), seen):
         row |= part if isinstance(part, Mapping) else {}
-    hidden = (*_BESIDE, SCORES, OUTCOMES)
+    hidden = (*_RESERVED, SCORES, OUTCOMES)
     return {
         key: value for key, value in row.items() if key not in hidden and isinstance(value, _PLAIN)
     }
@@ -191,7 +191,7 @@ def _answer(action: Any, completion: Any) -> Any:
         return completion(action)
     if isinstance(action, str | list):
         return action
-    fields = {name: value for name, value in _fields(action).items() if name not in _BESIDE}
+    fields = {name: value for name, value in _fields(action).items() if name not in _RESERVED}
     there = ", ".join(sorted(fields)) or "none"
     if completion is not None:
         if completion not in fields:
@@ -209,17 +209,17 @@ def _answer(action: Any, completion: Any) -> Any:
     return fields[texts[0]]
 
 
-def _note(observation: Any, name: str, found: Score[float]) -> None:
+def _write_outcome(observation: Any, name: str, score: Score[float]) -> None:
     """Write an outcome to the observation's metadata, which goes over the wire as it is."""
     metadata = getattr(observation, "metadata", None)
     if not isinstance(metadata, dict):
         return
-    if found.value is None:
-        why = {"status": found.status, "reason": found.code, "message": found.reason}
+    if score.value is None:
+        why = {"status": score.status, "reason": score.code, "message": score.reason}
         metadata.setdefault(OUTCOMES, {})[name] = why
         return
-    parts = {f"{name}/{part}": value for part, value in found.components.items()}
-    metadata.setdefault(SCORES, {}).update({name: found.value, **parts})
+    parts = {f"{name}/{part}": value for part, value in score.components.items()}
+    metadata.setdefault(SCORES, {}).update({name: score.value, **parts})
 
 
 class RolloutReward(TrainerReward):
@@ -355,19 +355,21 @@ class RubricReward(BasePointWiseReward):
         )
         rubric = self.rubric.fresh()
         if inspect.iscoroutinefunction(rubric.forward):
-            found = await rubric(action, observation)
+            returned = await rubric(action, observation)
         else:
-            found = await asyncio.to_thread(rubric, action, observation)
-            found = await found if inspect.isawaitable(found) else found
-        if found is None:
+            returned = await asyncio.to_thread(rubric, action, observation)
+            returned = await returned if inspect.isawaitable(returned) else returned
+        if returned is None:
             raise Unscored(f"{self.name} gave None.", reason="no_score")
-        outcome = getattr(found, "outcome", None)
+        outcome = getattr(returned, "outcome", None)
         if isinstance(outcome, Score) and outcome.value is None:
             raise Unscored(outcome.reason, reason=outcome.code)
-        members = {name: _number(r.last_score) for name, r in RubricTree(rubric).all() if name}
-        score = _number(found)
+        members = {
+            name: _finite_number(r.last_score) for name, r in RubricTree(rubric).all() if name
+        }
+        score = _finite_number(returned)
         if score is None:
-            raise ScoreError(f"{self.name} gave {found!r:.80}; a rubric gives a finite number.")
+            raise ScoreError(f"{self.name} gave {returned!r:.80}; a rubric gives a finite number.")
         detail = RewardDimensionWithScore(name=self.name, score=score)
         metrics = {name: value for name, value in members.items() if value is not None}
         return RewardResult(name=self.name, details=[detail], extra_data={METRICS: metrics})
@@ -386,7 +388,7 @@ class RubricReward(BasePointWiseReward):
         )
 
 
-def _number(value: Any) -> float | None:
+def _finite_number(value: Any) -> float | None:
     if isinstance(value, bool | int | float) and math.isfinite(value):
         return float(value)
     return None

@@ -23,7 +23,7 @@ from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.score import Score, failed, scored
+from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import nearest, unknown_name
@@ -42,9 +42,9 @@ LARGEST = 3.4028234663852886e38
 """The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no
 number at all.
 """
-_NO_GROUP = ""
+_WITHOUT_GROUP = ""
 """Where rows are that are no samples, and so have no prompt: the mean of all stands for them."""
-_ALONE = 4
+_FIRST_ROWS = 4
 """Rows in a row without a score, where they come one by one, before the judge is called dead."""
 
 
@@ -55,7 +55,7 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
         return outcome
     places = [output.answer.reward, *(step.reward for step in output.steps or ())]
     components: dict[str, float] = {}
-    said: list[str] = []
+    reasons: list[str] = []
     for place in places:
         key = reward.key_in(place)
         own = [detail for detail in place.details if detail.source == key]
@@ -63,44 +63,44 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
             len(own) > 1 or any(detail.name != reward.name for detail in own)
         ):
             components.update((detail.name, detail.score) for detail in own)
-        said += [detail.reason for detail in own if detail.reason]
+        reasons += [detail.reason for detail in own if detail.reason]
         if place.extra_data:
-            components.update(_numbers(place.extra_data.get(key, {}).get(METRICS)))
+            components.update(_finite_metrics(place.extra_data.get(key, {}).get(METRICS)))
     extra = places[0].extra_data.get(reward.key_in(places[0]), {}) if places[0].extra_data else {}
-    return scored(outcome.value, "; ".join(said), components, extra)
+    return Score(outcome.value, "; ".join(reasons), components, extra=extra)
 
 
-def _numbers(metrics: Any) -> dict[str, float]:
+def _finite_metrics(metrics: Any) -> dict[str, float]:
     """The finite numbers among a result's metrics, which are numbers themselves or have a valid
     `score`.
     """
-    found = {}
+    numbers = {}
     for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
         if isinstance(value, Mapping):
             value = value.get("score") if value.get("is_score_valid", True) else None
         if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
-            found[str(name)] = float(value)
-    return found
+            numbers[str(name)] = float(value)
+    return numbers
 
 
-def broken_by_answer(found: Score[float]) -> bool:
+def broken_by_answer(score: Score[float]) -> bool:
     """Whether a score is what the completion gets for making itself impossible to judge, which has
     no components.
     """
-    return found.extra.get("caused_by") == "answer"
+    return score.extra.get("caused_by") == "answer"
 
 
 def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     """Columns of `n` values each as `n` rows; ConfigError for a column of another length."""
     for name, values in columns.items():
         if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != n:
-            found = (
+            content = (
                 f"{len(values)} values"
                 if isinstance(values, list | tuple)
                 else f"a {type(values).__name__}"
             )
             raise ConfigError(
-                f"Column '{name}' holds {found} for {n} completions; give one value per completion."
+                f"Column '{name}' holds {content} for {n} completions; give one value per completion."
             )
     return [{name: values[place] for name, values in columns.items()} for place in range(n)]
 
@@ -194,10 +194,10 @@ class RowScorer:
         registered = reward if isinstance(reward, str) and reward.isidentifier() else None
         self.name = name or registered or self.reward.name
         chosen = (
-            options if isinstance(options, RunOptions) else _options(self.reward, options or {})
+            options if isinstance(options, RunOptions) else _run_options(self.reward, options or {})
         )
-        self.options, self._alone = chosen, chosen if options else None
-        self._look: RunOptions | None = None
+        self.options, self._given_options = chosen, chosen if options else None
+        self._probe_options: RunOptions | None = None
         """What a row by itself is scored with where no options are given."""
         self.largest = math.inf
         """Scores beyond it, and components, are as good as none."""
@@ -217,8 +217,8 @@ class RowScorer:
         """
         if self.options.blame is None:
             self.options = replace(self.options, blame="probe")
-            self._look = RunOptions(max_workers=self.reward.max_workers, blame="probe")
-            self._alone = self._alone and self.options
+            self._probe_options = RunOptions(max_workers=self.reward.max_workers, blame="probe")
+            self._given_options = self._given_options and self.options
 
     # -- doors -------------------------------------------------------------------------------------
 
@@ -265,39 +265,41 @@ class RowScorer:
         A column that is missing is a ConfigError until one row had it, and from then on a failed
         outcome of its row.
         """
-        found = self._sample_or_fault(prompt, completion, row)
-        if isinstance(found, Score):
-            return self.lost(found)
-        return self._noted(self.reward.evaluate(found, options=self._options_alone()))
+        sample = self._sample_or_failure(prompt, completion, row)
+        if isinstance(sample, Score):
+            return self.lost(sample)
+        return self._note_outcome(self.reward.evaluate(sample, options=self._single_row_options()))
 
     async def ascore(
         self, prompt: Conversation, completion: Conversation, row: Row = None
     ) -> Score[float]:
         """Awaitable twin of `score`, from any event loop."""
-        found = self._sample_or_fault(prompt, completion, row)
-        if isinstance(found, Score):
-            return self.lost(found)
-        return self._noted(await self.reward.async_evaluate(found, options=self._options_alone()))
+        sample = self._sample_or_failure(prompt, completion, row)
+        if isinstance(sample, Score):
+            return self.lost(sample)
+        return self._note_outcome(
+            await self.reward.async_evaluate(sample, options=self._single_row_options())
+        )
 
-    def _options_alone(self) -> RunOptions | None:
-        return self._look if self._alone is None else _quiet(self._alone)
+    def _single_row_options(self) -> RunOptions | None:
+        return self._probe_options if self._given_options is None else _quiet(self._given_options)
 
-    def lost(self, found: Score[float]) -> Score[float]:
+    def lost(self, score: Score[float]) -> Score[float]:
         """The outcome of a row that came by itself and is no sample, noted like any other."""
         if self.on_error == "mean":
-            self._means.note({_NO_GROUP: [found]})
-        self._watch.note([found])
-        return found
+            self._means.note({_WITHOUT_GROUP: [score]})
+        self._watch.note([score])
+        return score
 
-    def value(self, found: Score[float]) -> float | None:
+    def value(self, score: Score[float]) -> float | None:
         """The number a trainer gets for an outcome: its score, else what `on_error` says.
 
         Raises:
             NoScore: there is no score and `on_error` is "raise".
         """
-        return value_of(found, self.on_error, self.name, self.reward.worst_score)
+        return value_of(score, self.on_error, self.name, self.reward.worst_score)
 
-    def numbers(self, found: Score[float], components: Sequence[str] = ()) -> dict[str, float]:
+    def numbers(self, score: Score[float], components: Sequence[str] = ()) -> dict[str, float]:
         """What a target gets that has no word for "no score": finite numbers, under the same keys
         for every completion.
 
@@ -309,41 +311,41 @@ class RowScorer:
         Raises:
             NoScore: there is no score and `on_error` is "raise".
         """
-        given = self.value(found)
+        given = self.value(score)
         value = 0.0 if given is None else given
         if components:
-            self._watch.note_parts(found, components)
-        absent = value if found.value is None or broken_by_answer(found) else 0.0
-        for name, part in found.components.items():
+            self._watch.note_parts(score, components)
+        absent = value if score.value is None or broken_by_answer(score) else 0.0
+        for name, part in score.components.items():
             self._lowest[name] = min(part, self._lowest.get(name, part))
-        if broken_by_answer(found):
+        if broken_by_answer(score):
             # a component may reach below the total's range: whoever breaks the reward gets no more
             # than the worst answer did
             parts = {name: min(absent, self._lowest.get(name, absent)) for name in components}
         else:
-            parts = {name: found.components.get(name, absent) for name in components}
-        return {**parts, "score": value, **flags(found)}
+            parts = {name: score.components.get(name, absent) for name in components}
+        return {**parts, "score": value, **flags(score)}
 
     # -- rows to samples, samples to outcomes ------------------------------------------------------
 
     def _mapped(self, row: Row) -> dict[str, Any]:
         """The row's columns, and beside them what `columns` maps to other names."""
-        found = dict(row or {})
+        columns = dict(row or {})
         if self.padded:
-            found = {
+            columns = {
                 name: None if _is_nan(value) else without_padding(value)
-                for name, value in found.items()
+                for name, value in columns.items()
             }
-        absent = [column for column in self.columns.values() if column not in found]
+        absent = [column for column in self.columns.values() if column not in columns]
         if absent:
-            there = ", ".join(sorted(map(str, found))) or "none"
+            there = ", ".join(sorted(map(str, columns))) or "none"
             raise ConfigError(
                 f"{self.name}: there is no column '{absent[0]}'; the columns are: {there}."
             )
         # all are read before any is written: two columns may be swapped
-        return {**found, **{field: found[column] for field, column in self.columns.items()}}
+        return {**columns, **{field: columns[column] for field, column in self.columns.items()}}
 
-    def _sample(
+    def _sample_of_row(
         self, prompt: Conversation, completion: Conversation, row: dict[str, Any]
     ) -> DataSample:
         if "reference" in self.columns:
@@ -366,7 +368,7 @@ class RowScorer:
         )
         return sample
 
-    def _sample_or_fault(
+    def _sample_or_failure(
         self, prompt: Conversation, completion: Conversation, row: Row
     ) -> DataSample | Score[float]:
         """The row's sample, or its outcome where its messages are none; ConfigError for a column
@@ -375,7 +377,7 @@ class RowScorer:
         try:
             columns = self._mapped(row)
             self._fits = True
-            return self._sample(prompt, completion, columns)
+            return self._sample_of_row(prompt, completion, columns)
         except ConfigError as error:
             if not (self._fits or isinstance(error, DataError)):
                 raise
@@ -406,7 +408,7 @@ class RowScorer:
             zip(prompts, completions, rows, strict=True)
         ):
             try:
-                sample = self._sample_or_fault(prompt, completion, row)
+                sample = self._sample_or_failure(prompt, completion, row)
             except ConfigError as error:
                 absent.append(error)
                 sample = failed("data", str(error), "data")
@@ -431,42 +433,42 @@ class RowScorer:
         groups: dict[str, list[Score[float]]] = {}
         for sample, own in zip(samples, places, strict=True):
             for place, output in zip(own, sample.output, strict=True):
-                kept[place] = outcome = self._held(scored_of(self.reward, output))
+                kept[place] = outcome = self._within_largest(scored_of(self.reward, output))
                 groups.setdefault(group_of(sample), []).append(outcome)
-        found = [outcome for outcome in kept if outcome is not None]
+        scores = [outcome for outcome in kept if outcome is not None]
         if self.on_error == "mean":
             self._means.note(
                 {
                     **groups,
-                    _NO_GROUP: [
-                        found[place] for place in set(range(len(kept))).difference(*places)
+                    _WITHOUT_GROUP: [
+                        scores[place] for place in set(range(len(kept))).difference(*places)
                     ],
                 }
             )
-        self._watch.note(found)
-        return found
+        self._watch.note(scores)
+        return scores
 
-    def _held(self, found: Score[float]) -> Score[float]:
+    def _within_largest(self, score: Score[float]) -> Score[float]:
         """The outcome as its receiver can hold it."""
-        if found.value is not None and abs(found.value) > self.largest:
+        if score.value is not None and abs(score.value) > self.largest:
             return failed(
-                "invalid_score", f"The score {found.value:g} is too large for a trainer.", "rule"
+                "invalid_score", f"The score {score.value:g} is too large for a trainer.", "rule"
             )
-        if any(abs(value) > self.largest for value in found.components.values()):
+        if any(abs(value) > self.largest for value in score.components.values()):
             parts = {
                 name: value
-                for name, value in found.components.items()
+                for name, value in score.components.items()
                 if abs(value) <= self.largest
             }
-            return replace(found, components=parts)
-        return found
+            return replace(score, components=parts)
+        return score
 
-    def _noted(self, done: DataSample) -> Score[float]:
-        found = self._held(scored_of(self.reward, done.output[0]))
+    def _note_outcome(self, done: DataSample) -> Score[float]:
+        score = self._within_largest(scored_of(self.reward, done.output[0]))
         if self.on_error == "mean":
-            self._means.note({group_of(done): [found]})
-        self._watch.note([found])
-        return found
+            self._means.note({group_of(done): [score]})
+        self._watch.note([score])
+        return score
 
 
 def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
@@ -591,7 +593,7 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
-def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
+def _run_options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
     if not isinstance(given, Mapping):
         raise ConfigError(f"options is {given!r:.80}; give RunOptions(…) or a dict of its fields.")
     known = [each.name for each in fields(RunOptions) if each.init]
@@ -619,46 +621,50 @@ class _Watch:
     def __init__(self, name: str) -> None:
         self._name = name
         self._row = 0
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._scores = 0
         self._parts: set[str] = set()
 
-    def note_parts(self, found: Score[float], wanted: Sequence[str]) -> None:
+    def note_parts(self, score: Score[float], wanted: Sequence[str]) -> None:
         """Say once when the first scores have none of a component that is asked for: it may be
         misspelt.
         """
-        if found.value is None or self._scores == _ALONE:
+        if score.value is None or self._scores == _FIRST_ROWS:
             return
         self._scores += 1
-        self._parts.update(found.components)
+        self._parts.update(score.components)
         absent = [name for name in wanted if name not in self._parts]
-        if absent and self._scores == _ALONE:
+        if absent and self._scores == _FIRST_ROWS:
             logger.warning(
                 "{}: the first {} scores have no component '{}', which is 0.0 there; there are: {}.",
                 self._name,
-                _ALONE,
+                _FIRST_ROWS,
                 absent[0],
                 ", ".join(sorted(self._parts)) or "none",
             )
 
-    def note(self, found: Sequence[Score[float]]) -> None:
+    def note(self, scores: Sequence[Score[float]]) -> None:
         """Note the outcomes of one call."""
-        if not found or any(outcome.value is not None for outcome in found):
+        if not scores or any(outcome.value is not None for outcome in scores):
             self._row = 0
-            self._said.discard("failed")
+            self._warned.discard("failed")
             return
-        self._row += len(found)
+        self._row += len(scores)
         # what a run leaves out once it is stopped has the cause of what stopped it
-        causes = {outcome.code: outcome for outcome in found if outcome.code != "stopped"}
+        causes = {outcome.code: outcome for outcome in scores if outcome.code != "stopped"}
         if len(causes) > 1:
             return
-        cause = next(iter(causes.values()), found[0])
-        certain = len(found) > 1 or self._row >= _ALONE or cause.code in ("unreachable", "fatal")
+        cause = next(iter(causes.values()), scores[0])
+        certain = (
+            len(scores) > 1 or self._row >= _FIRST_ROWS or cause.code in ("unreachable", "fatal")
+        )
         kind = "failed" if cause.status == "failed" else cause.code
-        if certain and kind not in self._said:
-            self._said.add(kind)
+        if certain and kind not in self._warned:
+            self._warned.add(kind)
             which = (
-                f"none of {len(found)} completions" if len(found) > 1 else "no completion any more"
+                f"none of {len(scores)} completions"
+                if len(scores) > 1
+                else "no completion any more"
             )
             logger.warning(
                 "{}: {} got a score ({}, {}): {}. This is said once, until one gets a score again.",

@@ -70,7 +70,7 @@ def trl_reward(
     gets the outcome and what the judge said. `logs=False` leaves that out.
     """
     scorer = RowScorer(
-        _not_trls(reward),
+        _refuse_trl_function(reward),
         reference=reference,
         columns=columns,
         llm=llm,
@@ -124,7 +124,7 @@ def trl_rewards(
                 f"An entry of trl_rewards has no 'reward'; it has: "
                 f"{', '.join(map(str, entry)) or 'nothing'}."
             )
-    named = [_not_trls(entry["reward"]) for entry in entries if isinstance(entry, dict)]
+    named = [_refuse_trl_function(entry["reward"]) for entry in entries if isinstance(entry, dict)]
     judges = iter(judges_for(named, shared.pop("llm", None), shared.pop("base_url", None)))
     for entry in entries:
         if isinstance(entry, TrlReward):
@@ -163,7 +163,7 @@ def trl_components(reward: object, components: Iterable[str], **settings: Any) -
     return [TrlReward(batches, logs=logs, component=name) for name in names]
 
 
-def _not_trls(reward: object) -> object:
+def _refuse_trl_function(reward: object) -> object:
     """The reward as it is; ConfigError for a function that TRL calls itself."""
     if inspect.isroutine(reward):
         taken = inspect.signature(reward).parameters
@@ -248,62 +248,63 @@ class TrlReward:
                 return self._values(await asyncio.wrap_future(batch), columns, first)
 
     def _values(self, batch: _ScoredBatch, helpers: Mapping[str, Any], first: bool) -> Values:
-        found, dropped = batch.found[self._at], batch.dropped
+        scores, dropped = batch.scores[self._at], batch.dropped
         if self._logs and (first or self.component is None):
             if callable(log_metric := helpers.get("log_metric")):
-                self._chart(found, log_metric)
-                if first and len(batch.found) > 1:
+                self._chart(scores, log_metric)
+                if first and len(batch.scores) > 1:
                     log_metric("rewards/dropped", sum(dropped) / max(1, len(dropped)))
             if callable(log_extra := helpers.get("log_extra")):
-                self._tabulate(found, log_extra)
+                self._tabulate(scores, log_extra)
         if self.component is not None:
-            self._watch(found)
+            self._warn_if_missing(scores)
         return [
-            None if out else self._value(each) for each, out in zip(found, dropped, strict=True)
+            None if out else self._number_of(each)
+            for each, out in zip(scores, dropped, strict=True)
         ]
 
-    def _value(self, found: Score[float]) -> float | None:
-        if found.value is None or self.component is None:
-            return self.scorer.value(found)
+    def _number_of(self, score: Score[float]) -> float | None:
+        if score.value is None or self.component is None:
+            return self.scorer.value(score)
         # one that broke the reward has no components: None would spare it what its score says
-        return found.components.get(
-            self.component, found.value if broken_by_answer(found) else None
+        return score.components.get(
+            self.component, score.value if broken_by_answer(score) else None
         )
 
     # -- charts ------------------------------------------------------------------------------------
 
-    def _parts(self, found: list[Score[float]]) -> list[str]:
+    def _component_names(self, scores: list[Score[float]]) -> list[str]:
         """Names of the components to log: none of them where TRL draws a chart each, or where
         processes must agree.
         """
         if self.component is not None or not _names_may_differ():
             return []
-        return list(dict.fromkeys(name for each in found for name in each.components))
+        return list(dict.fromkeys(name for each in scores for name in each.components))
 
-    def _chart(self, found: list[Score[float]], log_metric: Callable[[str, float], None]) -> None:
+    def _chart(self, scores: list[Score[float]], log_metric: Callable[[str, float], None]) -> None:
         for status in ("unscored", "failed"):
-            share = sum(each.status == status for each in found) / max(1, len(found))
+            share = sum(each.status == status for each in scores) / max(1, len(scores))
             log_metric(f"rewards/{self.scorer.name}/{status}", share)
-        for part in self._parts(found):
-            values = [each.components[part] for each in found if part in each.components]
+        for part in self._component_names(scores):
+            values = [each.components[part] for each in scores if part in each.components]
             log_metric(f"rewards/{self.scorer.name}/{part}", math.fsum(values) / len(values))
 
     def _tabulate(
-        self, found: list[Score[float]], log_extra: Callable[[str, list[Any]], None]
+        self, scores: list[Score[float]], log_extra: Callable[[str, list[Any]], None]
     ) -> None:
         name = self.scorer.name
-        log_extra(f"{name}/outcome", [each.code or each.status for each in found])
-        log_extra(f"{name}/message", [each.reason for each in found])
-        for part in self._parts(found):
-            log_extra(f"{name}/{part}", [each.components.get(part) for each in found])
+        log_extra(f"{name}/outcome", [each.code or each.status for each in scores])
+        log_extra(f"{name}/message", [each.reason for each in scores])
+        for part in self._component_names(scores):
+            log_extra(f"{name}/{part}", [each.components.get(part) for each in scores])
 
-    def _watch(self, found: list[Score[float]]) -> None:
+    def _warn_if_missing(self, scores: list[Score[float]]) -> None:
         """Say once when a component is in no result: it may be misspelt."""
-        there = {name for each in found for name in each.components}
+        there = {name for each in scores for name in each.components}
         if (
             not self._missed
             and self.component not in there
-            and any(each.value is not None for each in found)
+            and any(each.value is not None for each in scores)
         ):
             self._missed = True
             logger.warning(
@@ -353,7 +354,7 @@ class _Later(Sequence["float | None"]):
 class _ScoredBatch(NamedTuple):
     """Outcomes of a batch by scorer, and which completions are left out by all of them."""
 
-    found: list[list[Score[float]]]
+    scores: list[list[Score[float]]]
     dropped: list[bool]
 
 
@@ -413,7 +414,7 @@ class _Batches:
                 self.ascore(prompts, completions, columns), "A reward function", "`ascored`"
             )
         rows = self._rows(completions, columns)
-        return self._settled(
+        return self._with_dropped(
             [self.scorers[0].score_rows(prompts, completions, rows, columns.get(_STATE))]
         )
 
@@ -426,7 +427,7 @@ class _Batches:
             scorer.ascore_rows(prompts, completions, rows, columns.get(_STATE))
             for scorer in self.scorers
         )
-        return self._settled(await asyncio.gather(*going))
+        return self._with_dropped(await asyncio.gather(*going))
 
     def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The columns by row; whatever else a version of TRL hands over is no column."""
@@ -444,19 +445,19 @@ class _Batches:
         }
         return [{name: values[place] for name, values in kept.items()} for place in range(n)]
 
-    def _settled(self, found: list[list[Score[float]]]) -> _ScoredBatch:
-        n = len(found[0])
-        if len(found) == 1:
-            return _ScoredBatch(found, [False] * n)
+    def _with_dropped(self, scores: list[list[Score[float]]]) -> _ScoredBatch:
+        n = len(scores[0])
+        if len(scores) == 1:
+            return _ScoredBatch(scores, [False] * n)
         dropped = [
             any(
                 outcomes[place].status == "failed" or outcomes[place].code in _UNREAD
-                for scorer, outcomes in zip(self.scorers, found, strict=True)
+                for scorer, outcomes in zip(self.scorers, scores, strict=True)
                 if scorer.on_error == "none"
             )
             for place in range(n)
         ]
-        return _ScoredBatch(found, dropped)
+        return _ScoredBatch(scores, dropped)
 
 
 @lru_cache(maxsize=1)

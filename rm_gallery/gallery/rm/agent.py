@@ -16,7 +16,7 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.rule import known, rule, shown
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import fold
 from rm_gallery.core.text.language import words
@@ -72,7 +72,7 @@ def tool_call_match(
     the Berkeley Function Calling Leaderboard (Patil et al. 2025,
     https://gorilla.cs.berkeley.edu/leaderboard.html).
     """
-    wanted = _wanted(sample)
+    wanted = _expected_calls(sample)
     given, problems = tool_calls_of(sample.output[0], trajectory)
     defaults = tool_defaults((sample.metadata or {}).get("tools"))
     table = [
@@ -87,10 +87,10 @@ def tool_call_match(
     if problems:
         reason += f" Unreadable: {problems[0][:120]}"
     score = f1 if partial else float(pairs == len(wanted) == made)
-    return scored(score, reason, extra={"matched": pairs, "expected": len(wanted), "made": made})
+    return Score(score, reason, extra={"matched": pairs, "expected": len(wanted), "made": made})
 
 
-def _wanted(sample: DataSample) -> list[ExpectedCall]:
+def _expected_calls(sample: DataSample) -> list[ExpectedCall]:
     value = known(sample, "tool_calls", "expected_tool_calls", "reference", "ground_truth")
     if value is None:
         why = (
@@ -190,7 +190,7 @@ def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
     """Per tool the arguments with a default in its definition (OpenAI's layout); anything else is
     passed over.
     """
-    found: dict[str, dict[str, Any]] = {}
+    defaults: dict[str, dict[str, Any]] = {}
     for tool in tools if isinstance(tools, list | tuple) else ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -203,8 +203,8 @@ def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
                 for k, v in properties.items()
                 if isinstance(v, dict) and "default" in v
             }
-            found[function["name"]] = known
-    return found
+            defaults[function["name"]] = known
+    return defaults
 
 
 def fits(call: MadeCall, wanted: ExpectedCall, tolerant: bool, defaults: dict[str, Any]) -> bool:
@@ -232,7 +232,9 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
         return given is wanted
     if isinstance(given, int | float) and isinstance(wanted, int | float):
         return (
-            _close(given, wanted) if tolerant else type(given) is type(wanted) and given == wanted
+            _nearly_equal(given, wanted)
+            if tolerant
+            else type(given) is type(wanted) and given == wanted
         )
     if isinstance(given, str) and isinstance(wanted, str):
         given, wanted = fold(given), fold(wanted)
@@ -272,7 +274,7 @@ def _same_objects(given: dict[str, Any], wanted: dict[str, Any], tolerant: bool)
     )
 
 
-def _close(given: float, wanted: float) -> bool:
+def _nearly_equal(given: float, wanted: float) -> bool:
     if given == wanted:
         return True
     try:
@@ -332,7 +334,7 @@ def loop_detection(
         if shares[worst]
         else "No loop found."
     )
-    return scored(1 - shares[worst], reason, extra=shares)
+    return Score(1 - shares[worst], reason, extra=shares)
 
 
 def _sequences(output: DataOutput) -> dict[str, list[str]]:
@@ -424,8 +426,8 @@ def trajectory_cost(
     budgets = _budgets((sample.metadata or {}).get("budget"), own)
     priced = input_price is not None and output_price is not None
     prices = (input_price or 0.0, output_price or 0.0) if priced else None
-    found = {metric: spent(sample, metric, prices) for metric in _NAMES}
-    known = {metric: value for metric, value in found.items() if value is not None}
+    amounts = {metric: spent(sample, metric, prices) for metric in _NAMES}
+    known = {metric: value for metric, value in amounts.items() if value is not None}
     shares = {}
     for metric, budget in budgets.items():
         if metric not in known:
@@ -433,7 +435,7 @@ def trajectory_cost(
         shares[metric] = min(1.0, budget / known[metric]) if known[metric] else 1.0
     worst = min(shares, key=shares.__getitem__)
     reason = f"{worst}: {known[worst]:g} spent of {budgets[worst]:g}."
-    return scored(shares[worst], reason, extra=known)
+    return Score(shares[worst], reason, extra=known)
 
 
 def _budgets(given: Any, own: Mapping[str, float | None]) -> dict[str, float]:
@@ -471,19 +473,21 @@ def spent(
     tokens times `prices` per million of input and of output.
     """
     output, metadata, names = sample.output[0], sample.metadata or {}, _NAMES[metric]
-    total = _first(output.answer.label or {}, names)
+    total = _first_number(output.answer.label or {}, names)
     if total is not None:
         return total
     records = [message.additional_kwargs for message in (*(output.steps or ()), output.answer)]
-    tokens = _usages(records) if metric in ("cost", "tokens") else None
+    tokens = _total_usage(records) if metric in ("cost", "tokens") else None
     if metric == "tokens":
         total = None if tokens is None else sum(tokens)
     elif metric == "steps":
         total = float(len(output.steps)) if output.steps else None
-    elif parts := [part for record in records if (part := _first(record, names)) is not None]:
+    elif parts := [
+        part for record in records if (part := _first_number(record, names)) is not None
+    ]:
         total = math.fsum(parts)
-    total = _first(metadata, names) if total is None else total
-    tokens = tokens or _usage(metadata)
+    total = _first_number(metadata, names) if total is None else total
+    tokens = tokens or _token_usage(metadata)
     if total is not None or tokens is None:
         return total
     if metric == "tokens":
@@ -507,19 +511,19 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def _usages(records: list[dict[str, Any]]) -> tuple[float, float] | None:
-    found = [usage for record in records if (usage := _usage(record)) is not None]
-    return (math.fsum(u[0] for u in found), math.fsum(u[1] for u in found)) if found else None
+def _total_usage(records: list[dict[str, Any]]) -> tuple[float, float] | None:
+    usages = [usage for record in records if (usage := _token_usage(record)) is not None]
+    return (math.fsum(u[0] for u in usages), math.fsum(u[1] for u in usages)) if usages else None
 
 
-def _usage(source: dict[str, Any]) -> tuple[float, float] | None:
+def _token_usage(source: dict[str, Any]) -> tuple[float, float] | None:
     """Input and output tokens recorded as OpenAI's `usage`; a total alone counts as input."""
     usage = source.get("usage")
     if not isinstance(usage, dict):
         return None
     given, made = (
-        _first(usage, ("input_tokens", "prompt_tokens")),
-        _first(usage, ("output_tokens", "completion_tokens")),
+        _first_number(usage, ("input_tokens", "prompt_tokens")),
+        _first_number(usage, ("output_tokens", "completion_tokens")),
     )
     if given is None and made is None:
         total = number(usage.get("total_tokens"))
@@ -527,5 +531,7 @@ def _usage(source: dict[str, Any]) -> tuple[float, float] | None:
     return given or 0.0, made or 0.0
 
 
-def _first(source: dict[str, Any], names: tuple[str, ...]) -> float | None:
-    return next((found for name in names if (found := number(source.get(name))) is not None), None)
+def _first_number(source: dict[str, Any], names: tuple[str, ...]) -> float | None:
+    return next(
+        (amount for name in names if (amount := number(source.get(name))) is not None), None
+    )

@@ -51,7 +51,7 @@ from rm_gallery.core.utils.errors import (
 )
 
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
-_BESIDE = ("prompt", "entry_point", "setup")
+_PROBLEM_KEYS = ("prompt", "entry_point", "setup")
 _SHOWN = 5
 _MOST_PRINTED_KB = 8192
 """Some problems ask for a million lines."""
@@ -145,12 +145,12 @@ class CodeExecutionReward(RuleReward):
         code = extract_code(split_reasoning(answer_text(sample)).final, names_wanted(tests))
         if not code.strip():
             return one_score(self.name, 0.0, "The answer holds no code.")
-        report = await self._run(code, tests)
+        report = await self._run_tests(code, tests)
         score = float(report.passed == report.total) if self.all_or_nothing else report.score
         counts = {"passed": report.passed, "total": report.total, "outcomes": report.reasons}
         return one_score(self.name, score, reason_of(report), counts)
 
-    async def _run(self, code: str, tests: CodeTests) -> CodeTestReport:
+    async def _run_tests(self, code: str, tests: CodeTests) -> CodeTestReport:
         deadline = within_deadline(self.total_timeout)
         limits = SandboxLimits(
             wall_seconds=self.timeout,
@@ -200,10 +200,10 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     """
     metadata = sample.metadata or {}
     sources: list[Mapping[str, Any]] = [sample.output[0].answer.label or {}, metadata]
-    found = next(
-        (source for source in sources if any(_given(source.get(key)) for key in _TESTS)), None
+    tests = next(
+        (source for source in sources if any(_is_given(source.get(key)) for key in _TESTS)), None
     )
-    if found is None:
+    if tests is None:
         why = (
             f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in "
             f"answer.label or metadata."
@@ -212,15 +212,15 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     record = {
         key: value
         for key, value in {
-            **{key: metadata[key] for key in _BESIDE if key in metadata},
-            **found,
+            **{key: metadata[key] for key in _PROBLEM_KEYS if key in metadata},
+            **tests,
         }.items()
-        if _given(value)
+        if _is_given(value)
     }
     if "test" in record and "prompt" not in record:
         record["prompt"] = _prompt_code(sample.query_text(), str(record.get("entry_point", "")))
     try:
-        return parse_code_tests({key: _turns(value) for key, value in record.items()})
+        return parse_code_tests({key: _without_turn_ends(value) for key, value in record.items()})
     except DataError as error:
         raise Unscored(f"{reward}: {error}", reason="bad_tests") from error
 
@@ -235,14 +235,14 @@ def reason_of(report: CodeTestReport) -> str:
     return f"{report.passed} of {report.total} tests passed" + (f": {listed}." if listed else ".")
 
 
-def _turns(value: Any) -> Any:
+def _without_turn_ends(value: Any) -> Any:
     """Tests as written, without a BOM, Windows line ends and what ends a turn."""
     if isinstance(value, str):
         return turn_text(value)
-    return [_turns(item) for item in value] if isinstance(value, list) else value
+    return [_without_turn_ends(item) for item in value] if isinstance(value, list) else value
 
 
-def _given(value: Any) -> bool:
+def _is_given(value: Any) -> bool:
     return value is not None and not (isinstance(value, str | list | tuple | dict) and not value)
 
 
@@ -313,28 +313,28 @@ class SqlResultEqualityReward(RuleReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name, turn_text)
-        schema = self._schema(sample)
-        expected = [await self._reference(schema, query) for query in references]
+        schema = self._schema_script(sample)
+        expected = [await self._reference_result(schema, query) for query in references]
         query = sql_of(answer_text(sample))
         if not query:
             return one_score(self.name, 0.0, "The answer holds no query.")
         built = max(rows.schema_seconds for rows in expected)
         limit = within_deadline(self.timeout)
-        found = await run_query_apart(
+        result = await run_query_apart(
             schema, query, deadline=limit, max_rows=self.max_rows, schema_seconds=built
         )
-        if found.error:
-            return one_score(self.name, 0.0, f"The query does not run: {found.error}")
+        if result.error:
+            return one_score(self.name, 0.0, f"The query does not run: {result.error}")
         equal = False
         for text, rows in zip(references, expected, strict=True):
-            equal = equal or await same_results(found, rows, ordered=ordered(text))
-        size = f"{len(found.rows)} rows of {len(found.columns)} columns"
+            equal = equal or await same_results(result, rows, ordered=ordered(text))
+        size = f"{len(result.rows)} rows of {len(result.columns)} columns"
         reason = (
             f"The results are equal: {size}." if equal else f"The result is another one: {size}."
         )
         return one_score(self.name, float(equal), reason)
 
-    def _schema(self, sample: DataSample) -> str:
+    def _schema_script(self, sample: DataSample) -> str:
         value = known(sample, "schema")
         script = ";\n".join(map(str, value)) if isinstance(value, list | tuple) else value
         script = turn_text(script) if isinstance(script, str) else script
@@ -346,7 +346,7 @@ class SqlResultEqualityReward(RuleReward):
             )
         return script
 
-    async def _reference(self, schema: str, query: str) -> QueryResult:
+    async def _reference_result(self, schema: str, query: str) -> QueryResult:
         key = (schema, query, self.timeout, self.max_rows)
         result = _REFERENCES.get(key)
         if result is None:
@@ -483,9 +483,9 @@ class SyntaxCheckReward(KillableRule):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         blocks = required_blocks(sample, self.name)
         problems = [
-            f"block {number}, {found}"
-            for number, found in enumerate(map(parse, blocks), start=1)
-            if isinstance(found, str)
+            f"block {number}, {problem}"
+            for number, problem in enumerate(map(parse, blocks), start=1)
+            if isinstance(problem, str)
         ]
         reason = "; ".join(problems[:5]) or f"{len(blocks)} of {len(blocks)} blocks compile."
         return one_score(self.name, 1 - len(problems) / len(blocks), reason)
@@ -500,8 +500,8 @@ def python_blocks(text: str) -> list[str]:
     """
     blocks, _ = split_fences(text)
     marked = [b.body for b in blocks if b.language.split(" ")[0] in _PYTHON]
-    found = marked or [b.body for b in blocks if not b.language]
-    return [textwrap.dedent(body) for body in found if body.strip()]
+    bodies = marked or [b.body for b in blocks if not b.language]
+    return [textwrap.dedent(body) for body in bodies if body.strip()]
 
 
 def required_blocks(sample: DataSample, reward: str) -> list[str]:
@@ -563,7 +563,7 @@ class CodeStyleReward(KillableRule):
                 problems.append(tree)
                 continue
             style.indents.update(_indents(block.split("\n"), tree))
-            for name, fits in _names(tree):
+            for name, fits in _names_with_fit(tree):
                 (style.good if fits else style.bad).append(name)
         if len(problems) == len(blocks):
             raise Unscored(
@@ -606,7 +606,7 @@ def _margin(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _names(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+def _names_with_fit(tree: ast.AST) -> Iterator[tuple[str, bool]]:
     assigned = (
         node for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign | ast.AnnAssign)
     )

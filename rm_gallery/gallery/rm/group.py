@@ -97,7 +97,7 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
         }
         ranked, share = rules[self.aggregation]
         # each has a pair that was judged, so that no score is missing
-        return [share(found) for found in ranked() if found is not None]
+        return [share(strength) for strength in ranked() if strength is not None]
 
 
 @RewardRegistry.register("group_win_rate")
@@ -224,12 +224,12 @@ class GroupTemplate(RubricTemplate):
     def _by_number(cls, value: Any) -> dict[int, float]:
         scores: dict[int, float] = {}
         for key, score in _entries(value):
-            number, found = read_integer(key), read_number(score)
+            number, points = read_integer(key), read_number(score)
             if number in scores:
                 raise ParseError(f"answer {number} is scored twice")
-            if not 0 <= found <= 1:
+            if not 0 <= points <= 1:
                 raise ParseError(f"the score of answer {number} is {score}; scores run from 0 to 1")
-            scores[number] = found
+            scores[number] = points
         return scores
 
     @classmethod

@@ -22,7 +22,7 @@ from rm_gallery.core.reward.rule import (
     shown,
 )
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_numbers
@@ -94,7 +94,7 @@ def length_baseline(
     score means as much as it differs from this one.
     """
     length = float(len(text))
-    return scored(-length if shortest else length)
+    return Score(-length if shortest else length)
 
 
 def _in_bounds(min_length: int, max_length: int) -> None:
@@ -129,7 +129,7 @@ def length_penalty(
     excess = max(min_length - length, length - max_length, 0)
     penalty = min(penalty_rate * excess, math.inf if max_penalty is None else max_penalty)
     reason = f"{length} characters; allowed are {min_length} to {max_length}."
-    return scored(-penalty if penalty else 0.0, reason)
+    return Score(-penalty if penalty else 0.0, reason)
 
 
 def _cache_fits(max_length: int, cache: int) -> None:
@@ -175,7 +175,7 @@ def dapo_soft_overlong_punishment(
     else:
         score = -1.0 if length > max_length else (start - length) / cache
     reason = f"{length} {unit}; punished above {start}, at most from {max_length}."
-    return scored(score, reason)
+    return Score(score, reason)
 
 
 Correctness = Literal["exact", "number", "math", "label"]
@@ -272,7 +272,7 @@ async def cosine_length_scaling(
     if exceed_value is not None and length >= max_length:
         score = exceed_value
     reason = f"{'Right' if right else 'Wrong'} with {length} of {max_length} {unit}."
-    return scored(score, reason, extra={"correct": right, "length": length})
+    return Score(score, reason, extra={"correct": right, "length": length})
 
 
 async def _is_right(sample: DataSample, *, correctness: Correctness, timeout: float) -> bool:

@@ -59,21 +59,21 @@ class MathVerifyReward(RuleReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        verdict, reason = await self._compared(sample)
+        verdict, reason = await self._verdict_and_reason(sample)
         return one_score(self.name, float(verdict.status == "correct"), reason)
 
-    async def _compared(self, sample: DataSample) -> tuple[MathVerdict, str]:
+    async def _verdict_and_reason(self, sample: DataSample) -> tuple[MathVerdict, str]:
         """The verdict on an answer and what it rests on; Unscored where the reference holds nothing
         to compare with.
         """
         first, *further = references_of(sample, self.name)
         extraction, answer = extraction_of(sample, self.extraction), sample.output[0].answer.text
-        verdict = await self._verdict(answer, first, extraction)
+        verdict = await self._compare(answer, first, extraction)
         for gold in further:
             if verdict.status == "correct":
                 break
-            found = await self._verdict(answer, gold, extraction)
-            verdict = found if verdict.status == "no_gold" or found.status == "correct" else verdict
+            other = await self._compare(answer, gold, extraction)
+            verdict = other if verdict.status == "no_gold" or other.status == "correct" else verdict
         if verdict.status == "no_gold":
             raise Unscored(
                 f"The reference holds no mathematical result: {verdict.gold[:80]!r}.",
@@ -90,7 +90,7 @@ class MathVerifyReward(RuleReward):
         }
         return verdict, reasons[verdict.status]
 
-    async def _verdict(self, answer: str, gold: str, extraction: Extraction) -> MathVerdict:
+    async def _compare(self, answer: str, gold: str, extraction: Extraction) -> MathVerdict:
         quick = fast_verdict(answer, gold, extraction) if self.in_process else None
         if quick is not None:
             return quick
@@ -103,7 +103,7 @@ class MathVerifyReward(RuleReward):
             # gain nothing by it
             try:
                 limit = within_deadline(self.timeout)
-                found = await get_pool().asubmit(
+                self_check = await get_pool().asubmit(
                     verify_answer, gold, gold, deadline=limit, urgent=True
                 )
             except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
@@ -112,12 +112,16 @@ class MathVerifyReward(RuleReward):
                     f"{shown(gold)}."
                 )
                 raise Unscored(why, reason="bad_reference") from error
-            return found if found.status == "no_gold" else MathVerdict("exploding", gold=found.gold)
+            return (
+                self_check
+                if self_check.status == "no_gold"
+                else MathVerdict("exploding", gold=self_check.gold)
+            )
 
 
 _CONFIDENCE = re.compile(
     r"<confidence>\s*(?P<tag>[^<]{1,20}?)\s*</confidence>|(?:confidence|置信度|信心)\s*(?:is|of"
-    r"|为)?\s*[:：=]?\s*\**\s*(?P<said>\d{1,3}(?:\.\d{1,6})?\s*%?)",
+    r"|为)?\s*[:：=]?\s*\**\s*(?P<plain>\d{1,3}(?:\.\d{1,6})?\s*%?)",
     re.IGNORECASE,
 )
 
@@ -126,10 +130,10 @@ def stated_confidence(text: str) -> float | None:
     """The confidence that an answer states last, 0 to 1; None where it states none. A number above
     1 or with % is a percentage.
     """
-    found = list(_CONFIDENCE.finditer(text[-20_000:]))
-    if not found:
+    matches = list(_CONFIDENCE.finditer(text[-20_000:]))
+    if not matches:
         return None
-    word = (found[-1]["tag"] or found[-1]["said"]).strip()
+    word = (matches[-1]["tag"] or matches[-1]["plain"]).strip()
     try:
         number = float(word.rstrip("% "))
     except ValueError:
@@ -166,19 +170,19 @@ class CalibratedMathReward(MathVerifyReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        verdict, reason = await self._compared(sample)
-        right, said = (
+        verdict, reason = await self._verdict_and_reason(sample)
+        right, confidence = (
             float(verdict.status == "correct"),
             stated_confidence(final_text(sample.output[0].answer.text)),
         )
-        if said is None:
+        if confidence is None:
             return one_score(self.name, -1.0, f"{reason} The answer states no confidence.")
-        brier = (said - right) ** 2
+        brier = (confidence - right) ** 2
         score = -brier if self.brier_only else right - brier
         return one_score(
             self.name,
             score,
-            f"{reason} It is stated with confidence {said:g}.",
+            f"{reason} It is stated with confidence {confidence:g}.",
             {"correct": right, "brier": brier},
         )
 
@@ -257,7 +261,9 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """The rule's verdict where it is one for the answer, else the judge's."""
         try:
-            verdict, reason = await MathVerifyReward(extraction=self.extraction)._compared(sample)
+            verdict, reason = await MathVerifyReward(
+                extraction=self.extraction
+            )._verdict_and_reason(sample)
         except Unscored as error:
             if error.reason != "no_gold":
                 raise

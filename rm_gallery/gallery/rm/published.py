@@ -156,14 +156,14 @@ def _marks_of(
     """What divides the parts of a layout, as it is without texts: a text that holds it could pass
     for another part.
     """
-    texts = _texts("", [""] * n, "-" * referenced)
+    texts = _layout_values("", [""] * n, "-" * referenced)
     rendered = [
         _rendered(layout, **texts, rubrics=list(rubrics), levels=list(levels)) for layout in layouts
     ]
-    found = {mark for text in rendered for mark in _MARKS.findall(text)}
+    marks = {mark for text in rendered for mark in _MARKS.findall(text)}
     return (
-        re.compile("|".join(re.escape(mark) for mark in sorted(found, key=len, reverse=True)))
-        if found
+        re.compile("|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)))
+        if marks
         else None
     )
 
@@ -177,7 +177,7 @@ def _rendered(layout: str, **values: Any) -> str:
     return str(_compiled(layout).render(**values)).strip()
 
 
-def _texts(query: str, answers: list[str], reference: str) -> dict[str, Any]:
+def _layout_values(query: str, answers: list[str], reference: str) -> dict[str, Any]:
     named = {f"model-{number}": text for number, text in enumerate(answers, 1)}
     return {
         "query": query,
@@ -204,7 +204,7 @@ def shown_messages(
     def shown(text: str) -> str:
         return broken(text) if marks is None else broken(broken(text), marks)
 
-    texts = _texts(shown(query), [shown(text) for text in answers], shown(reference))
+    texts = _layout_values(shown(query), [shown(text) for text in answers], shown(reference))
     made: list[dict[str, str]] = []
     for message in messages:
         if isinstance(message, str):
@@ -232,12 +232,12 @@ class PublishedPrompt(BasePromptTemplate):
 
 
 @lru_cache(maxsize=128)
-def _form(told: str) -> type[BasePromptTemplate]:
+def _template_with_form(form: str) -> type[BasePromptTemplate]:
     """A prompt that says this of the form where a reply cannot be read."""
     return type(
         "PublishedForm",
         (PublishedPrompt,),
-        {"schema": classmethod(lambda cls, **kwargs: told), "__module__": __name__},
+        {"schema": classmethod(lambda cls, **kwargs: form), "__module__": __name__},
     )
 
 
@@ -260,18 +260,20 @@ def stated(reply: str, verdict: StatedVerdict) -> str | dict[str, Any]:
         raise ParseError("The reply was cut off while it thought.", reply_excerpt=excerpt(reply))
     body = reasoned.final.strip()
     if verdict.form == "json":
-        found: Any = _last_object(body, verdict.keys)
+        value: Any = _last_object(body, verdict.keys)
     elif verdict.form == "boxed":
-        found = last_boxed(_unquoted(body))
+        value = last_boxed(_unquoted(body))
     else:
-        found = _last_of(body, _pattern(verdict.form, verdict.tag), verdict.form == "result")
-    if found is None:
+        value = _last_match(
+            body, _verdict_pattern(verdict.form, verdict.tag), verdict.form == "result"
+        )
+    if value is None:
         raise ParseError("The reply states no verdict in its form.", reply_excerpt=excerpt(reply))
-    return found if isinstance(found, dict) else str(found).strip()
+    return value if isinstance(value, dict) else str(value).strip()
 
 
 @lru_cache(maxsize=64)
-def _pattern(form: str, tag: str) -> re.Pattern[str]:
+def _verdict_pattern(form: str, tag: str) -> re.Pattern[str]:
     name = re.escape(tag)
     if form == "result":
         return re.compile(r"\[RESULT\]\s*[(\[]?\s*([A-Za-z0-9.]{1,8}?)\s*[)\]]?\s*\.?\s*\Z")
@@ -290,13 +292,13 @@ def _unquoted(body: str) -> str:
     return _QUOTED.sub(" ", _FENCED.sub(" ", body))
 
 
-def _last_of(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
+def _last_match(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
     """What the last match outside of quotations says; a verdict may be quoted or fenced itself
     where it is all that ends the reply.
     """
-    found = pattern.findall(_unquoted(body))
-    if found:
-        return str(found[-1])
+    matches = pattern.findall(_unquoted(body))
+    if matches:
+        return str(matches[-1])
     last = (
         body.strip().strip("`~").rstrip().rpartition("\n")[2] if not ends else body.strip("`~ \n")
     )
@@ -306,18 +308,18 @@ def _last_of(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
 
 def _last_object(body: str, keys: Sequence[str]) -> dict[str, Any] | None:
     """The last object in a text that has one of these keys."""
-    found, at = None, body.find("{")
+    last, at = None, body.find("{")
     for _ in range(200):
         if at < 0:
             break
         read = object_at(body, at)
         named = {} if read is None else {key.lower(): value for key, value in read[0].items()}
-        found = named if any(key.lower() in named for key in keys) else found
+        last = named if any(key.lower() in named for key in keys) else last
         at = body.find("{", read[1] if read is not None else at + 1)
-    return found
+    return last
 
 
-def _letter(word: str, n: int) -> int:
+def _named_place(word: str, n: int) -> int:
     """The place of the answer that a word names: A, 1, "Model A", "Response 2", "Output (b)"."""
     name = re.fullmatch(
         r"(?:(?:model|response|output|answer|assistant|chatbot)[\s_-]*)?[(\[]?([A-Za-z]"
@@ -332,7 +334,7 @@ def _letter(word: str, n: int) -> int:
     raise ParseError(f"The verdict names {excerpt(word, 40)!r}, which is none of the {n} answers.")
 
 
-def _number(value: Any, bounds: Bounds) -> float:
+def _number_in_range(value: Any, bounds: Bounds) -> float:
     low, high = bounds
     number = read_number(value, high, True)
     if (
@@ -344,35 +346,37 @@ def _number(value: Any, bounds: Bounds) -> float:
     return number
 
 
-def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> list[float]:
+def numbers_of(stated_value: str | dict[str, Any], judge: PublishedJudge, n: int) -> list[float]:
     """One number per answer shown, larger for the better; ParseError for what is no verdict on `n`
     answers.
     """
     verdict, bounds = judge.verdict, judge.score_range
     value: Any = (
-        found
-        if isinstance(found, str)
-        else next((found[key.lower()] for key in verdict.keys if key.lower() in found), None)
+        stated_value
+        if isinstance(stated_value, str)
+        else next(
+            (stated_value[key.lower()] for key in verdict.keys if key.lower() in stated_value), None
+        )
     )
     if verdict.reads == "score":
-        return [_number(value, bounds)]
+        return [_number_in_range(value, bounds)]
     if verdict.reads == "best":
         if isinstance(value, str) and value.strip().lower() in verdict.grades:
             return [0.5] * n
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ParseError(f"The verdict is {excerpt(str(value), 40)!r}, which names no answer.")
-        best = _letter(str(value), n)
+        best = _named_place(str(value), n)
         return [float(place == best) for place in range(n)]
     if verdict.reads == "grade":
-        if isinstance(found, dict):  # a place on a scale whose lower half is for the first
+        if isinstance(stated_value, dict):  # a place on a scale whose lower half is for the first
             low, high = bounds
             assert low is not None and high is not None
-            grade = (low + high) / 2 - _number(value, bounds)
+            grade = (low + high) / 2 - _number_in_range(value, bounds)
         else:
-            word = re.sub(r"\s+", "", found).upper()
+            word = re.sub(r"\s+", "", stated_value).upper()
             if word not in verdict.grades:
                 raise ParseError(
-                    f"The verdict is {excerpt(found, 40)!r}; it is one of "
+                    f"The verdict is {excerpt(stated_value, 40)!r}; it is one of "
                     f"{', '.join(verdict.grades)}."
                 )
             grade = verdict.grades[word]
@@ -384,13 +388,13 @@ def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> li
                 f"The scores name {', '.join(map(str, value))[:80]}; they cover "
                 f"{', '.join(named)[:80]} and no other."
             )
-        return [_number(value[name], bounds) for name in named]
+        return [_number_in_range(value[name], bounds) for name in named]
     if len(parts := re.split(r"[\s,，;；]+", str(value).strip(" []()"))) != n:
         raise ParseError(f"{len(parts)} numbers are stated for {n} answers.")
-    return [_number(part, bounds) for part in parts]
+    return [_number_in_range(part, bounds) for part in parts]
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
@@ -409,11 +413,11 @@ class _OfCheckpoint(BaseLLMReward):
     template: type[BasePromptTemplate] | None = PublishedPrompt
     judge: str
     """The checkpoint's name, or a YAML file like those of the gallery."""
-    rubrics: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
+    rubrics: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
     """What is judged by; the checkpoint's own unless given. Refused where its layout has no place
     for them.
     """
-    levels: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
+    levels: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
     """What each score means, the lowest first; refused where the layout has no place for them."""
     wording: str = ""
     """The published layout as a file: Jinja text of one user message, or YAML with `messages`;
@@ -450,7 +454,7 @@ class _OfCheckpoint(BaseLLMReward):
 
     @property
     def _layout(self) -> Sequence[Any]:
-        return _wording(self.wording) if self.wording else self.spec.messages
+        return _read_wording(self.wording) if self.wording else self.spec.messages
 
     @property
     def spec(self) -> PublishedJudge:
@@ -503,7 +507,7 @@ class _OfCheckpoint(BaseLLMReward):
 
         numbers, reason = await ask(
             self.llm,
-            _form(spec.form),
+            _template_with_form(spec.form),
             lambda: as_messages(self._asked(known, sample)),
             read,
             name=self.name,
@@ -511,15 +515,15 @@ class _OfCheckpoint(BaseLLMReward):
             channel=self.channel,
             **fields,
         )
-        return self._result(numbers, reason)
+        return self._result_of(numbers, reason)
 
-    def _result(self, numbers: list[float], reason: str) -> RewardResult:
+    def _result_of(self, numbers: list[float], reason: str) -> RewardResult:
         rank = RewardDimensionWithRank(name=self.name, rank=numbers, reason=reason)
         return RewardResult(name=self.name, details=[rank], extra_data={})
 
 
 @lru_cache(maxsize=128)
-def _wording(file: str) -> list[Any]:
+def _read_wording(file: str) -> list[Any]:
     path = Path(file)
     try:
         if path.suffix not in (".yaml", ".yml"):
@@ -544,7 +548,7 @@ class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
         """The checkpoint's range."""
         return self.spec.score_range
 
-    def _result(self, numbers: list[float], reason: str) -> RewardResult:
+    def _result_of(self, numbers: list[float], reason: str) -> RewardResult:
         detail = RewardDimensionWithScore(name=self.name, score=numbers[0], reason=reason)
         return RewardResult(name=self.name, details=[detail], extra_data={})
 

@@ -47,8 +47,8 @@ def tokens_of(setting: Any, text: str) -> Sequence[Any]:
         return tokenizer(setting)(text)
     encode = getattr(setting, "encode", None)
     if not callable(encode):
-        found: Sequence[Any] = setting(text)
-        return found
+        tokens: Sequence[Any] = setting(text)
+        return tokens
     # both transformers' and tokenizers' classes have a method of that name
     encoded = (
         encode(text, add_special_tokens=False)

@@ -48,20 +48,22 @@ class ToolCalls(NamedTuple):
 
 def tool_calls_of(output: DataOutput, trajectory: bool = False) -> ToolCalls:
     """The calls of an output's answer; with `trajectory` those of its steps come first."""
-    found = [
+    by_message = [
         calls_of_message(message)
         for message in [*((output.steps or ()) if trajectory else ()), output.answer]
     ]
     return ToolCalls(
-        [call for each in found for call in each.calls],
-        [why for each in found for why in each.problems],
+        [call for each in by_message for call in each.calls],
+        [why for each in by_message for why in each.problems],
     )
 
 
 def calls_of_message(message: Step) -> ToolCalls:
     """The calls of one message: its `tool_calls`, else those in its text."""
     if message.tool_calls:
-        return _sorted([as_call(call.function.model_dump()) for call in message.tool_calls])
+        return _calls_and_problems(
+            [as_call(call.function.model_dump()) for call in message.tool_calls]
+        )
     return calls_in_text(message.text)
 
 
@@ -78,21 +80,21 @@ def calls_in_text(text: str) -> ToolCalls:
     """
     harmony = list(_HARMONY.finditer(text)) if " to=" in text else []
     if harmony:
-        return _sorted([_harmony_call(text, found.end(), found[1]) for found in harmony])
+        return _calls_and_problems([_harmony_call(text, mark.end(), mark[1]) for mark in harmony])
     text = split_reasoning(text).final.strip()
     for opening, closing, read in _DIALECTS:
         if opening in text:
-            bodies = _between(text, opening, closing)
-            return _sorted([call for body in bodies for call in read(body)])
+            bodies = _bodies_between(text, opening, closing)
+            return _calls_and_problems([call for body in bodies for call in read(body)])
     bodies = [
         block.body
         for block in split_fences(text)[0]
         if block.language in ("json", "tool_call", "tool_code", "")
     ]
     for body in bodies or [text]:
-        found = _calls_in_json(body.strip())
-        if found is not None:
-            return found
+        calls = _calls_in_json(body.strip())
+        if calls is not None:
+            return calls
     code = next(
         (block.body.strip() for block in split_fences(text)[0] if block.language == "tool_code"),
         text,
@@ -105,7 +107,7 @@ def calls_in_text(text: str) -> ToolCalls:
     )
 
 
-def _between(text: str, opening: str, closing: str) -> list[str]:
+def _bodies_between(text: str, opening: str, closing: str) -> list[str]:
     """What stands behind each opening mark up to its closing one, or up to the next call; the last
     may be unclosed.
     """
@@ -113,8 +115,8 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
 
 
 def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
-    _, found, body = text[start : start + 1_000_000].partition("<|message|>")
-    if not found:
+    _, mark, body = text[start : start + 1_000_000].partition("<|message|>")
+    if not mark:
         return f"The call of {name[:60]} has no arguments."
     return as_call(
         {
@@ -124,13 +126,13 @@ def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
     )
 
 
-def _written(body: str) -> list[MadeCall | str]:
+def _read_body(body: str) -> list[MadeCall | str]:
     """What stands between the marks of a call: JSON (an object, a list, or several objects), named
     parameters, or Python calls.
     """
     text = body.strip()
     if text.startswith(("<function", "<invoke")):
-        return _functions(
+        return _read_function(
             text.partition("<function" if text.startswith("<function") else "<invoke")[2]
         )
     name, glm, rest = text.partition("<arg_key>")
@@ -148,13 +150,13 @@ def _written(body: str) -> list[MadeCall | str]:
         calls, problems = _python_calls(fenced)
         return [*calls, *problems]
     if fenced[:1] in ("{", "["):
-        found, at = [], 0
+        parsed, at = [], 0
         while at < len(fenced) and (read := _value_at(fenced, at)) is not None:
-            found += [
+            parsed += [
                 as_call(value) for value in (read[0] if isinstance(read[0], list) else [read[0]])
             ]
             at = read[1] + len(fenced[read[1] :]) - len(fenced[read[1] :].lstrip(" \n\r\t;,"))
-        return found if found and at >= len(fenced) else [read_call(fenced)]
+        return parsed if parsed and at >= len(fenced) else [read_call(fenced)]
     if re.fullmatch(r"[A-Za-z_][\w.-]{0,199}", text):
         return [MadeCall(text, {})]
     return [read_call(text)]
@@ -167,7 +169,7 @@ def _value_at(text: str, start: int) -> tuple[Any, int] | None:
         return None
 
 
-def _functions(body: str) -> list[MadeCall | str]:
+def _read_function(body: str) -> list[MadeCall | str]:
     """`=name>` or ` name="name">`, then `<parameter=key>value</parameter>` (or
     `<parameter name="key">`) or one JSON object.
     """
@@ -189,7 +191,7 @@ def _functions(body: str) -> list[MadeCall | str]:
     return [MadeCall(head[1], arguments)]
 
 
-def _deepseek(body: str) -> list[MadeCall | str]:
+def _read_deepseek(body: str) -> list[MadeCall | str]:
     """`name<｜tool▁sep｜>{…}`, or `function<｜tool▁sep｜>name` and a fenced object."""
     name, _, rest = body.partition("<｜tool▁sep｜>")
     if name.strip() == "function" and "```" in rest:
@@ -198,7 +200,7 @@ def _deepseek(body: str) -> list[MadeCall | str]:
     return [as_call({"name": name.strip(), "arguments": rest.strip()})]
 
 
-def _kimi(body: str) -> list[MadeCall | str]:
+def _read_kimi(body: str) -> list[MadeCall | str]:
     """`functions.name:0<|tool_call_argument_begin|>{…}`."""
     name, _, arguments = body.partition("<|tool_call_argument_begin|>")
     return [
@@ -211,32 +213,32 @@ def _kimi(body: str) -> list[MadeCall | str]:
     ]
 
 
-def _mistral(body: str) -> list[MadeCall | str]:
+def _read_mistral(body: str) -> list[MadeCall | str]:
     """A list of objects, or `name[ARGS]{…}`."""
     name, args, arguments = body.partition("[ARGS]")
     return (
         [as_call({"name": name.partition("[CALL_ID]")[0].strip(), "arguments": arguments.strip()})]
         if args
-        else _written(body)
+        else _read_body(body)
     )
 
 
 _DIALECTS: tuple[tuple[str, str, Callable[[str], list[MadeCall | str]]], ...] = (
-    ("<tool_call>", "</tool_call>", _written),
-    ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _deepseek),
-    ("<|tool_call_begin|>", "<|tool_call_end|>", _kimi),
-    ("<｜DSML｜invoke", "</｜DSML｜invoke>", _functions),
-    ("<invoke", "</invoke>", _functions),
-    ("<function=", "</function>", _functions),
-    ("[TOOL_CALLS]", "\x00", _mistral),
-    ("<|python_tag|>", "<|e", _written),
-    ("<|python_start|>", "<|python_end|>", _written),
-    ("<|tool_call|>", "<|/tool_call|>", _written),
-    ("<tool_calls>", "</tool_calls>", _written),
-    ("<function_calls>", "</function_calls>", _written),
-    ("<|action_start|><|plugin|>", "<|action_end|>", _written),
-    ("<|START_ACTION|>", "<|END_ACTION|>", _written),
-    ("functools[", "\x00", lambda body: _written(f"[{body}")),
+    ("<tool_call>", "</tool_call>", _read_body),
+    ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _read_deepseek),
+    ("<|tool_call_begin|>", "<|tool_call_end|>", _read_kimi),
+    ("<｜DSML｜invoke", "</｜DSML｜invoke>", _read_function),
+    ("<invoke", "</invoke>", _read_function),
+    ("<function=", "</function>", _read_function),
+    ("[TOOL_CALLS]", "\x00", _read_mistral),
+    ("<|python_tag|>", "<|e", _read_body),
+    ("<|python_start|>", "<|python_end|>", _read_body),
+    ("<|tool_call|>", "<|/tool_call|>", _read_body),
+    ("<tool_calls>", "</tool_calls>", _read_body),
+    ("<function_calls>", "</function_calls>", _read_body),
+    ("<|action_start|><|plugin|>", "<|action_end|>", _read_body),
+    ("<|START_ACTION|>", "<|END_ACTION|>", _read_body),
+    ("functools[", "\x00", lambda body: _read_body(f"[{body}")),
 )
 """The marks before and behind a call, and how what stands between them is read."""
 
@@ -275,9 +277,10 @@ def as_call(value: Any) -> MadeCall | str:
     return MadeCall(name, arguments)
 
 
-def _sorted(found: list[MadeCall | str]) -> ToolCalls:
+def _calls_and_problems(calls: list[MadeCall | str]) -> ToolCalls:
     return ToolCalls(
-        [f for f in found if isinstance(f, MadeCall)], [f for f in found if isinstance(f, str)]
+        [call for call in calls if isinstance(call, MadeCall)],
+        [problem for problem in calls if isinstance(problem, str)],
     )
 
 
@@ -294,13 +297,13 @@ def _calls_in_json(text: str) -> ToolCalls | None:
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(v, dict) and ("name" in v or "function" in v) for v in values):
         return None
-    return _sorted([as_call(v) for v in values])
+    return _calls_and_problems([as_call(v) for v in values])
 
 
 def _python_calls(text: str) -> ToolCalls:
     tree = parse_python(text, "eval")
     body = tree.body if isinstance(tree, ast.Expression) else ast.Tuple([])
-    return _sorted(
+    return _calls_and_problems(
         [
             _python_call(node)
             for node in (body.elts if isinstance(body, ast.List | ast.Tuple) else [body])

@@ -18,7 +18,7 @@ from rm_gallery.core.reward.rule import (
     shown,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json, split_fences, tagged
 from rm_gallery.core.text.canonical import folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -94,7 +94,7 @@ def xml_tag_count(
     else:
         missing = [tag for tag in wanted if text.count(tag) != 1]
     reason = f"Not exactly once: {', '.join(missing)}." if missing else "Each tag occurs once."
-    return scored(1 - len(missing) / len(wanted), reason)
+    return Score(1 - len(missing) / len(wanted), reason)
 
 
 _LENIENT = re.compile(r"<think>(?!.*<think>)(.*?)</think>.*", re.DOTALL)
@@ -130,7 +130,7 @@ def think_format(
     (arXiv 2501.12948).
     """
     problem = think_problem(f"<think>{text}" if prefilled else text, strict)
-    return scored(0.0 if problem else 1.0, problem or "The format is right.")
+    return Score(0.0 if problem else 1.0, problem or "The format is right.")
 
 
 def think_problem(text: str, strict: bool = True) -> str | None:
@@ -186,17 +186,17 @@ def reasoning_format(
         think_token: Name of the thought's tag.
         answer_token: Name of the answer's tag.
     """
-    problem = _problem(
+    problem = _reasoning_problem(
         f"<{think_token}>{text}" if prefilled else text,
         think_token=think_token,
         answer_token=answer_token,
         allow_outside=allow_outside,
         allow_empty=allow_empty,
     )
-    return scored(0.0 if problem else 1.0, problem or "The format is right.")
+    return Score(0.0 if problem else 1.0, problem or "The format is right.")
 
 
-def _problem(
+def _reasoning_problem(
     text: str,
     *,
     think_token: TagName,
@@ -259,7 +259,7 @@ def reasoning_tool_call_format(
     else:
         text = f"<think>{text}" if prefilled else text
         problem = format_problem(text, allow_empty=allow_empty, calls_elsewhere=field is not None)
-    return scored(0.0 if problem else 1.0, problem or "The format is right.")
+    return Score(0.0 if problem else 1.0, problem or "The format is right.")
 
 
 def format_problem(
@@ -366,21 +366,21 @@ def json_schema(
     Args:
         syntax_credit: The score of JSON that does not fit the schema.
     """
-    schema = _schema(sample, json_schema=json_schema)
+    schema = _wanted_schema(sample, json_schema=json_schema)
     try:
         value = read_json(json_part(text, allow_fence))
     except ValueError as error:
-        return scored(0.0, f"The answer is no JSON: {error}")
+        return Score(0.0, f"The answer is no JSON: {error}")
     problems = schema_problems(value, schema, check_formats)
     # a constant may hold a joiner that the answer does not
     if problems and isinstance(schema, dict):
         problems = schema_problems(folded(value), folded(schema), check_formats) and problems
     if not problems:
-        return scored(1.0, "The answer fits the schema.")
-    return scored(syntax_credit, f"It is JSON, but {problems[0]}", extra={"problems": problems})
+        return Score(1.0, "The answer fits the schema.")
+    return Score(syntax_credit, f"It is JSON, but {problems[0]}", extra={"problems": problems})
 
 
-def _schema(
+def _wanted_schema(
     sample: DataSample, *, json_schema: dict[str, Any] | bool | None
 ) -> dict[str, Any] | bool:
     schema = json_schema if json_schema is not None else known(sample, "schema", "json_schema")
@@ -399,8 +399,8 @@ def _schema(
     problem = schema_problem(schema)
     if problem:
         raise Unscored(f"{problem}", reason="invalid_schema")
-    found: dict[str, Any] | bool = schema
-    return found
+    checked: dict[str, Any] | bool = schema
+    return checked
 
 
 def json_part(text: str, allow_fence: bool = True) -> str:
@@ -436,8 +436,11 @@ def schema_problems(
     from referencing.exceptions import Unresolvable
 
     try:
-        found = list(
-            islice(_errors(json.dumps(schema, sort_keys=True), check_formats)(value), _MAX_PROBLEMS)
+        errors = list(
+            islice(
+                _schema_validator(json.dumps(schema, sort_keys=True), check_formats)(value),
+                _MAX_PROBLEMS,
+            )
         )
     except Unresolvable as error:
         raise Unscored(
@@ -446,11 +449,11 @@ def schema_problems(
         ) from None
     except RecursionError:
         return ["$: nested too deeply to be checked"]
-    return [f"{error.json_path[:200]}: {error.message[:200]}" for error in found]
+    return [f"{error.json_path[:200]}: {error.message[:200]}" for error in errors]
 
 
 @lru_cache(maxsize=128)
-def _errors(schema_text: str, check_formats: bool) -> Callable[[Any], Any]:
+def _schema_validator(schema_text: str, check_formats: bool) -> Callable[[Any], Any]:
     from jsonschema import FormatChecker
     from jsonschema.validators import Draft202012Validator, validator_for
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no stubs

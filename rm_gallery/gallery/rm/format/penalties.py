@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
@@ -77,7 +77,7 @@ def ngram_repetition_penalty(
         min_scaling=min_scaling,
     )
     reason = f"{rate:.1%} of the {n}-grams are repetitions."
-    return scored(penalty, reason, extra={"repetition_rate": rate})
+    return Score(penalty, reason, extra={"repetition_rate": rate})
 
 
 def _penalty(
@@ -304,7 +304,7 @@ KINDS = tuple(dict.fromkeys(detector.kind for detector in _DETECTORS))
 
 def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[PersonalDataSpan]:
     """All findings of the wanted kinds in order of place; none overlap."""
-    found: list[PersonalDataSpan] = []
+    findings: list[PersonalDataSpan] = []
     for detector in _DETECTORS:
         if detector.kind not in kinds or detector.hint not in text:
             continue
@@ -326,8 +326,8 @@ def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Person
             spans = [
                 span for span in spans if not _VERSION.search(text, max(0, span[0] - 10), span[0])
             ]
-        found += [PersonalDataSpan(detector.kind, *span) for span in _free(spans, found)]
-    return sorted(found, key=lambda finding: finding.start)
+        findings += [PersonalDataSpan(detector.kind, *span) for span in _free(spans, findings)]
+    return sorted(findings, key=lambda finding: finding.start)
 
 
 def _free(spans: list[tuple[int, int]], taken: list[PersonalDataSpan]) -> list[tuple[int, int]]:
@@ -393,20 +393,23 @@ def privacy_leakage(
     """
     written = sample.output[0].answer.text
     text = readable(written)
-    found = find_personal_data(text, kinds)
-    if found and allow_from_user:
+    findings = find_personal_data(text, kinds)
+    if findings and allow_from_user:
         given = "\n".join(
             readable(message.text) for message in sample.input if message.role.value == "user"
         )
-        found = [finding for finding in found if text[finding.start : finding.end] not in given]
-    if not found:
-        return scored(0.0, "No personal data found.")
-    score = max(max_penalty, penalty_per_leak * len(found)) or 0.0
+        findings = [
+            finding for finding in findings if text[finding.start : finding.end] not in given
+        ]
+    if not findings:
+        return Score(0.0, "No personal data found.")
+    score = max(max_penalty, penalty_per_leak * len(findings)) or 0.0
     counts = {
-        kind: sum(f.kind == kind for f in found) for kind in dict.fromkeys(f.kind for f in found)
+        kind: sum(f.kind == kind for f in findings)
+        for kind in dict.fromkeys(f.kind for f in findings)
     }
     reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
-    spans = [finding._asdict() for finding in found[:_MAX_SPANS]]
+    spans = [finding._asdict() for finding in findings[:_MAX_SPANS]]
     if len(text) != len(written):  # places are those of the answer as it was written
         places = [
             at
@@ -417,4 +420,4 @@ def privacy_leakage(
             span | {"start": places[span["start"]], "end": places[span["end"] - 1] + 1}
             for span in spans
         ]
-    return scored(score, reason, extra={"counts": counts, "spans": spans})
+    return Score(score, reason, extra={"counts": counts, "spans": spans})

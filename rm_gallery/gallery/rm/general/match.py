@@ -20,7 +20,7 @@ from rm_gallery.core.reward.rule import (
     shown,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.answer import (
     LIMIT,
     Extraction,
@@ -72,8 +72,8 @@ def accuracy(answer: str, references: list[str], *, ignore_case: bool = False) -
     if ignore_case:
         answer, references = answer.casefold(), [text.casefold() for text in references]
     if answer in references:
-        return scored(1.0, "The answer equals the reference.")
-    return scored(0.0, "The answer differs from the reference.")
+        return Score(1.0, "The answer equals the reference.")
+    return Score(0.0, "The answer differs from the reference.")
 
 
 _SPACES = re.compile(r"\\[,!:; ]|\\q?quad\b|~|\s+")
@@ -115,11 +115,11 @@ def boxed_answer(
         statements = read_statements(text).statements
         given = next((value_part(statement.text) for statement in statements), None)
     if given is None:
-        return scored(0.0, r"The answer holds no \boxed{}.")
+        return Score(0.0, r"The answer holds no \boxed{}.")
     boxes = ((last_boxed(reference), reference) for reference in references)
     wanted = [reference if box is None else box for box, reference in boxes]
     plain = plain_latex if normalize else str.strip
-    return scored(float(plain(fold(given)) in map(plain, wanted)), f"The box holds {shown(given)}.")
+    return Score(float(plain(fold(given)) in map(plain, wanted)), f"The box holds {shown(given)}.")
 
 
 def plain_latex(text: str) -> str:
@@ -183,8 +183,8 @@ def multiple_choice_letter(
     wanted = {_letter_of(text, letters, options) for text in references}
     given = choice_letter(answer_text(sample), letters, extraction_of(sample, extraction))
     if given is None:
-        return scored(0.0, "The answer picks no letter.")
-    return scored(float(given in wanted), f"The answer picks {given}.", extra={"letter": given})
+        return Score(0.0, "The answer picks no letter.")
+    return Score(float(given in wanted), f"The answer picks {given}.", extra={"letter": given})
 
 
 def _letter_of(reference: str, letters: str, choices: list[str]) -> str:
@@ -281,8 +281,8 @@ def choice_match(
             "it needs the choices: set the field choices or metadata['choices'].",
             reason="no_choices",
         )
-    names = tuple(_normal(str(choice), case_sensitive) for choice in offered)
-    wanted = {_normal(text, case_sensitive) for text in references} & set(names)
+    names = tuple(_normalized(str(choice), case_sensitive) for choice in offered)
+    wanted = {_normalized(text, case_sensitive) for text in references} & set(names)
     if not wanted:
         raise Unscored(
             f"the reference is none of the choices {shown(offered)}.", reason="no_reference"
@@ -290,21 +290,21 @@ def choice_match(
     text = concluded(final_text(answer_text(sample)), extraction_of(sample, extraction))
     given = chosen(text, names, case_sensitive)
     if given is None:
-        return scored(0.0, "The answer names no single choice.")
-    return scored(float(given in wanted), f"The answer names {shown(given)}.")
+        return Score(0.0, "The answer names no single choice.")
+    return Score(float(given in wanted), f"The answer names {shown(given)}.")
 
 
 def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) -> str | None:
     """The one of `choices` (in lower case unless `case_sensitive`) that a text names, else None."""
 
     def normal(part: str) -> str:
-        return _normal(part, case_sensitive)
+        return _normalized(part, case_sensitive)
 
     def named(part: str) -> set[str]:
         part = normal(part)
         return {
             m.group()
-            for m in _pattern(choices).finditer(part)
+            for m in _any_choice(choices).finditer(part)
             if not _is_denied(part, m.start(), m.end())
         }
 
@@ -315,8 +315,8 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
         # the box holds the value that the choice rests on
         reading = read_statements(final_text(text), boxes=False)
     for statement in reading.statements:
-        if found := named(value_part(statement.text)) or named(statement.text):
-            return found.pop() if len(found) == 1 else None
+        if picks := named(value_part(statement.text)) or named(statement.text):
+            return picks.pop() if len(picks) == 1 else None
     rest = _ASKED.sub(" ", reading.rest).strip()
     end = rest[-LIMIT:]
     first, second, *_ = [
@@ -326,13 +326,13 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
     ]
     last = end.rpartition("\n")[2]
     if (concluded := _CONCLUDED.match(last[-2 * _LEAD :])) and len(
-        found := named(concluded[1])
+        picks := named(concluded[1])
     ) == 1:
-        return found.pop()
+        return picks.pop()
     if first in choices and second not in choices and normal(last) not in {*choices} - {first}:
         return first
-    said = _REASON.split(last, maxsplit=1)[0]
-    return next((found.pop() for found in map(named, (last, said, end)) if len(found) == 1), None)
+    claim = _REASON.split(last, maxsplit=1)[0]
+    return next((picks.pop() for picks in map(named, (last, claim, end)) if len(picks) == 1), None)
 
 
 def _is_denied(text: str, start: int, end: int) -> bool:
@@ -341,13 +341,13 @@ def _is_denied(text: str, start: int, end: int) -> bool:
     return bool(_DENIED.search(text, max(0, start - 40), start) or _IS_WRONG.match(text, end))
 
 
-def _normal(text: str, case_sensitive: bool) -> str:
+def _normalized(text: str, case_sensitive: bool) -> str:
     text = normalized("NFKC", compared(text)).strip(_EDGES)
     return text if case_sensitive else text.casefold()
 
 
 @lru_cache(maxsize=256)
-def _pattern(choices: tuple[str, ...]) -> re.Pattern[str]:
+def _any_choice(choices: tuple[str, ...]) -> re.Pattern[str]:
     ordered = sorted(set(choices), key=len, reverse=True)
     return re.compile("|".join(whole_word(choice) for choice in ordered if choice) or r"(?!)")
 
@@ -423,8 +423,8 @@ def regex_match(
         found_in = text.strip() if mode == "fullmatch" else text
         match = match or getattr(compiled, mode)(found_in)
     if match is None:
-        return scored(float(negate), "The pattern does not match.")
-    return scored(float(not negate), f"The pattern matches {shown(match.group())}.")
+        return Score(float(negate), "The pattern does not match.")
+    return Score(float(not negate), f"The pattern matches {shown(match.group())}.")
 
 
 _NOT_PROSE = re.compile(
@@ -481,7 +481,7 @@ def language_match(
     most = ", ".join(f"{name} {part:.0%}" for name, part in list(answer.shares.items())[:_SHOWN])
     reason = f"Wanted {names}; found {most}{', …' if len(answer.shares) > _SHOWN else ''}."
     score = share if min_share is None else float(share >= min_share)
-    return scored(score, reason, extra={"language": names, "shares": answer.shares})
+    return Score(score, reason, extra={"language": names, "shares": answer.shares})
 
 
 def _wanted_languages(sample: DataSample) -> frozenset[str]:

@@ -22,7 +22,7 @@ from rm_gallery.core.reward.rule import (
     rule,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.answer import (
     Extraction,
     concluded,
@@ -101,15 +101,17 @@ def number_accuracy(
     if not wanted:
         raise Unscored("the reference holds no number.", reason="no_reference")
     counts = [
-        matched(_said(text, given, numbers, tolerance), numbers, tolerance, mode)
+        matched(_without_alternatives(text, given, numbers, tolerance), numbers, tolerance, mode)
         for numbers in wanted
     ]
     count, best = max(zip(counts, wanted, strict=True), key=lambda pair: pair[0] / len(pair[1]))
     reason = f"{count} of the reference's {len(best)} numbers found; the answer holds {len(given)}."
-    return scored(count / len(best), reason)
+    return Score(count / len(best), reason)
 
 
-def _said(text: str, given: list[Number], wanted: list[Number], tolerance: float) -> list[Number]:
+def _without_alternatives(
+    text: str, given: list[Number], wanted: list[Number], tolerance: float
+) -> list[Number]:
     """The numbers without alternatives of which the reference has one and not the other."""
     if len(given) < 2:
         return given
@@ -136,12 +138,12 @@ def matched(
             for a, b in pairs
         )
     places = _Places(wanted, tolerance)
-    found = [place for number in given if (place := places.of(number)) is not None]
-    target = [place for number in wanted if (place := places.of(number)) is not None]
+    given_places = [place for number in given if (place := places.of(number)) is not None]
+    wanted_places = [place for number in wanted if (place := places.of(number)) is not None]
     if mode == "ordered":
-        return int(LCSseq.similarity(found, target))
-    limits = Counter(target)
-    return sum(min(count, limits[place]) for place, count in Counter(found).items())
+        return int(LCSseq.similarity(given_places, wanted_places))
+    limits = Counter(wanted_places)
+    return sum(min(count, limits[place]) for place, count in Counter(given_places).items())
 
 
 def _readings(number: Number) -> tuple[float, ...]:
@@ -247,7 +249,11 @@ def tolerance_number_match(
         extraction: What counts as the answer's conclusion: a box alone, whatever announces an answer, or any closing sentence that asserts.
     """
     references = [text for text in references if len(text) <= _LONGEST_REFERENCE]
-    wanted = [(text, found[0]) for text in references if (found := find_quantities(_plain(text)))]
+    wanted = [
+        (text, quantities[0])
+        for text in references
+        if (quantities := find_quantities(_with_plain_numbers(text)))
+    ]
     if not wanted:
         raise Unscored("the reference holds no number.", reason="no_reference")
     answer = concluded(final_text(text), extraction_of(sample, extraction))
@@ -257,30 +263,33 @@ def tolerance_number_match(
             answer = _EITHER_SIGN.sub(" ", answer)
         if (moment := read_moment(text.strip())) is not None:
             if (given_moment := find_moment(answer)) is not None and given_moment.same_as(moment):
-                return scored(1.0, f"The answer is {text.strip()}.")
+                return Score(1.0, f"The answer is {text.strip()}.")
             reasons.append(f"The answer is not {text.strip()}.")
             continue
         given = answer_quantity(
-            answer, reference, require_unit, several=len(find_quantities(_plain(text))) > 1
+            answer,
+            reference,
+            require_unit,
+            several=len(find_quantities(_with_plain_numbers(text))) > 1,
         )
-        values = _values(given, reference) if given is not None else []
+        values = _values_in_unit(given, reference) if given is not None else []
         for value in values:
-            if _near(
+            if _within_tolerance(
                 value,
                 reference.value,
                 relative_tolerance=relative_tolerance,
                 absolute_tolerance=absolute_tolerance,
             ):
-                return scored(1.0, f"{value:.12g} is near {reference.value:.12g}.")
+                return Score(1.0, f"{value:.12g} is near {reference.value:.12g}.")
         reasons.append(
             f"{values[0]:.12g} is not near {reference.value:.12g}."
             if values
             else "The answer holds no quantity of the reference's kind."
         )
-    return scored(0.0, reasons[0])
+    return Score(0.0, reasons[0])
 
 
-def _near(
+def _within_tolerance(
     value: float, wanted: float, *, relative_tolerance: float, absolute_tolerance: float
 ) -> bool:
     # a conversion may leave the range of floats
@@ -302,7 +311,7 @@ def answer_quantity(
     units = bool(reference.units or reference.things)
     reading = read_statements(text)
     for statement in reading.statements:
-        part = value_part(_plain(statement.text))
+        part = value_part(_with_plain_numbers(statement.text))
         if _BOUNDED.match(part) or _DENIED.match(part):
             return None
         part = (
@@ -310,69 +319,79 @@ def answer_quantity(
             if find_quantities(part.rpartition("=")[2], units=False)
             else part
         )
-        if found := find_quantities(part, units=units):
+        if quantities := find_quantities(part, units=units):
             hedged = (
-                _BOUND_AFTER.match(part, found[0].end) is not None
-                or _or(part, found[:2])
-                or (not several and statement.kind == "box" and _two(part, found[:2]))
+                _BOUND_AFTER.match(part, quantities[0].end) is not None
+                or _are_alternatives(part, quantities[:2])
+                or (not several and statement.kind == "box" and _are_listed(part, quantities[:2]))
             )
-            return found[0] if _fits(found[0], reference, require_unit) and not hedged else None
-    rest = _BOUNDED.sub(" ", _plain(without_asides(reading.rest)))
-    found = find_quantities(rest, units=units)
-    fitting = [quantity for quantity in found if _fits(quantity, reference, require_unit)]
+            return (
+                quantities[0]
+                if _is_of_kind(quantities[0], reference, require_unit) and not hedged
+                else None
+            )
+    rest = _BOUNDED.sub(" ", _with_plain_numbers(without_asides(reading.rest)))
+    quantities = find_quantities(rest, units=units)
+    fitting = [
+        quantity for quantity in quantities if _is_of_kind(quantity, reference, require_unit)
+    ]
     same = [quantity for quantity in fitting if quantity.units or quantity.things] or fitting
     if same and _BOUND_AFTER.match(rest, same[-1].end):
         return None
-    return same[-1] if same and not _or(rest, found[-2:]) and not _listed(rest, same) else None
-
-
-def _plain(text: str) -> str:
-    text = _SIGN.sub(lambda found: f"{unicodedata.numeric(found[0]):.9g}", normalized("NFC", text))
-    text = with_digits(text)
-    return plain_units(
-        _PI.sub(lambda found: f"{float(found[1] or 1) * math.pi / float(found[2] or 1):.12g}", text)
+    return (
+        same[-1]
+        if same and not _are_alternatives(rest, quantities[-2:]) and not _is_list(rest, same)
+        else None
     )
 
 
-def _or(text: str, pair: list[Quantity]) -> bool:
+def _with_plain_numbers(text: str) -> str:
+    text = _SIGN.sub(lambda match: f"{unicodedata.numeric(match[0]):.9g}", normalized("NFC", text))
+    text = with_digits(text)
+    return plain_units(
+        _PI.sub(lambda match: f"{float(match[1] or 1) * math.pi / float(match[2] or 1):.12g}", text)
+    )
+
+
+def _are_alternatives(text: str, pair: list[Quantity]) -> bool:
     """Whether two quantities are alternatives or the ends of a range, not one told in two units."""
     if len(pair) != 2 or not (
         _OR.fullmatch(text, pair[0].end, pair[1].start)
         or _RANGE.fullmatch(text, pair[0].end, pair[1].start)
     ):
         return False
-    return not _same(*pair)
+    return not _same_amount(*pair)
 
 
-def _two(text: str, pair: list[Quantity]) -> bool:
+def _are_listed(text: str, pair: list[Quantity]) -> bool:
     """Whether two quantities that differ stand side by side."""
     return (
         len(pair) == 2
-        and _BESIDE.fullmatch(text, pair[0].end, pair[1].start) is not None
-        and not _same(*pair)
+        and _LIST_GAP.fullmatch(text, pair[0].end, pair[1].start) is not None
+        and not _same_amount(*pair)
     )
 
 
-def _same(a: Quantity, b: Quantity) -> bool:
+def _same_amount(a: Quantity, b: Quantity) -> bool:
     return any(abs(value - b.value) <= 0.01 * abs(value) for value in conversions(a, b))
 
 
 _LONGEST_REFERENCE = 20_000
 """Characters of a reference that states a quantity, at most: 256 KB of numbers took 5 s."""
-_BESIDE = re.compile(r"[\s,;/&、，；]*(?:and\s+|und\s+|和)?")
+_LIST_GAP = re.compile(r"[\s,;/&、，；]*(?:and\s+|und\s+|和)?")
 
 
-def _listed(text: str, found: list[Quantity]) -> bool:
+def _is_list(text: str, quantities: list[Quantity]) -> bool:
     """Whether the last three quantities stand side by side: who lists what it may be has not said
     what it is.
     """
-    last = found[-3:]
+    last = quantities[-3:]
     return len(last) == 3 and all(
-        _BESIDE.fullmatch(text, a.end, b.start) for a, b in zip(last, last[1:], strict=False)
+        _LIST_GAP.fullmatch(text, a.end, b.start) for a, b in zip(last, last[1:], strict=False)
     )
 
 
-def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
+def _is_of_kind(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
     if reference.things:
         return bool(given.things & reference.things) or not (
             given.things or given.units or require_unit
@@ -384,7 +403,7 @@ def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
     return same_kind(given, reference) is not None
 
 
-def _values(given: Quantity, reference: Quantity) -> list[float]:
+def _values_in_unit(given: Quantity, reference: Quantity) -> list[float]:
     """The answer's value in the reference's unit, in every way its unit can be read; of 50% also
     the share and the figure.
     """

@@ -19,7 +19,7 @@ from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score, references_of, rule
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, words
 from rm_gallery.core.text.language import tokenizer as tokenize
@@ -79,7 +79,7 @@ def f1_score(
     best = token_f1(answer, references, tokenizer)
     if best is None:
         raise Unscored("the reference holds no token.", reason="no_reference")
-    return scored(best.f1, "", {"precision": best.precision, "recall": best.recall})
+    return Score(best.f1, components={"precision": best.precision, "recall": best.recall})
 
 
 def token_f1(
@@ -88,15 +88,15 @@ def token_f1(
     """Tokens in common with the best of the references; None where they hold none."""
     given, best = tokenize(tokens)(text), None
     for reference in references:
-        size, counts = _counted(tokens, reference)
+        size, counts = _token_counts(tokens, reference)
         if size:
-            found = overlap(_in_common(given, counts), len(given), size)
-            best = found if best is None or found.f1 > best.f1 else best
+            score = overlap(_in_common(given, counts), len(given), size)
+            best = score if best is None or score.f1 > best.f1 else best
     return best
 
 
 @lru_cache(maxsize=4096)
-def _counted(name: str, reference: str) -> tuple[int, dict[str, int]]:
+def _token_counts(name: str, reference: str) -> tuple[int, dict[str, int]]:
     tokens = tokenize(name)(reference)
     return len(tokens), dict(Counter(tokens))
 
@@ -154,17 +154,17 @@ def rouge(
     if best is None:
         raise Unscored("the reference holds no word.", reason="no_reference")
     score = best.f1 if measure == "fmeasure" else getattr(best, measure)
-    return scored(score, "", {"precision": best.precision, "recall": best.recall})
+    return Score(score, components={"precision": best.precision, "recall": best.recall})
 
 
 def best_rouge(text: str, references: Sequence[str], variant: Variant = "rougeL") -> Overlap | None:
     """ROUGE of a text with the best of its references; None where they hold no word."""
     best: Overlap | None = None
     for reference in references:
-        latin, target = _target(reference)
+        latin, target = _reference_words(reference)
         if target:
-            found = rouge_of(_latin_words(text) if latin else words(text), target, variant)
-            best = found if best is None or found.f1 > best.f1 else best
+            score = rouge_of(_latin_words(text) if latin else words(text), target, variant)
+            best = score if best is None or score.f1 > best.f1 else best
     return best
 
 
@@ -192,7 +192,7 @@ def _latin_words(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=4096)
-def _target(reference: str) -> tuple[bool, list[str]]:
+def _reference_words(reference: str) -> tuple[bool, list[str]]:
     """Whether the reference is in Latin script, and its words."""
     others = (
         c
@@ -233,9 +233,9 @@ def bleu(
         lowercase: Whether case is ignored.
     """
     chosen = tokenization_of(references[0]) if tokenize == "auto" else tokenize
-    found = _bleu(chosen, lowercase).sentence_score(answer, references)
-    about = {"tokenize": chosen, "brevity_penalty": found.bp}
-    return scored(min(found.score / 100, 1.0), extra=about)
+    score = _bleu(chosen, lowercase).sentence_score(answer, references)
+    about = {"tokenize": chosen, "brevity_penalty": score.bp}
+    return Score(min(score.score / 100, 1.0), extra=about)
 
 
 def sacrebleu_metrics(used_for: str) -> Any:
@@ -296,7 +296,7 @@ def chrf(
         lowercase: Whether case is ignored.
     """
     metric = _chrf(char_order, word_order, beta, lowercase)
-    return scored(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
+    return Score(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
 
 
 @lru_cache(maxsize=32)
@@ -357,10 +357,10 @@ class EmbeddingSimilarityReward(RuleReward):
             raise ConfigError(
                 f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…)."
             )
-        found = await asyncio.gather(
+        replies = await asyncio.gather(
             *(self.embeddings.aembed([text]) for text in [answer, *references])
         )
-        (given, *wanted) = [vectors[0] for vectors in found]
+        (given, *wanted) = [vectors[0] for vectors in replies]
         near = [cosine(given, vector) for vector in wanted]
         best = max((value for value in near if value is not None), default=None)
         if best is None:
@@ -376,9 +376,9 @@ class EmbeddingSimilarityReward(RuleReward):
     def describe(self) -> dict[str, Any]:
         """What identifies this reward in a manifest; the embedding model without its secrets."""
         own = self.model_copy(update={"embeddings": None})
-        found = super(EmbeddingSimilarityReward, own).describe()
+        settings = super(EmbeddingSimilarityReward, own).describe()
         return {
-            **found,
+            **settings,
             "embeddings": self.embeddings.describe() if self.embeddings is not None else None,
         }
 

@@ -108,7 +108,7 @@ def check_path(path: str) -> Path | None:
 
 def stamp_of(path: str) -> tuple[int, ...]:
     """When a checkpoint on disk was last written; empty for one on the hub."""
-    found: list[int] = []
+    times: list[int] = []
     for name in (
         "",
         "config.json",
@@ -117,10 +117,10 @@ def stamp_of(path: str) -> tuple[int, ...]:
         "pytorch_model.bin",
     ):
         try:
-            found.append(os.stat(os.path.join(path, name)).st_mtime_ns)
+            times.append(os.stat(os.path.join(path, name)).st_mtime_ns)
         except OSError:
             continue
-    return tuple(found)
+    return tuple(times)
 
 
 def identity(source: CheckpointSource) -> dict[str, str]:
@@ -281,8 +281,8 @@ def _value_head(source: CheckpointSource, device: Any) -> tuple[Any, Any]:
     for weight_name, bias_name in _VALUE_KEYS:
         weight = _weight(source, [weight_name])
         if weight is not None:
-            found = _weight(source, [bias_name])
-            bias = torch.zeros(weight.shape[0]) if found is None else found
+            stored = _weight(source, [bias_name])
+            bias = torch.zeros(weight.shape[0]) if stored is None else stored
             return weight.float().to(device), bias.float().to(device)
     raise ConfigError(
         f"{source.named()} has no value head: none of its safetensors files holds "
@@ -367,17 +367,17 @@ def _quiet() -> Iterator[None]:
     """Loading without progress bars and advice on the screen; the settings are the process's own
     again afterwards.
     """
-    from transformers.utils import logging as said
+    from transformers.utils import logging as hf_logging
 
-    bars, level = said.is_progress_bar_enabled(), said.get_verbosity()
-    said.set_verbosity_error()
-    said.disable_progress_bar()
+    bars, level = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
     try:
         yield
     finally:
-        said.set_verbosity(level)
+        hf_logging.set_verbosity(level)
         if bars:
-            said.enable_progress_bar()
+            hf_logging.enable_progress_bar()
 
 
 @contextmanager

@@ -64,13 +64,13 @@ def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
     turns = [
         {
             "role": _ROLES.get(message.role.value, message.role.value),
-            "content": _text(message, name, asked=True),
+            "content": _written_text(message, name, asked=True),
         }
         for message in sample.input
     ]
     if steps:
-        return Dialogue(turns, "", tuple(_text(step, name) for step in output.steps or ()))
-    return Dialogue(turns, text_of_answer(output.answer, _text(output.answer, name), name))
+        return Dialogue(turns, "", tuple(_written_text(step, name) for step in output.steps or ()))
+    return Dialogue(turns, text_of_answer(output.answer, _written_text(output.answer, name), name))
 
 
 def text_of_answer(answer: Step, text: str, name: str) -> str:
@@ -86,7 +86,7 @@ def text_of_answer(answer: Step, text: str, name: str) -> str:
     return without_turn_end(text)
 
 
-def _text(message: ChatMessage, name: str, asked: bool = False) -> str:
+def _written_text(message: ChatMessage, name: str, asked: bool = False) -> str:
     content = message.content
     if not isinstance(content, str):
         odd = next(

@@ -93,7 +93,7 @@ class _ServedReward(BaseReward):
 
     @field_validator("chat_template")
     @classmethod
-    def _read(cls, value: str) -> str:
+    def _read_template(cls, value: str) -> str:
         return template_text(value, WAYS)
 
     @field_serializer("default_headers", "extra_body", when_used="json")
@@ -131,7 +131,7 @@ class _ServedReward(BaseReward):
     def describe(self) -> dict[str, Any]:
         """The settings and the server, without secrets."""
         own = self.model_copy(update={"api_key": None, "default_headers": {}, "extra_body": {}})
-        told = super(_ServedReward, own).describe()
+        settings = super(_ServedReward, own).describe()
         for name in (
             "api_key",
             "default_headers",
@@ -140,21 +140,21 @@ class _ServedReward(BaseReward):
             "max_attempts",
             "max_outage",
         ):
-            told.pop(name, None)
-        return {**told, "server": {**self.scorer.describe(), **sent_along(self.scorer)}}
+            settings.pop(name, None)
+        return {**settings, "server": {**self.scorer.describe(), **sent_along(self.scorer)}}
 
     def _way(self) -> Way:
         ways: dict[str, Way] = {"auto": "auto", "messages": "messages", "pair": "pair"}
         return ways.get(self.chat_template, "text")
 
-    async def _ask(self, dialogue: Dialogue) -> Numbers:
+    async def _request_numbers(self, dialogue: Dialogue) -> Numbers:
         way = self._way()
         if way == "text":
-            return await self.scorer.ascore(way, self._written(dialogue))
+            return await self.scorer.ascore(way, self._request_text(dialogue))
         pair = {"query": dialogue.query(), "answer": dialogue.answer} if way != "messages" else {}
         return await self.scorer.ascore(way, {"messages": dialogue.messages(), **pair})
 
-    def _written(self, dialogue: Dialogue) -> dict[str, Any]:
+    def _request_text(self, dialogue: Dialogue) -> dict[str, Any]:
         if self.chat_template == "plain":
             return {"input": dialogue.plain()}
         try:
@@ -163,7 +163,7 @@ class _ServedReward(BaseReward):
             message = f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}"
             raise Unscored(message, reason="not_applicable") from error
 
-    def _place(self, numbers: Numbers, usual: int | None = None) -> int:
+    def _score_place(self, numbers: Numbers, usual: int | None = None) -> int:
         """Which number of a row is the score; ConfigError where that is not said."""
         width = len(numbers.rows[0])
         names = numbers.names or tuple(map(str, range(width)))
@@ -177,10 +177,10 @@ class _ServedReward(BaseReward):
                 f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
             )
         wanted = str(self.label).casefold()
-        found = next((place for place, name in enumerate(names) if name.casefold() == wanted), None)
-        if found is None:
+        match = next((place for place, name in enumerate(names) if name.casefold() == wanted), None)
+        if match is None:
             raise ConfigError(unknown_name(f"label of {self.name}", str(self.label), names))
-        return found
+        return match
 
 
 @RewardRegistry.register("served:")
@@ -217,10 +217,11 @@ class ServedReward(_ServedReward, BasePointWiseReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score the answer; one without text that only calls tools is unscored."""
         dialogue = dialogue_of(sample, self.name)
-        numbers = await self._ask(without_marks(dialogue, CONTROL_MARKS))
+        numbers = await self._request_numbers(without_marks(dialogue, CONTROL_MARKS))
         # where every token has a row, the last one stands for the whole
         return one_score(
-            self.name, numbers.rows[-1][self._place(numbers, 0 if self.label_token_ids else None)]
+            self.name,
+            numbers.rows[-1][self._score_place(numbers, 0 if self.label_token_ids else None)],
         )
 
 
@@ -278,11 +279,11 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         dialogue = dialogue_of(sample, self.name, steps=True)
         dialogue = without_marks(without_marks(dialogue, CONTROL_MARKS), any_of([self.separator]))
         answer = "".join(step + self.separator for step in dialogue.steps)
-        numbers = await self._ask(dialogue._replace(answer=answer, steps=()))
+        numbers = await self._request_numbers(dialogue._replace(answer=answer, steps=()))
         rows = numbers.rows
         if len(rows) == 1 and len(rows[0]) == len(dialogue.steps) != 1:
             rows = [[number] for number in rows[0]]  # one number per step, in one list
-        place = self._place(Numbers(rows, numbers.names), 1 if len(rows[0]) == 2 else None)
+        place = self._score_place(Numbers(rows, numbers.names), 1 if len(rows[0]) == 2 else None)
         return self.steps_result([row[place] if place < len(row) else float("nan") for row in rows])
 
 
@@ -373,10 +374,10 @@ class RemoteReward(BasePointWiseReward):
     def describe(self) -> dict[str, Any]:
         """The settings and the server, without secrets."""
         own = self.model_copy(update={"api_key": None, "default_headers": {}})
-        told = super(RemoteReward, own).describe()
+        settings = super(RemoteReward, own).describe()
         for name in ("api_key", "default_headers", "timeout", "max_attempts", "max_outage"):
-            told.pop(name, None)
-        return {**told, "server": {**self.server.describe(), **sent_along(self.server)}}
+            settings.pop(name, None)
+        return {**settings, "server": {**self.server.describe(), **sent_along(self.server)}}
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         answer = (await self.server.ascore([item_of(sample)]))[0]

@@ -11,7 +11,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score, rule, shown
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import prose_of
 from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import MissingExtra, ProviderError, Unscored
@@ -313,7 +313,7 @@ def refusal_detection(
         raise Unscored("the answer is blank.", reason="empty", cause="answer")
     phrase = refusal_in(text)
     reason = "No refusal found." if phrase is None else f"It refuses: {shown(phrase)}."
-    return scored(float((phrase is not None) == (want == "refusal")), reason)
+    return Score(float((phrase is not None) == (want == "refusal")), reason)
 
 
 def refusal_in(text: str) -> str | None:
@@ -323,29 +323,29 @@ def refusal_in(text: str) -> str | None:
         head = head[1:-1]
     head = re.sub(r"\s+", " ", _QUOTED.sub(" … ", head))[:_WINDOW].strip()
     for pattern in (_SURE, _ENGLISH):
-        for found in pattern.finditer(head):
-            before = head[max(0, found.start() - 20) : found.start()]
+        for match in pattern.finditer(head):
+            before = head[max(0, match.start() - 20) : match.start()]
             if not (
-                _SPEAKER.match(found.group()) and _NOT_THE_SPEAKER.search(before)
-            ) and not _answers(head, found):
-                return found.group()
-    for found in () if head.isascii() else _CHINESE.finditer(head):
-        if not _NOT_ZH.match(head, found.end()) and not _EXACT_ZH.search(found.group()):
-            return found.group()
+                _SPEAKER.match(match.group()) and _NOT_THE_SPEAKER.search(before)
+            ) and not _is_no_refusal(head, match):
+                return match.group()
+    for match in () if head.isascii() else _CHINESE.finditer(head):
+        if not _NOT_ZH.match(head, match.end()) and not _EXACT_ZH.search(match.group()):
+            return match.group()
     found_other = _OTHERS.search(head)
     return found_other.group() if found_other else None
 
 
-def _answers(head: str, found: re.Match[str]) -> bool:
+def _is_no_refusal(head: str, match: re.Match[str]) -> bool:
     """Whether what looks like a refusal is an idiom, a call for more information, or goes on to
     answer.
     """
-    end = _WORD_END.match(head, found.end())
-    after = end.end() if end else found.end()
+    end = _WORD_END.match(head, match.end())
+    after = end.end() if end else match.end()
     return bool(
         _NOT_A_REFUSAL.match(head, after)
         or _NEEDS_MORE.match(head, after)
-        or _TAKEN_BACK.search(head, found.start())
+        or _TAKEN_BACK.search(head, match.start())
     )
 
 
@@ -387,7 +387,7 @@ class DetoxifyReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         with _LOADING:
-            model = _model(self.model_name, self.device)
+            model = _detoxify_model(self.model_name, self.device)
         rated = {
             str(name): float(value) for name, value in model.predict(answer_text(sample)).items()
         }
@@ -409,5 +409,5 @@ def _detoxify() -> Any:
 
 
 @lru_cache(maxsize=4)
-def _model(name: str, device: str) -> Any:
+def _detoxify_model(name: str, device: str) -> Any:
     return _detoxify().Detoxify(name, device=device)
