@@ -1,6 +1,4 @@
-"""What is deployed: the files of one or more metric folders as plain bytes, with their requirements
-and a hash.
-"""
+"""A deployable bundle: the files of one or more metric folders, with their requirements and a hash."""
 
 from __future__ import annotations
 
@@ -344,8 +342,7 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
     """The requirements and the mode that main.py says of itself; it is parsed, never run."""
     where = f"{name}/{_MAIN}"
     try:
-        # warnings about odd escapes are the author's business when the code runs, not of who
-        # deploys it
+        # warnings about odd escapes concern the author of the code, not who deploys it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = syntax_tree(files[where])

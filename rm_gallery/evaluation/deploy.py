@@ -32,7 +32,7 @@ _PAYLOAD = ("messages", "ground_truth", "original_messages", "tools")
 
 @dataclass(frozen=True)
 class PreviewSample:
-    """What became of one sample."""
+    """One sample's result."""
 
     index: int
     """Counted from 1."""
@@ -41,7 +41,7 @@ class PreviewSample:
     score: float | None
     """None unless scored."""
     reason: str
-    """What the evaluator said, or why there is no score."""
+    """The evaluator's reason, or why there is no score."""
     metrics: Mapping[str, float | None]
     """Each metric's score; None for one that is not valid."""
     result: EvaluateResult
@@ -176,8 +176,8 @@ def preview_evaluation(
         account_id: accepted and without effect, as is `api_key`.
         api_key: see account_id.
         samples: the samples themselves instead of a file.
-        sandbox: "bwrap" or "subprocess" (limits alone); by default bubblewrap where there is one:
-            the code is one's own.
+        sandbox: "bwrap" or "subprocess" (limits alone); by default bubblewrap where it is
+        installed, else limits alone, since the code is the caller's own.
         limits: what one sample may take.
 
     Raises:

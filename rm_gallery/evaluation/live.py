@@ -1,5 +1,5 @@
-"""The evaluators of a store as a server runs them: always the current version, in pools that come
-and go with deployments.
+"""Runs the evaluators of a store for a server: always the current version, in pools that follow
+deployments.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _CAUSE: dict[str, Cause] = {
     "sandbox": "caller",
     "invalid_input": "data",
 }
-"""Whose doing a broken result is; what its code did is the rule's own."""
+"""Cause of a failed result by code; for other codes it is the rule."""
 _PATIENCE = 1.0
 _QUIET = 5.0
-"""Seconds for which a store that failed is left alone by evaluators that run."""
+"""Seconds before running evaluators ask a failed store again."""
 _Key = tuple[int, str]
 
 
 class LiveEvaluators:
-    """Evaluates by evaluator id; looks at the store twice a second at most and follows what is
-    deployed, by whomever.
+    """Evaluates by evaluator id; checks the store at most twice a second and follows deployments by
+    any process.
 
     Requests that run when a new version comes end on the old one. While the store cannot be read,
     what runs goes on. Use it from one event loop.
@@ -130,7 +130,7 @@ class LiveEvaluators:
     async def _bring_up_to_date(self, evaluator_id: str) -> None:
         began = time.monotonic()
         async with self._lock:
-            # the next one in line would wait as long again
+            # fail at once: the next waiter would otherwise wait as long again
             if self._failure is not None and self._failure[0] > began:
                 raise StoreError(self._failure[1])
             try:
@@ -174,9 +174,7 @@ class LiveEvaluators:
 
 
 def scored_of_result(result: EvaluateResult) -> Score[float]:
-    """A result as every door gives it: an error is failed, with its code as the reason; not valid
-    is unscored.
-    """
+    """A result as a Score: an error is failed with its code, an invalid result is unscored."""
     extra: dict[str, Any] = {}
     if result.metrics:
         extra["metrics"] = {name: metric.model_dump() for name, metric in result.metrics.items()}

@@ -1,5 +1,5 @@
-"""Processes that run one deployed evaluator behind the sandbox's walls, a request at a time, and
-are replaced when they break.
+"""Sandboxed processes that run one deployed evaluator, one request at a time, and are replaced when
+they break.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CODES = frozenset(
     "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range".split()
     + "evaluator_load busy closed sandbox".split()
 )
-"""What the error of a result that broke begins with, before a colon."""
+"""Codes of failed results; the error begins with one, before a colon."""
 MAX_REPLY = 4 * 2**20
 MAX_DEPTH = 64
 """Levels of objects and lists in what a result carries along."""
@@ -117,8 +117,8 @@ class EvaluatorPool:
             sandbox: "auto" or "bwrap" for bubblewrap; "subprocess" asks for limits alone, for code
                 one would run oneself.
             max_waiting: requests that may wait; further ones fail at once (busy).
-            on_print: gets what the code prints, in pieces, from other threads; by default nobody
-                does.
+            on_print: gets what the code prints, in pieces, from other threads; by default it is
+            dropped.
 
         Raises:
             SandboxUnavailable: there is no bubblewrap here.
@@ -214,7 +214,7 @@ class EvaluatorPool:
         waiting = asyncio.wrap_future(request.future)
         try:
             done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
-            # beyond one for each processor, another worker helps only where the others are held up
+            # beyond one worker per processor, another one helps only while the others are blocked
             if (
                 not done
                 and not request.begun
@@ -287,7 +287,7 @@ class EvaluatorPool:
                 worker.end()
 
     def _leave_unless_needed(self) -> bool:
-        """Take this thread off, unless a request came meanwhile: then somebody has to stay."""
+        """Remove this thread, unless a request has arrived in the meantime."""
         with self._lock:
             if self._waiting.empty():
                 self._threads.discard(threading.current_thread())
@@ -335,8 +335,8 @@ class EvaluatorPool:
 
 
 def _still_good(worker: _EvaluatorProcess | None) -> _EvaluatorProcess | None:
-    """The worker, or None when it ended or took too much while nobody asked it; that costs no
-    request.
+    """The worker, or None when it ended or exceeded a limit between requests; no request fails for
+    that.
     """
     if worker is not None and worker.spoilt():
         worker.end()
@@ -419,7 +419,7 @@ class _EvaluatorProcess:
         self._pump.write(self._process.stdin, framed(request.frame))
         try:
             value: Any = {}
-            # an answer to an earlier request is nobody's any more
+            # skip late answers to earlier requests
             while value.get("id") != request.number:
                 value = orjson.loads(
                     self._next_message(until, f"it took longer than {until - now:.3g} s")
@@ -461,7 +461,7 @@ class _EvaluatorProcess:
             raise _Lost("deadline", late)
 
     def spoilt(self) -> bool:
-        """Whether it ended, or took or said what it may not, since its last answer."""
+        """Whether it has ended, exceeded a limit or written unasked output since its last answer."""
         self._pump.turn(0)
         return (
             self._over
@@ -501,7 +501,7 @@ def _result_of(value: Any) -> EvaluateResult:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         return failed("invalid_result", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-    # may hold anything, also what nobody can write down again
+    # step_outputs may hold values too deep to serialize
     if result.step_outputs and deeper(value["step_outputs"], MAX_DEPTH):
         return failed(
             "invalid_result", f"its step_outputs are nested deeper than {MAX_DEPTH} levels"
@@ -511,8 +511,8 @@ def _result_of(value: Any) -> EvaluateResult:
 
 @functools.cache
 def package_folders() -> tuple[str, ...]:
-    """What the code of evaluators may import, read-only: this package, and the packages installed
-    beside it.
+    """Folders that evaluator code may import from, read-only: this package and the installed
+    packages.
     """
     named = ("site-packages", "dist-packages")
     installed = [

@@ -70,8 +70,8 @@ def open_evaluator(job: Mapping[str, Any]) -> Callable[[bytes], bytes]:
 
 
 def _load_metric(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
-    """The `evaluate` of a folder, which can import what lies beside its main.py, also as its own
-    package (`from . import x`).
+    """The `evaluate` of a folder; it can import the modules next to main.py, also relatively (`from
+    . import x`).
     """
     package = f"metric_{number}"
     holder = ModuleType(package)
@@ -173,9 +173,7 @@ def _results(
 
 
 def _group_key(item: Mapping[str, Any], where: str) -> str:
-    """What conversations share that a function of mode `batch` sees together: prompt and reference,
-    as everywhere.
-    """
+    """The group of a conversation for functions of mode `batch`: its prompt and reference."""
     messages = message_dicts(item["messages"], where)
     truth, original = item.get("ground_truth"), item.get("original_messages")
     return group_of(sample_of_messages(messages, ground_truth=truth, original_messages=original))
@@ -205,9 +203,7 @@ def _call_single(function: RewardFunction[Any], item: Mapping[str, Any]) -> Any:
 
 
 def _call_group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> Any:
-    """One call for the answers to one prompt; what else is known beside the messages is the first
-    one's.
-    """
+    """One call for all answers to one prompt; other inputs are those of the first item."""
     rollouts = [message_dicts(item["messages"]) for item in items]
     given = function.arguments(_named_inputs(function, items[0], rollouts[0]))
     return _awaited(function(rollouts_messages=rollouts, **given))
@@ -225,8 +221,8 @@ def _awaited(result: Any) -> Any:
 def _named_inputs(
     function: RewardFunction[Any], item: Mapping[str, Any], messages: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What is known beside the messages, by the names functions use; the prompt alone where it is
-    not said apart.
+    """A function's other inputs by parameter name; `original_messages` defaults to the prompt of
+    the messages.
     """
     given = {name: value for name, value in (item.get("kwargs") or {}).items() if name not in _OWN}
     given |= {
@@ -246,7 +242,7 @@ def failed(code: str, message: str) -> EvaluateResult:
 
 
 def _error_place(error: BaseException) -> str:
-    """Where in the evaluator's own files it happened; nothing else of the trace is told."""
+    """Place of the error in the evaluator's own files; the rest of the trace stays private."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         parts = Path(frame.filename).parts
         if _FOLDER in parts:
@@ -261,8 +257,8 @@ def _named_error(name: str, error: str) -> str:
 
 
 def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
-    """One metric's result as it is; of several the mean, each metric beside it, valid only where
-    all are.
+    """One metric's result as it is; for several the mean with each metric, valid only where all
+    are.
     """
     if len(results) == 1:
         return next(iter(results.values()))

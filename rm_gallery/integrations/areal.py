@@ -146,8 +146,8 @@ def _workflow_class(base: Any) -> type[Any]:
         """A reward as a rollout workflow, see `areal_workflow`."""
 
         def __init__(self, reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> None:
-            # told the name of a function, the base class makes no process pool; the name is
-            # replaced before it is looked up
+            # given the name of a function, the base class makes no process pool; the name is
+            # replaced before it is resolved
             super().__init__(
                 "",
                 gconfig,

@@ -1,5 +1,5 @@
-"""benchmax: a class that scores the rollouts of an environment, for the three contracts benchmax
-has had.
+"""benchmax: a mixin that scores the rollouts of an environment, for the three versions of
+benchmax's contract.
 
 Generation 1 calls `compute_reward(rollout_id, completion, ground_truth, **row)`, generation 2
 `compute_reward(rollout_id, messages, task, **kwargs)`, generation 3 `compute_reward(rollout)`. All
@@ -24,7 +24,7 @@ from rm_gallery.integrations.scoring import RowScorer, for_training
 
 _TRUTH = "ground_truth"
 _FAILURES = ("benchmax.envs.shared_types", "benchmax.envs")
-"""Where generation 3 keeps `RolloutFailure`."""
+"""Modules of generation 3 that define `RolloutFailure`."""
 
 
 class BenchmaxRewards:
@@ -54,7 +54,7 @@ class BenchmaxRewards:
     """The judge of those rewards that ask a model and name none."""
     on_error: OnError = "raise"
     generation: int | None = None
-    """1, 2 or 3; told from the call where it is None."""
+    """1, 2 or 3; None detects it from the call."""
     _KEPT: ClassVar[str] = "_rm_gallery_scorers"
 
     def scorers(self) -> dict[str, RowScorer]:
@@ -202,7 +202,7 @@ class BenchmaxRewards:
                 {**named, self.reference or _TRUTH: arguments["ground_truth"]},
             )
         arguments = _call_arguments(("rollout_id", "messages", "task"), given, named)
-        # a playground example has no task: a reward that needs a reference then says so, the others
+        # a playground example has no task: rewards that need a reference are unscored, the others
         # score
         task = dict(arguments["task"] or ({} if self.reference is None else {self.reference: None}))
         return 2, *split_turns(arguments["messages"], task.get("prompt_messages")), task

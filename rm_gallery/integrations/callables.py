@@ -22,7 +22,7 @@ _ASKED = ("messages", "prompt", "question", "query", "input")
 
 
 class _Evaluator:
-    """What both tools share: which of a run's values is the prompt, the answer, the reference."""
+    """Common base: which of a run's values is the prompt, the answer, the reference."""
 
     def __init__(
         self,
@@ -208,8 +208,8 @@ langsmith_evaluator, langfuse_evaluator, endpoint_function = (
 def _picked_or_only(
     given: Any, key: str | None, usual: Sequence[str], what: str, argument: str
 ) -> Any:
-    """The text or messages in a run's input or output; ConfigError names the keys there are when it
-    cannot be told.
+    """The text or messages in a run's input or output; ConfigError lists the keys where the choice
+    is ambiguous.
     """
     if not isinstance(given, Mapping):
         return given if key is None else getattr(given, key, None)
@@ -225,7 +225,7 @@ def _picked_or_only(
 
 
 def _evaluation(name: str, value: float, comment: str | None = None) -> Any:
-    """Langfuse's own object where Langfuse is loaded, which it is when it calls; else a dict of the
+    """Langfuse's own object where Langfuse is imported (it is when it calls us), else a dict of the
     same fields.
     """
     made = getattr(sys.modules.get("langfuse"), "Evaluation", dict)

@@ -1,5 +1,5 @@
-"""What a missing score becomes in training, by who caused it and by trainer: the one rule, and the
-table of it that documents print.
+"""What a missing score becomes in training, by cause and trainer: the rule, and the table that the
+docs print.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.core.utils.recent import Recent, recent_scores
 
 OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
-"""What stands where there is no score through no fault of the completion: None, an error, the mean
-of its group (which leaves everybody's advantage alone), the worst score of the reward, or a number.
-What the completion caused is a score, the worst."""
+"""What replaces a score that is missing through no fault of the completion: None, an error, the
+mean of its group (which changes no advantage), the worst score of the reward, or a number. A
+completion that caused its missing score gets the worst score.
+"""
 GROUP_MEAN = "group_mean"
-"""Key of an outcome's extra data: what the others of its group have on average."""
+"""Key of a score's extra data: the mean of the other scores of its group."""
 
 
 class NoScore(RMGalleryError):
-    """A completion got no score and `on_error="raise"` was asked for; `reason` is the outcome's
-    short code.
-    """
+    """A completion has no score and `on_error` is "raise"; `reason` is the score's code."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -44,8 +43,8 @@ def no_score(name: str, score: Score[float]) -> NoScore:
 def checked_on_error(
     on_error: OnError, adapter: str, *, none: bool = True, worst: bool = True
 ) -> OnError:
-    """`on_error` as it is; ConfigError, which names the adapter, for no such choice and for one
-    that its target has no word for.
+    """`on_error` as given; ConfigError, with the adapter's name, for an unknown choice or one that
+    the target cannot express.
     """
     words = [
         word
@@ -93,30 +92,30 @@ def value_of(
 
 
 class GroupMeans:
-    """The mean score of each group that was seen lately: what stands for a score that is missing by
-    nobody's fault in it.
+    """Recent mean score of each group, which replaces a missing score that the answer did not
+    cause.
 
-    Where a group comes in one call it is that of the others in the call; where completions come one
-    by one, of those of the group just before, and of the last ones of all groups, which counts as
-    one more. What is older is forgotten, since the policy moves: a mean over the whole run would
-    punish who fails late in it. Processes of one Ray job on a machine share what they saw.
+    For a group in one call it is the mean of the others in the call. Where completions come one by
+    one, it is the mean of the group's previous ones and, counted as one more, of the latest of all
+    groups. Older scores are dropped: the policy improves, and a mean over the whole run would
+    punish late failures. Processes of one Ray job on a machine share the scores.
     """
 
     def __init__(self, definition: str = "") -> None:
-        """Remember for the reward of this definition, which is how other processes know it; for
-        this object alone without one.
+        """Share with processes that score by the same definition; without one, keep the scores in
+        this object.
         """
         self._definition = definition
         self._recent: Recent | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[GroupMeans], tuple[str]]:
-        # what another process sees is its own, unless both are of one job
+        # another process starts without scores, unless both belong to one job
         return GroupMeans, (self._definition,)
 
     def note(self, groups: Mapping[str, Sequence[Score[float]]]) -> None:
-        """Take in the scores of a call, by group, and tell those without one what the others have
-        on average.
+        """Take in the scores of a call, by group, and attach the group's mean to those without a
+        value.
         """
         with self._lock:
             if self._recent is None:
@@ -147,7 +146,7 @@ def _group_number(group: str) -> int:
 
 
 class Trainer(NamedTuple):
-    """What an adapter does by default with what has no score, and where the trainer finds the flag."""
+    """An adapter's default for missing scores, and where the trainer finds the flag."""
 
     adapter: str
     on_error: OnError
@@ -169,8 +168,8 @@ TRAINERS: dict[str, Trainer] = {
     "AReaL workflow": Trainer("areal.areal_workflow", "none", "reward_unscored"),
     "benchmax": Trainer("benchmax.BenchmaxRewards-3", "raise", "the rollout's label"),
 }
-"""Trainers with the rows of their adapters; the flag of what the completion caused is none, for
-that is a score.
+"""Rows of the table by trainer. A completion that caused its missing score has no flag: it gets a
+score.
 """
 
 
@@ -185,9 +184,7 @@ def trainers() -> dict[str, Trainer]:
 
 
 def flags(score: Score[float]) -> dict[str, float]:
-    """What tells a number that stands for a missing score from a score: `unscored` and `failed`,
-    1.0 where that is so.
-    """
+    """Flags that mark the number of a missing score: `unscored` and `failed`, each 0.0 or 1.0."""
     return {
         "unscored": float(score.status == "unscored"),
         "failed": float(score.status == "failed"),
@@ -195,8 +192,8 @@ def flags(score: Score[float]) -> dict[str, float]:
 
 
 def given(reward: Any, cause: Cause, on_error: OnError) -> str:
-    """What a trainer gets where `cause` brought it about that there is no score: a number, mean,
-    none, error or refused.
+    """What a trainer gets where `cause` caused the missing score: a number, mean, none, error or
+    refused.
     """
     built = build_reward(reward, {}, None, None)
     worst = built.worst_score
@@ -214,9 +211,9 @@ def given(reward: Any, cause: Cause, on_error: OnError) -> str:
 def table(reward: Any) -> str:
     """The table for a reward, as lines of equal columns.
 
-    What a judge or a rule caused is the answer's doing where a neutral answer can be judged. "mean"
-    is that of the others of the group, "none" leaves the completion out, "error" is raised, and
-    "refused" says that the adapter asks for `worst=`.
+    A failure of a judge or a rule counts as the answer's where a control answer can be judged.
+    "mean" is that of the others of the group, "none" leaves the completion out, "error" is raised,
+    and "refused" says that the adapter asks for `worst=`.
     """
     rows = [["trainer", *CAUSES, "flag"]]
     rows += [

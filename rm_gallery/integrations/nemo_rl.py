@@ -21,12 +21,12 @@ from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward
 
 KEPT = "rm_gallery"
-"""Key of a dialogue's metadata with the numbers of its outcome."""
+"""Key of a dialogue's metadata that holds its score, components and flags."""
 ACTOR = "rm_gallery.integrations.nemo_rl.RewardActor"
 
 
 class EnvironmentReturn(NamedTuple):
-    """What a step gives, field by field what NeMo-RL unpacks; its own class is used where it is
+    """What a step returns, with NeMo-RL's fields; NeMo-RL's own class is used where it is
     installed.
     """
 
@@ -142,7 +142,7 @@ def register_nemo_rl(name: str = "rm_gallery") -> str:
             "that name on PyPI is a placeholder."
         ) from error
     register_env(name, ACTOR)
-    # the actor runs where rm_gallery is installed, beside the driver
+    # the actor runs in the driver's environment, where rm_gallery is installed
     ACTOR_ENVIRONMENT_REGISTRY[ACTOR] = PY_EXECUTABLES.SYSTEM
     return name
 
@@ -194,7 +194,7 @@ nemo_rl_reward = NemoRLFunction
 def _split_log(
     log: Sequence[Mapping[str, Any]],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Prompt and answer of a message log; the tensors beside the texts are left out."""
+    """Prompt and answer of a message log, without its tensors."""
     turns = [
         {
             "role": "user" if each["role"] == "environment" else each["role"],

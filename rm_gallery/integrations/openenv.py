@@ -3,8 +3,8 @@ reward.
 
 Written against openenv 0.10. Its containers do arithmetic with what a rubric returns: `Gate` and
 `WeightedSum` break on None and let NaN through, so a rubric of ours gives a finite number or
-raises, and the outcome travels beside the number: on the number itself (`.outcome`), on the rubric,
-and in `observation.metadata`.
+raises, and the outcome is reported as well: on the number (`.outcome`), on the rubric, and in
+`observation.metadata`.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def openenv_rubric(
         final_only: score only the step whose observation is `done`; the others give 0.0, as
             OpenEnv's `TrajectoryRubric` does, and are not judged.
         on_error: what a step without a score gives. "raise" by default, OpenEnv's own rule: a
-            rubric has no word for "no score", and a 0.0 would train on it. A number is put in its
-            place, with the outcome beside it.
+            rubric has no word for "no score", and a 0.0 would train on it. A number replaces the
+            score, and the outcome is reported as well.
         **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the
             fields of the observation and the keys of its and the action's metadata.
 
@@ -121,7 +121,7 @@ def __getattr__(name: str) -> Any:
 
 def _rubric_class(base: Any) -> type[Any]:
     class Component(base):  # type: ignore[misc]  # the base class is openenv's, which is not installed here
-        """A part of the reward's score, listed beside it; it scores nothing itself."""
+        """A component of the reward's score as a child rubric; it scores nothing itself."""
 
         def forward(self, action: Any, observation: Any) -> float:
             if self.last_score is None:
@@ -170,8 +170,8 @@ def _fields(thing: Any) -> dict[str, Any]:
 
 
 def _step_columns(action: Any, observation: Any) -> dict[str, Any]:
-    """What of a step can be a column: plain values of the observation and of both metadata, the
-    observation's own first.
+    """A step's columns: plain values of the action's metadata, the observation's metadata and its
+    fields; the last wins.
     """
     seen = _fields(observation)
     row: dict[str, Any] = {}
@@ -184,8 +184,8 @@ def _step_columns(action: Any, observation: Any) -> dict[str, Any]:
 
 
 def _answer(action: Any, completion: Any) -> Any:
-    """The text or messages of an action; ConfigError names the fields there are when it cannot be
-    told.
+    """The text or messages of an action; ConfigError lists the fields where the choice is
+    ambiguous.
     """
     if callable(completion):
         return completion(action)
@@ -257,8 +257,8 @@ class RolloutReward(TrainerReward):
 
 
 class _Shown(SimpleNamespace):
-    """Something with attributes for rules to read, of which a judge's prompt gets the text alone:
-    labels stay out of it.
+    """Attributes for rules to read; a judge's prompt shows only the text, so labels cannot leak
+    into it.
     """
 
     def __str__(self) -> str:
@@ -266,7 +266,7 @@ class _Shown(SimpleNamespace):
 
 
 class RubricTree:
-    """A rubric, told from others by its classes and settings."""
+    """A rubric, identified by its classes and settings."""
 
     def __init__(self, rubric: Any) -> None:
         """Take the root; ConfigError for what is no rubric."""
@@ -283,8 +283,8 @@ class RubricTree:
         yield from self.root.named_rubrics()
 
     def describe(self) -> dict[str, Any]:
-        """Class, code and settings of every rubric; ConfigError for a setting whose content cannot
-        be told.
+        """Class, code and settings of every rubric; ConfigError for a setting that cannot be
+        identified.
         """
         return {
             name: {
@@ -295,8 +295,8 @@ class RubricTree:
         }
 
     def fresh(self) -> Any:
-        """A copy nobody else scores with: rubrics and what they collect are new, clients and
-        settings are shared.
+        """A copy for one sample: rubrics and their collected state are new, clients and settings
+        are shared.
         """
         shared = (
             value

@@ -27,9 +27,7 @@ from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward, picked
 
 _SURE, _TRIES = 48, 1000
-"""Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it
-is looked for.
-"""
+"""Characters without blanks that identify the end of a truncated prompt, and positions tried."""
 _FIRST = re.compile(f"(?:{CONTROL_MARKS.pattern})+")
 _UNFOUND: Final = ("data", "The query does not begin with its prompt.", "data")
 
@@ -152,7 +150,8 @@ openrlhf_reward = OpenRLHFReward
 
 
 def response_of(query: str, prompt: str) -> str | None:
-    """The response in a text of prompt and response, as it was written; None when it is not told.
+    """The response in a text of prompt and response, as written; None when the prompt is not
+    recognised.
 
     Special tokens may stand before the prompt, decoding may have given it back with other blanks,
     and its beginning may be cut off.
@@ -181,8 +180,8 @@ def _squeezed(text: str) -> str:
 
 
 def _known_end(query: str, prompt: str) -> str:
-    """The longest end of the prompt with which the query begins; empty where that is no sure sign
-    of it.
+    """The longest end of the prompt with which the query begins; empty where it is too short to be
+    sure.
     """
     head, at = query[:_SURE], -1
     for _ in range(_TRIES):

@@ -1,8 +1,7 @@
 """Rows of a trainer or a request in, outcomes out: what every adapter and the server share.
 
-A row is a prompt, a completion (texts or lists of messages) and the dataset's other columns.
-Whatever the reward is, its rows go through `BaseReward.evaluate*`, so an adapter adds no score of
-its own.
+A row is a prompt, a completion (texts or lists of messages) and the dataset's other columns. Rows
+of every reward go through `BaseReward.evaluate*`, so an adapter adds no score of its own.
 """
 
 from __future__ import annotations
@@ -35,21 +34,23 @@ as such.
 """
 Row: TypeAlias = "Mapping[str, Any] | None"
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
-"""What a scorer takes beside the fields of its reward."""
+"""The scorer's own arguments, apart from the fields of its reward."""
 TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
 """Columns under which trainers hand over the tokens of a completion."""
 LARGEST = 3.4028234663852886e38
-"""The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no
-number at all.
-"""
+"""The largest 32-bit float: trainers would turn a larger score into infinity, and then into NaN."""
 _WITHOUT_GROUP = ""
-"""Where rows are that are no samples, and so have no prompt: the mean of all stands for them."""
+"""Group of rows that give no sample and so have no prompt: the mean of all groups replaces their
+scores.
+"""
 _FIRST_ROWS = 4
-"""Rows in a row without a score, where they come one by one, before the judge is called dead."""
+"""Consecutive single rows without a score before a warning; also the first scores checked for
+components.
+"""
 
 
 def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
-    """What `reward` said of one evaluated output."""
+    """The score that `reward` wrote to an evaluated output."""
     outcome = said_of(reward, output)
     if outcome.value is None:
         return outcome
@@ -71,9 +72,7 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
 
 
 def _finite_metrics(metrics: Any) -> dict[str, float]:
-    """The finite numbers among a result's metrics, which are numbers themselves or have a valid
-    `score`.
-    """
+    """The finite numbers among a result's metrics: plain numbers, or the `score` of valid ones."""
     numbers = {}
     for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
         if isinstance(value, Mapping):
@@ -84,8 +83,8 @@ def _finite_metrics(metrics: Any) -> dict[str, float]:
 
 
 def broken_by_answer(score: Score[float]) -> bool:
-    """Whether a score is what the completion gets for making itself impossible to judge, which has
-    no components.
+    """Whether a score is the worst one because the completion broke the reward; such a score has no
+    components.
     """
     return score.extra.get("caused_by") == "answer"
 
@@ -112,8 +111,7 @@ def picked(
     what: str,
     option: str = "prompt=",
 ) -> Any:
-    """What stands under `key`, or without one under the first usual key that has a value; None
-    where none has.
+    """The value under `key`, or without one under the first usual key that has a value, else None.
 
     Raises:
         ConfigError: `what` has no such key; names those it has, and the option that says which.
@@ -198,22 +196,23 @@ class RowScorer:
         )
         self.options, self._given_options = chosen, chosen if options else None
         self._probe_options: RunOptions | None = None
-        """What a row by itself is scored with where no options are given."""
+        """Options of a single row where none are given."""
         self.largest = math.inf
-        """Scores beyond it, and components, are as good as none."""
+        """Larger scores fail, and larger components are left out."""
         self.padded = False
-        """Whether rows come out of Arrow, as those of trainers do: null fields of dicts in prompts
-        and columns are nobody's words, and NaN in a column is a gap. Completions are the model's
-        own, whose nulls stay."""
+        """Whether rows come from Arrow, as trainers' rows do: null fields of dicts in prompts and
+        columns are padding, and NaN in a column is a gap. Nulls in completions are the model's own
+        and stay.
+        """
         self._watch = _Watch(self.name)
         self._lowest: dict[str, float] = {}
         self._means = GroupMeans(_identity(self.reward) if self.on_error == "mean" else "")
         self._fits = False
-        """Whether a row that came by itself had all columns."""
+        """Whether a single row had all columns."""
 
     def look_twice(self) -> None:
-        """Find out of every row without a score whether its answer is to blame, unless the options
-        say otherwise.
+        """Re-judge every row without a score with a control answer (`blame="probe"`), unless the
+        options say otherwise.
         """
         if self.options.blame is None:
             self.options = replace(self.options, blame="probe")
@@ -262,8 +261,8 @@ class RowScorer:
     ) -> Score[float]:
         """Score one row.
 
-        A column that is missing is a ConfigError until one row had it, and from then on a failed
-        outcome of its row.
+        A missing column is a ConfigError until one row has had all columns; afterwards only its row
+        fails.
         """
         sample = self._sample_or_failure(prompt, completion, row)
         if isinstance(sample, Score):
@@ -285,14 +284,14 @@ class RowScorer:
         return self._probe_options if self._given_options is None else _quiet(self._given_options)
 
     def lost(self, score: Score[float]) -> Score[float]:
-        """The outcome of a row that came by itself and is no sample, noted like any other."""
+        """The failed score of a single row that gives no sample, counted like any other."""
         if self.on_error == "mean":
             self._means.note({_WITHOUT_GROUP: [score]})
         self._watch.note([score])
         return score
 
     def value(self, score: Score[float]) -> float | None:
-        """The number a trainer gets for an outcome: its score, else what `on_error` says.
+        """The number a trainer gets: the score's value, else what `on_error` says.
 
         Raises:
             NoScore: there is no score and `on_error` is "raise".
@@ -300,13 +299,12 @@ class RowScorer:
         return value_of(score, self.on_error, self.name, self.reward.worst_score)
 
     def numbers(self, score: Score[float], components: Sequence[str] = ()) -> dict[str, float]:
-        """What a target gets that has no word for "no score": finite numbers, under the same keys
-        for every completion.
+        """Finite numbers under the same keys for every completion, for targets without a word for
+        "no score".
 
         `score` is what `value` gives, then come the named components, `unscored` and `failed` (1.0
-        where that is the outcome). A component that is not there has the number of the score where
-        there is none, or where the completion made it the worst by breaking the reward, and 0.0
-        beside any other score.
+        where that is the outcome). A missing component gets the number of `score` where there is no
+        score or the completion broke the reward, and 0.0 otherwise.
 
         Raises:
             NoScore: there is no score and `on_error` is "raise".
@@ -319,8 +317,8 @@ class RowScorer:
         for name, part in score.components.items():
             self._lowest[name] = min(part, self._lowest.get(name, part))
         if broken_by_answer(score):
-            # a component may reach below the total's range: whoever breaks the reward gets no more
-            # than the worst answer did
+            # a component may reach below the total's range: breaking the reward must not pay more
+            # than the worst answer so far got
             parts = {name: min(absent, self._lowest.get(name, absent)) for name in components}
         else:
             parts = {name: score.components.get(name, absent) for name in components}
@@ -329,7 +327,7 @@ class RowScorer:
     # -- rows to samples, samples to outcomes ------------------------------------------------------
 
     def _mapped(self, row: Row) -> dict[str, Any]:
-        """The row's columns, and beside them what `columns` maps to other names."""
+        """The row's columns, and those that `columns` maps to other names."""
         columns = dict(row or {})
         if self.padded:
             columns = {
@@ -342,7 +340,7 @@ class RowScorer:
             raise ConfigError(
                 f"{self.name}: there is no column '{absent[0]}'; the columns are: {there}."
             )
-        # all are read before any is written: two columns may be swapped
+        # read all before writing any: `columns` may swap two names
         return {**columns, **{field: columns[column] for field, column in self.columns.items()}}
 
     def _sample_of_row(
@@ -371,8 +369,8 @@ class RowScorer:
     def _sample_or_failure(
         self, prompt: Conversation, completion: Conversation, row: Row
     ) -> DataSample | Score[float]:
-        """The row's sample, or its outcome where its messages are none; ConfigError for a column
-        that no row had yet.
+        """The row's sample, or a failed score for malformed messages; ConfigError for a column that
+        no row has had.
         """
         try:
             columns = self._mapped(row)
@@ -389,9 +387,7 @@ class RowScorer:
         completions: Sequence[Conversation],
         rows: Sequence[Row] | None,
     ) -> tuple[list[DataSample], list[list[int]], list[Score[float] | None]]:
-        """Samples, for each the rows its outputs belong to, and the outcomes of rows that give no
-        sample.
-        """
+        """Samples, the rows of each sample's outputs, and the scores of rows that give no sample."""
         rows = [None] * len(completions) if rows is None else rows
         if not len(prompts) == len(completions) == len(rows):
             raise ConfigError(
@@ -449,7 +445,7 @@ class RowScorer:
         return scores
 
     def _within_largest(self, score: Score[float]) -> Score[float]:
-        """The outcome as its receiver can hold it."""
+        """The score, failed where its value exceeds `largest`, without components that do."""
         if score.value is not None and abs(score.value) > self.largest:
             return failed(
                 "invalid_score", f"The score {score.value:g} is too large for a trainer.", "rule"
@@ -472,8 +468,8 @@ class RowScorer:
 
 
 def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
-    """Components to report, by name; ConfigError for a name that `numbers`, or the adapter itself
-    (`own`), gives something else.
+    """Names of components to report; ConfigError for a name that `numbers` or the adapter (`own`)
+    uses already.
     """
     names = (components,) if isinstance(components, str) else tuple(components)
     taken = next((name for name in names if name in ("score", "unscored", "failed", *own)), None)
@@ -486,7 +482,7 @@ def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
 
 
 def refuse_comparing(scorer: RowScorer, instead: str) -> None:
-    """Raise ConfigError where the reward compares completions and each comes by itself: all would
+    """Raise ConfigError for a reward that compares completions where each comes alone: all would
     get the same score.
     """
     if scorer.reward.compares:
@@ -503,8 +499,8 @@ def for_training(
     *,
     one_by_one: str = "",
 ) -> RowScorer:
-    """The scorer, after a warning where a lower score is better: trainers raise what they are
-    given, as 32-bit numbers.
+    """The scorer, set up for training: 32-bit scores, blame probing, and a warning where a lower
+    score is better.
 
     `one_by_one` says what to do instead where the trainer hands over completions one by one and the
     reward compares them.
@@ -537,8 +533,8 @@ def for_training(
 
 
 class TrainerReward:
-    """What adapters have in common: a reward with the options of `RowScorer`, checked for training;
-    picklable, named after it.
+    """Base of trainer adapters: a picklable reward with the options of `RowScorer`, checked for
+    training.
     """
 
     takes_none: ClassVar[bool] = False
@@ -550,9 +546,7 @@ class TrainerReward:
     advice: ClassVar[str] = "give a WeightedSum of it with a negative weight"
     """What to do where a lower score is better."""
     reported: ClassVar[tuple[str, ...] | None] = None
-    """What is reported beside components, which may not be called so; None for an adapter that has
-    no place for any.
-    """
+    """Reported names that no component may have; None for an adapter without components."""
 
     def __init__(
         self,
@@ -580,9 +574,7 @@ class TrainerReward:
 
 
 def _identity(reward: BaseReward) -> str:
-    """The same for one definition in every process; empty for a reward that does not say what it
-    is.
-    """
+    """A digest of the reward's definition, equal in every process; empty for a reward without one."""
     try:
         return digest(reward.describe())
     except ConfigError:
@@ -604,7 +596,7 @@ def _run_options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
 
 
 def _quiet(options: RunOptions, trainer_state: Any = None) -> RunOptions:
-    """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a
+    """The options of one quiet call: `_Watch` warns of failures once, not at every step of a
     training run.
     """
     if options.control is not None:
@@ -616,7 +608,7 @@ def _quiet(options: RunOptions, trainer_state: Any = None) -> RunOptions:
 
 
 class _Watch:
-    """Says once that nothing gets a score any more, and again only after something did."""
+    """Warns once while every row fails; re-arms after the next score."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -626,9 +618,7 @@ class _Watch:
         self._parts: set[str] = set()
 
     def note_parts(self, score: Score[float], wanted: Sequence[str]) -> None:
-        """Say once when the first scores have none of a component that is asked for: it may be
-        misspelt.
-        """
+        """Warn once when the first scores lack a requested component, which may be misspelt."""
         if score.value is None or self._scores == _FIRST_ROWS:
             return
         self._scores += 1
@@ -650,7 +640,7 @@ class _Watch:
             self._warned.discard("failed")
             return
         self._row += len(scores)
-        # what a run leaves out once it is stopped has the cause of what stopped it
+        # rows left out by a stopped run carry the cause of the stop
         causes = {outcome.code: outcome for outcome in scores if outcome.code != "stopped"}
         if len(causes) > 1:
             return

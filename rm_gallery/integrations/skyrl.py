@@ -50,7 +50,7 @@ class SkyRLReward(TrainerReward):
 
     @staticmethod
     def aggregate_metrics(metrics: list[dict[str, Any]]) -> dict[str, Any]:
-        """Metrics of several rollouts as SkyRL puts them together: the means."""
+        """The means of several rollouts' metrics, as SkyRL computes them."""
         means: dict[str, Any] = __getattr__("RewardEnv").aggregate_metrics(metrics)
         return means
 

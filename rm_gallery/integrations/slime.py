@@ -35,7 +35,7 @@ class SlimeReward(TrainerReward):
             (`--group-rm`).
         reference: the column with the reference; the sample's `label` by default, its `metadata`
             holds the others.
-        on_error: what a sample without a score gets, beside being taken out of the loss: "mean" (by
+        on_error: what a sample without a score gets; it is also taken out of the loss: "mean" (by
             default), see `RowScorer`; "worst"; "raise", which ends the rollout; or a number. A
             sample that broke the reward itself has the worst score and stays in the loss.
         **scoring: `columns`, `llm`, `options`, … of `RowScorer`.
@@ -96,7 +96,7 @@ class SlimeReward(TrainerReward):
         return await self.scorer.ascore_rows([s.prompt for s in samples], responses, rows)
 
     def _check_keys(self, score: Score[float], keys: Sequence[str]) -> None:
-        """ConfigError for a key that no score has had yet; afterwards a score without it is one."""
+        """ConfigError for a key that no score has had yet."""
         if score.value is None:
             return
         self._seen |= {*score.components, *self.scorer.numbers(score)}

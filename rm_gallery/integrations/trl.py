@@ -5,8 +5,8 @@
 
 TRL has a word for "no score": None leaves a completion out of its group's mean and gives it no
 advantage. So `on_error` is "none" here; it may be "raise", which ends the training, "mean", "worst"
-or a number. What the completion broke itself is no missing score but the worst one of the range, or
-`worst=`: None would spare it.
+or a number. A completion that breaks the reward gets the worst score of the range, or `worst=`:
+with None, breaking the reward would cost nothing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ Values = list["float | None"]
 _STATE = "trainer_state"
 _HELPERS = (_STATE, "log_extra", "log_metric")
 _ON_REQUEST = "environments"
-"""What TRL hands over beside the columns; a reward sees the last only where `columns` names it."""
+"""An argument of TRL that a reward sees only where `columns` names it."""
 _LOOSE_KEYS = (1, 14)
-"""The first version whose processes may log different names; before it they would wait for one
-another for ever.
-"""
+"""The first version whose processes may log different names; in older ones they deadlock."""
 _KEPT = 64
 """Batches whose outcomes are kept for functions that have not asked yet."""
 _UNREAD = frozenset({"parse", "truncated", "content_filter", "no_logprobs"})
@@ -67,7 +65,7 @@ def trl_reward(
     Its chart is `rewards/NAME/mean`. Beside it stand, where TRL offers to log,
     `rewards/NAME/unscored` and `rewards/NAME/failed` (shares of the completions, 0 to 1) and each
     component as `rewards/NAME/COMPONENT` (the mean of those that have it); the table of completions
-    gets the outcome and what the judge said. `logs=False` leaves that out.
+    gets the outcome and the judge's reason. `logs=False` leaves that out.
     """
     scorer = RowScorer(
         _refuse_trl_function(reward),
@@ -89,10 +87,10 @@ def trl_rewards(
     """Several rewards for `reward_funcs`, in their order; their weights go into `reward_weights` of
     the trainer's config.
 
-    TRL adds up what it gets for a completion and takes a None beside a number for 0, so a judge
-    that failed would count as the worst verdict. Therefore a completion that one of these rewards
-    should have scored and could not gets None from all of them, and `rewards/dropped` charts their
-    share. A reward that is not about a completion (no reference, not applicable) is None alone.
+    TRL sums a completion's rewards and counts None as 0 next to a number, so a failed judge would
+    count as the worst verdict. Therefore a completion that one of these rewards should have scored
+    and could not gets None from all of them, and `rewards/dropped` charts their share. A reward
+    that is not about a completion (no reference, not applicable) is None alone.
 
     Args:
         rewards: what `trl_reward` takes or returned, or dicts of its arguments:
@@ -266,7 +264,7 @@ class TrlReward:
     def _number_of(self, score: Score[float]) -> float | None:
         if score.value is None or self.component is None:
             return self.scorer.value(score)
-        # one that broke the reward has no components: None would spare it what its score says
+        # a completion that broke the reward has no components: None would spare it the worst score
         return score.components.get(
             self.component, score.value if broken_by_answer(score) else None
         )
@@ -274,8 +272,8 @@ class TrlReward:
     # -- charts ------------------------------------------------------------------------------------
 
     def _component_names(self, scores: list[Score[float]]) -> list[str]:
-        """Names of the components to log: none of them where TRL draws a chart each, or where
-        processes must agree.
+        """Components to log; none where each has its own reward function, or where all processes
+        must log equal names.
         """
         if self.component is not None or not _names_may_differ():
             return []
@@ -299,7 +297,7 @@ class TrlReward:
             log_extra(f"{name}/{part}", [each.components.get(part) for each in scores])
 
     def _warn_if_missing(self, scores: list[Score[float]]) -> None:
-        """Say once when a component is in no result: it may be misspelt."""
+        """Warn once when no score of a batch has the component, which may be misspelt."""
         there = {name for each in scores for name in each.components}
         if (
             not self._missed
@@ -359,12 +357,12 @@ class _ScoredBatch(NamedTuple):
 
 
 class _GivenUp(Exception):
-    """Who scored a batch was cancelled: somebody else who waits for it has to."""
+    """The call that scored a batch was cancelled: another waiting call takes over."""
 
 
 @contextmanager
 def _settling(batch: Future[_ScoredBatch]) -> Iterator[None]:
-    """Hands an error on to whoever else waits for the outcomes."""
+    """Passes an error on to all other waiters of the batch."""
     try:
         yield
     except asyncio.CancelledError:
@@ -376,8 +374,8 @@ def _settling(batch: Future[_ScoredBatch]) -> Iterator[None]:
 
 
 class _Batches:
-    """Scores each batch once for all functions that ask for it, which they do by the very list of
-    its completions.
+    """Scores each batch once for all reward functions, which identify it by the list object of its
+    completions.
     """
 
     def __init__(self, scorers: list[RowScorer], users: int = 1) -> None:
@@ -399,7 +397,7 @@ class _Batches:
                         self._open.remove(entry)
                     return entry[1], False
             batch: Future[_ScoredBatch] = Future()
-            # so that one who waits for it and is cancelled takes it from nobody
+            # so that a cancelled waiter does not cancel the batch for others
             batch.set_running_or_notify_cancel()
             if self._users > 1:
                 self._open = [*self._open[-_KEPT:], (completions, batch, [1])]
@@ -430,7 +428,7 @@ class _Batches:
         return self._with_dropped(await asyncio.gather(*going))
 
     def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The columns by row; whatever else a version of TRL hands over is no column."""
+        """The columns by row, without TRL's other arguments."""
         n, named = (
             len(completions),
             {column for scorer in self.scorers for column in scorer.columns.values()},

@@ -4,7 +4,7 @@ labels or from a reward.
     rows = preference_rows(samples, "math_verify_reward")
     trainer = DPOTrainer(..., train_dataset=datasets.Dataset.from_list(rows))
 
-What a reward could not score is in no row, and `rows.left_out` counts it.
+Samples without a score give no row; `rows.left_out` counts them.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def step_rows(
 def _reward_and_options(
     reward: object, building: dict[str, Any]
 ) -> tuple[BaseReward | None, dict[str, Any]]:
-    """The reward, and of what it is built with the rest: how the run goes."""
+    """The reward, and the options of its run."""
     rest = {
         name: value
         for name, value in building.items()

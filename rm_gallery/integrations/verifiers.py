@@ -213,9 +213,7 @@ def _task_row(task: Any) -> dict[str, Any]:
 
 
 def _split_trace(trace: Any) -> tuple[list[Any], list[Any]]:
-    """Prompt and completion of a v1 trace: what the model said begins with the first message that
-    it sampled.
-    """
+    """Prompt and completion of a v1 trace; the completion begins with the first sampled message."""
     branches = trace.branches
     nodes = branches[-1].nodes if branches else []
     first = next((place for place, node in enumerate(nodes) if node.sampled), None)

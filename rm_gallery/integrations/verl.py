@@ -39,9 +39,8 @@ class VerlReward(TrainerReward):
         prompt: the key of `extra_info` that holds the prompt (a text or messages), which verl does
             not pass. Without it the first there is of prompt, raw_prompt, question; else the prompt
             is empty.
-        components: the parts of the score that are returned beside it, by name: verl charts them
-            and GDPO weighs them (`algorithm.gdpo_reward_keys`). They must be known before the first
-            call.
+        components: names of the score's components to return with it: verl charts them and GDPO
+            weighs them (`algorithm.gdpo_reward_keys`). They must be known before the first call.
         on_error: what a completion without a score gets: "mean" (by default), "worst", "raise" or a
             number.
         **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the keys
@@ -78,7 +77,7 @@ class VerlReward(TrainerReward):
         """Score one response: `score`, `acc` (the same, verl's core metric in validation),
         components and flags.
 
-        `beside` is what verl adds when it serves a reward model; it is not used.
+        verl adds further arguments when it serves a reward model; they are not used.
         """
         asked, row = self._prompt_and_row(data_source, ground_truth, extra_info)
         return self._reward_dict(await self.scorer.ascore(asked, solution_str, row))

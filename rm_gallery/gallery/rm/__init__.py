@@ -49,8 +49,8 @@ def scenario_keys() -> list[str]:
 
 
 def judged_name(key: str, kind: str) -> str:
-    """The registered name of a scenario in one of the three kinds; the general ones do without the
-    ending `_reward`.
+    """The registered name of a scenario in one of the three kinds; the general scenarios (`base_…`)
+    have no ending `_reward`.
     """
     return f"{key}_{kind}" if key.startswith("base_") else f"{key}_{kind}_reward"
 

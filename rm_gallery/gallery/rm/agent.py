@@ -1,6 +1,4 @@
-"""What an agent does on its way: the tool calls it makes, whether it runs in circles, and what it
-cost.
-"""
+"""Rewards for agents: tool calls made, loops, and cost of a trajectory."""
 
 from __future__ import annotations
 
@@ -59,8 +57,8 @@ def tool_call_match(
     answer.label or metadata, key `tool_calls`, `expected_tool_calls` or `reference`: OpenAI's
     layout, `{"name", "arguments"}`, or BFCL's possible answers
     `{"name": {"argument": [value, value, ""]}}`, where "" makes an argument optional. An empty list
-    says that no call is right. With tool definitions in metadata `tools`, an argument may be left
-    out or given where it has its default.
+    means that no call is expected. With tool definitions in metadata `tools`, an argument may be left out or given where
+    it has its default.
 
     With `tolerant`, numbers are compared by value (5 equals 5.0, where BFCL takes 5 for 5.0 and not
     the reverse), and strings as BFCL does, without case, spaces and ,./-_*^ signs; true is never 1
@@ -117,9 +115,7 @@ def in_order(table: list[list[bool]]) -> int:
 
 
 def in_any_order(table: list[list[bool]]) -> int:
-    """Size of a maximum matching: possible answers may overlap, so the first fit is not always the
-    right one.
-    """
+    """Size of a maximum matching: possible answers may overlap, so a greedy match can miss one."""
     taken: dict[int, int] = {}
     return sum(_assign(row, table, taken, set()) for row in range(len(table)))
 
@@ -138,9 +134,7 @@ _IGNORED = str.maketrans("'", '"', " ,./-_*^")
 
 
 class ExpectedCall(NamedTuple):
-    """An expected call: per argument the values that are right, and the arguments that may be left
-    out.
-    """
+    """An expected call: the accepted values of each argument, and the optional arguments."""
 
     name: str
     arguments: dict[str, list[Any]]
@@ -148,9 +142,7 @@ class ExpectedCall(NamedTuple):
 
 
 def read_wanted(value: Any) -> list[ExpectedCall] | str:
-    """The expected calls in any of the layouts `ToolCallMatchReward` names, or what is wrong with
-    them.
-    """
+    """The expected calls in any layout that `tool_call_match` names, or what is wrong with them."""
     if isinstance(value, str):
         try:
             value = read_json(value)
@@ -187,9 +179,7 @@ def _possible_answers(entry: Any) -> ExpectedCall | None:
 
 
 def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
-    """Per tool the arguments with a default in its definition (OpenAI's layout); anything else is
-    passed over.
-    """
+    """Each tool's arguments that have a default in its definition (OpenAI's layout)."""
     defaults: dict[str, dict[str, Any]] = {}
     for tool in tools if isinstance(tools, list | tuple) else ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None
@@ -223,7 +213,7 @@ def fits(call: MadeCall, wanted: ExpectedCall, tolerant: bool, defaults: dict[st
 
 
 def same(given: Any, wanted: Any, tolerant: bool) -> bool:
-    """Whether two argument values are equal; `tolerant` as in `ToolCallMatchReward`."""
+    """Whether two argument values are equal; `tolerant` as in `tool_call_match`."""
     if isinstance(given, Untyped):
         return same(str(given), wanted, tolerant) or (
             not isinstance(wanted, str) and same(_typed(given), wanted, tolerant)
@@ -251,7 +241,7 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
 
 
 def _typed(text: str) -> Any:
-    """What a text between tags reads as: JSON, or Python's words for it."""
+    """The JSON or Python value that a text between tags spells, else the text."""
     try:
         return read_json({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except ValueError:
@@ -305,14 +295,13 @@ def loop_detection(
     max_period: Annotated[int, Field(ge=1)] = 10,
     max_word_period: Annotated[int, Field(ge=1, le=1000)] = 50,
 ) -> Score[float]:
-    """1 - the largest share of a trajectory that only repeats itself: of its tool calls, its lines,
-    or its words.
+    """1 - the largest share of repeated items, among a trajectory's tool calls, lines or words.
 
-    A loop is a group of up to `max_period` of them (`max_word_period` for words) that comes
-    `min_repeats` times or more in direct succession; all but its first round is repetition. Word
-    loops are at least 20 words long, so "ha ha ha ha" is none. Tool calls are equal when name and
-    arguments are. The trajectory is the texts and calls of the output's steps and its answer. Range
-    [0, 1], higher is better: 1 is free of loops; an output without text and calls is unscored
+    A loop is a group of up to `max_period` items (`max_word_period` for words) that occurs
+    `min_repeats` times or more in direct succession; all rounds but the first are repetition. Word
+    loops are at least 20 words long, so "ha ha ha ha" is no loop. Tool calls are equal when name
+    and arguments are. The trajectory is the texts and calls of the output's steps and its answer.
+    Range [0, 1], higher is better: 1 is free of loops; an output without text and calls is unscored
     (`empty`).
     """
     output = sample.output[0]
@@ -356,7 +345,7 @@ def _sequences(output: DataOutput) -> dict[str, list[str]]:
 def looping(
     items: Sequence[Hashable], min_repeats: int, max_period: int, min_items: int = 1
 ) -> int:
-    """How many items only repeat what stands right before them.
+    """How many items repeat the items right before them.
 
     A loop is a group of up to `max_period` items that stands `min_repeats` times or more in direct
     succession, all its rounds together at least `min_items` long; every item after the first round
@@ -401,12 +390,12 @@ def trajectory_cost(
     input_price: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None,
     output_price: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None,
 ) -> Score[float]:
-    """How well a trajectory keeps to its budgets: the least of min(1, budget / spent) over the
-    budgets that are set.
+    """How well a trajectory keeps its budgets: the minimum of min(1, budget / spent) over the
+    budgets set.
 
-    Within every budget 1, at twice a budget 0.5. Budgets are the fields (`max_cost` in any
-    currency, `max_latency` in seconds, `max_steps`, `max_tokens` of input and output), else those
-    in metadata `budget`, such as {"steps": 10}.
+    The score is 1 within every budget and 0.5 at twice a budget. Budgets are the fields (`max_cost`
+    in any currency, `max_latency` in seconds, `max_steps`, `max_tokens` of input and output), else
+    those in metadata `budget`, such as {"steps": 10}.
 
     What was spent is the first record of: the total in answer.label (`cost`, `latency`, `steps`,
     `tokens`); the sum over the output's steps and answer, of `cost`, `latency` and OpenAI's `usage`
@@ -466,7 +455,7 @@ _NAMES = {
 def spent(
     sample: DataSample, metric: str, prices: tuple[float, float] | None = None
 ) -> float | None:
-    """How much of a metric the sample's one output spent, None when nothing tells.
+    """How much of a metric the sample's one output spent, None when no record says.
 
     The first record counts: the total in answer.label; the sum over the steps and the answer (of
     their additional_kwargs; steps are counted); the total in the sample's metadata; for the cost,

@@ -1,6 +1,4 @@
-"""Code of an answer: does it pass its tests, return what the reference returns, how near is a
-patch, does it compile, how is its style?
-"""
+"""Rewards for code: tests passed, SQL result equality, patch similarity, syntax and style."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ _DOUBLE = sample_of(
 
 
 class SandboxFailed(RMGalleryError):
-    """A sandbox that worked before did not start for one answer; only its sample fails."""
+    """The sandbox did not start for one answer, although it did before; only that sample fails."""
 
     reason = "sandbox"
     cause: Cause = "caller"
@@ -82,18 +80,19 @@ class CodeExecutionReward(RuleReward):
     `fn_name` for functions; without it programs that read stdin and print). Names of the standard
     library that the code uses need no import. Answer and tests run in two sandboxed processes, so
     that the answer sees neither tests nor expected values, and the reason names the first failures
-    without them. What the answer returns is data: methods of an object of its own are not believed,
-    except those of a class that the tests construct. A test that needs the answer's own objects,
-    read from the test alone, and fails that way is judged beside the answer in one process; it
-    passes when it does and no copy of it with an expectation made wrong does. Integers are exact,
-    other numbers of `outputs` agree within 1e-6 of their size.
+    without them. The answer returns plain data: methods of its own objects are not trusted, except
+    those of a class that the tests construct. A test that needs the answer's own objects and fails
+    in separate processes runs again in one process with the answer; it counts as passed if it
+    passes there and copies of it with a wrong expectation fail. Integers are exact, other numbers
+    of `outputs` agree within 1e-6 of their size.
 
     Range [0, 1], higher is better; an error, a test past `timeout` seconds, or a limit is a test
     failed. Unscored without tests (`no_tests`), when the tests themselves cannot run (`bad_tests`)
     and when they assert nothing, so that an always-wrong stub passes (`vacuous_tests`). Raises
     SandboxUnavailable before anything runs where bubblewrap is missing; `sandbox="subprocess"`
-    accepts limits alone, `"fusion:URL"` asks a SandboxFusion service, which judges nothing beside
-    the answer. Sources: HumanEval (arXiv 2107.03374), MBPP (2108.07732), APPS (2105.09938).
+    accepts limits alone, `"fusion:URL"` asks a SandboxFusion service, which never runs a test in
+    the answer's process. Sources: HumanEval (arXiv 2107.03374), MBPP (2108.07732), APPS
+    (2105.09938).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
@@ -164,8 +163,7 @@ class CodeExecutionReward(RuleReward):
                 code, tests, runner=runner, limits=limits, deadline=deadline
             )
         except SandboxUnavailable as error:
-            # it was there when the run began, so this is one answer's trouble and must not end the
-            # whole run
+            # the sandbox worked when the run began: one answer fails, and the run goes on
             raise SandboxFailed(str(error)) from error
         except VacuousTests as error:
             raise Unscored(f"{self.name}: {error}", reason="vacuous_tests") from error
@@ -226,7 +224,7 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
 
 
 def reason_of(report: CodeTestReport) -> str:
-    """How many tests passed and how the first others ended; expected values are not told."""
+    """How many tests passed and how the first failures ended, without expected values."""
     failed = [
         f"test {unit.index + 1}: {unit.reason}" for unit in report.outcomes if not unit.passed
     ]
@@ -236,7 +234,7 @@ def reason_of(report: CodeTestReport) -> str:
 
 
 def _without_turn_ends(value: Any) -> Any:
-    """Tests as written, without a BOM, Windows line ends and what ends a turn."""
+    """The tests without a BOM, Windows line ends and end-of-turn marks."""
     if isinstance(value, str):
         return turn_text(value)
     return [_without_turn_ends(item) for item in value] if isinstance(value, list) else value
@@ -262,7 +260,7 @@ _TOKEN = re.compile(
 
 _REFERENCES_KEPT, _ROWS_KEPT = 32, 1000
 _REFERENCES: dict[tuple[str, str, float, int], QueryResult] = {}
-"""Results of reference queries, which the answers to one question share."""
+"""Cache of reference results, shared by all answers to one question."""
 
 
 @RewardRegistry.register("sql_result_equality")
@@ -524,7 +522,7 @@ class Style(NamedTuple):
     """What was looked at in one or more blocks."""
 
     indents: Counter[str]
-    """How often each unit of indentation is used."""
+    """Count of each unit of indentation."""
     good: list[str]
     bad: list[str]
     """Names that follow PEP 8, and those that do not."""

@@ -1,4 +1,4 @@
-"""Does the answer keep to instructions a program can verify? The 25 published types of IFEval."""
+"""IFEval: share of verifiable instructions followed, for the 25 published types."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ RELATIONS = ("less than", "at least")
 
 
 class Arguments:
-    """The keyword arguments of one instruction; data sets fill those that do not apply with null.
+    """The keyword arguments of one instruction; data sets set those that do not apply to null.
 
     Every reader raises Unscored (`bad_instruction`) with the instruction's id where the argument
     cannot be used.
@@ -150,7 +150,7 @@ class Arguments:
 
 
 def plain(value: Any) -> Any:
-    """A value of a NumPy array or scalar, as tables give them, as Python's own."""
+    """A NumPy array or scalar as a Python value; other values as they are."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -406,8 +406,7 @@ def follows(
             reason="bad_instruction",
         )
     arguments = Arguments(instruction_id, kwargs or {})
-    # asked even of a blank response: an argument that makes no sense is found whatever the response
-    # is
+    # checked even for a blank response, so that a broken argument is reported for every response
     if check(text, arguments) and text.strip():
         return True
     return loose and any(
@@ -455,9 +454,9 @@ def ifeval(
 
     Source: Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models", arXiv
     2311.07911. On purpose different from the published program: keywords are plain text, not
-    patterns; sentences are split and languages told by rules of our own instead of models to
-    download; a contraction is one capital word; an empty paragraph is none; commas of every script
-    count; a character of an unspaced script is a word.
+    patterns; sentence splitting and language detection use built-in rules instead of downloaded
+    models; a contraction is one capital word; an empty paragraph does not count; commas of every
+    script count; a character of an unspaced script is a word.
 
     Args:
         level: Whether the score is the share of instructions followed, or 1 for all and else 0.

@@ -1,8 +1,8 @@
-"""Published judge checkpoints, `judge:NAME`: each is one YAML file in `judges/` with its layout,
-sampling and form of verdict.
+"""Published judge checkpoints, `judge:NAME`: one YAML file each in `judges/` with prompt layout,
+sampling and verdict form.
 
-Roles, order and tags are those the checkpoint was trained on, the wording is this project's;
-`template=FILE` takes the published one.
+Roles, order and tags are those of the checkpoint's training; the wording is this project's, and
+`template=FILE` gives the published one.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ LayoutMessages = Annotated[
 
 
 class StatedVerdict(BaseModel):
-    """How a checkpoint states its verdict: in a `form`, of which it `reads` a score, scores, the
-    best answer or a grade.
+    """How a checkpoint states its verdict: the `form` it writes, and what it `reads` from it
+    (score, scores, best answer or grade).
 
     Forms: `result` is `[RESULT] x` at the very end; `brackets` the last `[[x]]`, inside `tag` where
     there is one; `tag` the last `<tag>x</tag>`; `label` the last `tag: x`; `boxed` the last box;
-    `json` the last object with one of the `keys`; `token` the odds of yes against no. `grades` says
-    what a word is worth for the first answer against the second, 0 for a tie.
+    `json` the last object with one of the `keys`; `token` the odds of yes against no. `grades` maps
+    a word to the margin of the first answer over the second, 0 for a tie.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -80,12 +80,12 @@ class StatedVerdict(BaseModel):
 
 
 class PublishedJudge(BaseModel):
-    """A checkpoint: what it is sent and how its reply is read.
+    """A checkpoint: its prompt, and how its reply is read.
 
     Attributes:
         messages: each with role and content (Jinja over query, answers, answer, named, reference,
             rubrics, levels); the word `conversation` stands for the turns themselves.
-        form: what a reply that cannot be read is told about its form.
+        form: the description of the reply's form in a repair message.
         thinks: whether a block of thought comes before the verdict.
         sampling: request fields the authors used; those that a model is given itself win.
         rubrics, levels: what is judged by, and what each score means, where nothing is given.
@@ -153,9 +153,7 @@ def _marks_of(
     levels: tuple[str, ...],
     referenced: bool,
 ) -> re.Pattern[str] | None:
-    """What divides the parts of a layout, as it is without texts: a text that holds it could pass
-    for another part.
-    """
+    """The delimiters of a layout: an answer that holds one could forge another part of the prompt."""
     texts = _layout_values("", [""] * n, "-" * referenced)
     rendered = [
         _rendered(layout, **texts, rubrics=list(rubrics), levels=list(levels)) for layout in layouts
@@ -197,7 +195,7 @@ def shown_messages(
     rubrics: Sequence[str],
     levels: Sequence[str],
 ) -> list[dict[str, str]]:
-    """A layout with its texts, in which every mark of the layout is broken."""
+    """The layout filled with texts in which the layout's own delimiters are neutralised."""
     layouts = tuple(m["content"] for m in messages if not isinstance(m, str))
     marks = _marks_of(layouts, len(answers), tuple(rubrics), tuple(levels), bool(reference))
 
@@ -222,8 +220,8 @@ def shown_messages(
 
 
 class PublishedPrompt(BasePromptTemplate):
-    """Stands for a checkpoint's layout; its reply is read by the reward, which knows how many
-    answers there were.
+    """Placeholder for a checkpoint's layout; the reward itself reads the reply, since it knows the
+    number of answers.
     """
 
     @classmethod
@@ -233,7 +231,7 @@ class PublishedPrompt(BasePromptTemplate):
 
 @lru_cache(maxsize=128)
 def _template_with_form(form: str) -> type[BasePromptTemplate]:
-    """A prompt that says this of the form where a reply cannot be read."""
+    """A prompt whose repair message describes this form."""
     return type(
         "PublishedForm",
         (PublishedPrompt,),
@@ -293,8 +291,8 @@ def _unquoted(body: str) -> str:
 
 
 def _last_match(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
-    """What the last match outside of quotations says; a verdict may be quoted or fenced itself
-    where it is all that ends the reply.
+    """The last match outside quotations; a reply that ends with nothing but a quoted or fenced
+    verdict counts too.
     """
     matches = pattern.findall(_unquoted(body))
     if matches:
@@ -402,7 +400,7 @@ _PRIMES = [DataOutput(answer=Step(role="assistant", content=text)) for text in (
 
 
 class _OfCheckpoint(BaseLLMReward):
-    """What judges of all kinds share."""
+    """Common base of pointwise, pairwise and listwise checkpoints."""
 
     example = Example(
         DataSample(
@@ -440,7 +438,7 @@ class _OfCheckpoint(BaseLLMReward):
         return given
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse what the layout has no place for."""
+        """Refuse rubrics and levels that the layout does not show."""
         super().model_post_init(context)
         layouts = " ".join(
             message["content"] for message in self._layout if not isinstance(message, str)
@@ -462,7 +460,7 @@ class _OfCheckpoint(BaseLLMReward):
         return published(self.judge)
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
-        """What the layout has places for."""
+        """Values for the layout's placeholders."""
         view, spec, reference = self.view(sample), self.spec, sample.reference()
         return {
             "query": view.query,
@@ -554,8 +552,8 @@ class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
 
 
 class PublishedPairJudge(_OfCheckpoint, BasePairWiseReward):
-    """A checkpoint that compares two answers; an answer's score is its share of pairs won, in both
-    orders unless told otherwise.
+    """A checkpoint that compares two answers; a score is the share of pairs won, by default in both
+    orders.
     """
 
 
@@ -576,8 +574,8 @@ _KINDS: dict[str, Any] = dict(
 
 
 class JudgeOfName(_OfCheckpoint, BasePointWiseReward):
-    """What `judge:NAME` stands for: a published checkpoint's layout, sampling and form of verdict,
-    asked of whatever serves it.
+    """`judge:NAME`: a published checkpoint with its own layout, sampling and verdict form, on any
+    server.
     """
 
     @classmethod

@@ -40,9 +40,7 @@ TokenizerSetting = Annotated[
 
 
 def tokens_of(setting: Any, text: str) -> Sequence[Any]:
-    """The tokens of a text; special tokens such as a text's start are left out where the tokenizer
-    lets one.
-    """
+    """The tokens of a text, without special tokens where the tokenizer can leave them out."""
     if isinstance(setting, str):
         return tokenizer(setting)(text)
     encode = getattr(setting, "encode", None)

@@ -1,4 +1,4 @@
-"""Tool calls as models write them: in the field for them, or in a text in one of many dialects."""
+"""Reads tool calls from the `tool_calls` field, or from text in the dialects of many models."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _UNREAD = re.compile(
 
 
 class Untyped(str):
-    """An argument written between tags, where a number looks as a text does: it equals what it says
-    and what it reads as.
+    """An argument written between tags, where 5 and "5" look the same: it equals its text and the
+    value the text spells.
     """
 
 
@@ -40,7 +40,7 @@ class MadeCall(NamedTuple):
 
 
 class ToolCalls(NamedTuple):
-    """The calls found, in order, and what was meant as a call but could not be read."""
+    """The calls in order, and a problem for each text that was meant as a call but cannot be read."""
 
     calls: list[MadeCall]
     problems: list[str]
@@ -74,9 +74,8 @@ def calls_in_text(text: str) -> ToolCalls:
     `<function=…>` (Qwen3-Coder, Llama, Seed), `<invoke name=…>` (MiniMax, DeepSeek V3.2, Olmo),
     DeepSeek's, Kimi's, harmony's, Phi's, InternLM's and Command's marks, `[TOOL_CALLS]` (Mistral),
     `<|python_tag|>` (Llama), `<tool_calls>` (MiniMax, Hunyuan), `functools[…]`; else JSON, fenced
-    or bare, or Python calls `[f(a=1), g()]`. Only what follows a thought counts. Text that looks
-    like none of these holds no calls; a mark of calls that nobody here reads is a problem that
-    names it.
+    or bare, or Python calls `[f(a=1), g()]`. Only what follows a thought counts. Other text holds
+    no calls; the mark of an unknown dialect is a problem that names it.
     """
     harmony = list(_HARMONY.finditer(text)) if " to=" in text else []
     if harmony:
@@ -108,8 +107,8 @@ def calls_in_text(text: str) -> ToolCalls:
 
 
 def _bodies_between(text: str, opening: str, closing: str) -> list[str]:
-    """What stands behind each opening mark up to its closing one, or up to the next call; the last
-    may be unclosed.
+    """The text after each opening mark, up to its closing mark or the next call; the last may be
+    unclosed.
     """
     return [part.partition(closing)[0] for part in text.split(opening)[1:]]
 
@@ -127,8 +126,8 @@ def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
 
 
 def _read_body(body: str) -> list[MadeCall | str]:
-    """What stands between the marks of a call: JSON (an object, a list, or several objects), named
-    parameters, or Python calls.
+    """Reads the text between the marks of a call: JSON (an object, a list, or several objects),
+    named parameters, or Python calls.
     """
     text = body.strip()
     if text.startswith(("<function", "<invoke")):
@@ -240,7 +239,7 @@ _DIALECTS: tuple[tuple[str, str, Callable[[str], list[MadeCall | str]]], ...] = 
     ("<|START_ACTION|>", "<|END_ACTION|>", _read_body),
     ("functools[", "\x00", lambda body: _read_body(f"[{body}")),
 )
-"""The marks before and behind a call, and how what stands between them is read."""
+"""Opening mark, closing mark, and the reader of the text between them."""
 
 
 def read_call(text: str) -> MadeCall | str:
@@ -285,7 +284,7 @@ def _calls_and_problems(calls: list[MadeCall | str]) -> ToolCalls:
 
 
 def _calls_in_json(text: str) -> ToolCalls | None:
-    """Calls in a JSON text, None when it is no JSON or its objects are not meant as calls."""
+    """Calls in a JSON text; None when it is not JSON or its objects are not calls."""
     if text[:1] not in ("{", "["):
         return None
     try:

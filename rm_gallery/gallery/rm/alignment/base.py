@@ -1,5 +1,5 @@
-"""The judged rewards: a listwise, a pointwise and a pairwise class for every file in `scenarios/`,
-made when first asked for.
+"""The judged rewards: each file in `scenarios/` gives a listwise, a pointwise and a pairwise class,
+built on first import.
 
 `from rm_gallery.gallery.rm.alignment.base import MathListWiseReward` works for each of them.
 """

@@ -1,4 +1,4 @@
-"""Formats an answer has to keep: thought and answer in their tags, tool calls, JSON by a schema."""
+"""Format rewards: tagged thought and answer, tool calls, JSON that fits a schema."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ class Section(NamedTuple):
 
 
 def the_section(text: str, tag: str) -> Section | str:
-    """The one `<tag>…</tag>` of a text, or a sentence on what is wrong: missing, more than one, or
-    out of order.
-    """
+    """The only `<tag>…</tag>` of a text, or a sentence that says why there is not exactly one."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     counts = text.count(opening), text.count(closing)
     if counts != (1, 1):
@@ -80,9 +78,8 @@ def xml_tag_count(
     """Share of the wanted opening and closing tags that occur exactly once.
 
     For the default tags think and answer each of the four is worth 0.25, as in open-r1's
-    `tag_count_reward`; with `own_lines` they count only in the layout asked for there: a line end
-    after opening tags and around closing ones, where the very first and last need none outside.
-    Order is not looked at; see reasoning_format. Range [0, 1], higher is better.
+    `tag_count_reward`; with `own_lines` a tag counts only if it stands on a line of its own. Order
+    does not matter; reasoning_format checks it. Range [0, 1], higher is better.
 
     Args:
         tags: Names of the wanted tags.
@@ -134,7 +131,7 @@ def think_format(
 
 
 def think_problem(text: str, strict: bool = True) -> str | None:
-    """What is wrong with a text's thought; None when nothing is."""
+    """What is wrong with a text's thought, or None."""
     if not strict:
         return (
             None if _LENIENT.match(text) else "The text does not start with one <think>…</think>."
@@ -204,7 +201,7 @@ def _reasoning_problem(
     allow_outside: bool,
     allow_empty: bool,
 ) -> str | None:
-    """What is wrong with a text's format; None when it is right."""
+    """What is wrong with the format of a text, or None."""
     thought, answer = the_section(text, think_token), the_section(text, answer_token)
     if isinstance(thought, str):
         return thought
@@ -265,7 +262,7 @@ def reasoning_tool_call_format(
 def format_problem(
     text: str, *, allow_empty: bool = False, calls_elsewhere: bool = False
 ) -> str | None:
-    """What is wrong with the format of a text; None when it is right.
+    """What is wrong with the format of a text, or None.
 
     Args:
         text: the whole text.
@@ -358,10 +355,10 @@ def json_schema(
 
     The schema is the field `json_schema`, else `schema` in answer.label or metadata; its dialect is
     that of its `$schema`, else draft 2020-12. References to other documents are not fetched. The
-    JSON is the whole answer after a thought, or its single fenced block (`allow_fence`); text
-    around it makes it no JSON. Formats such as "date" are looked at with `check_formats`. Range [0,
-    1], higher is better; unscored without a schema (`no_schema`) or with a broken one in the sample
-    (`invalid_schema`). `extra_data` lists the first problems with their paths.
+    JSON is the whole answer after a thought, or its single fenced block (`allow_fence`); an answer
+    with other text around the JSON gets 0. `check_formats` also checks formats such as "date".
+    Range [0, 1], higher is better; unscored without a schema (`no_schema`) or with a broken one in
+    the sample (`invalid_schema`). `extra_data` lists the first problems with their paths.
 
     Args:
         syntax_credit: The score of JSON that does not fit the schema.
@@ -416,7 +413,7 @@ def json_part(text: str, allow_fence: bool = True) -> str:
 
 
 def schema_problem(schema: Any) -> str | None:
-    """Why a value is no JSON Schema, None when it is one."""
+    """Why a value is not a JSON Schema, or None."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
 

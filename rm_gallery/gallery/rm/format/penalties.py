@@ -1,4 +1,4 @@
-"""Penalties for n-grams that come again, and for personal data."""
+"""Penalties for repeated n-grams and for personal data."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def repetition_rate(tokens: Sequence[Any], n: int) -> float:
 
 
 class PersonalDataSpan(NamedTuple):
-    """Where what kind of data stands; the data itself is not repeated."""
+    """Kind and place of personal data, without the data itself."""
 
     kind: str
     start: int
@@ -194,7 +194,7 @@ class _Detector(NamedTuple):
     pattern: re.Pattern[str]
     check: Callable[[str], bool] | None = None
     hint: str = ""
-    """What every find holds, looked for first because that is quick."""
+    """A text that every match holds; a quick test before the pattern runs."""
 
 
 _VERSION = re.compile(r"(?:\bversions?|\brelease|\bv)[ .:]{0,2}\Z", re.IGNORECASE)
@@ -212,7 +212,7 @@ _KEY_FORMS = (
     r"|test)_[A-Za-z0-9]{16,255}"
     r"|eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000}"
 )
-# in order of precedence: what a detector has found is no other one's
+# in order of precedence: a later detector cannot match what an earlier one matched
 _DETECTORS = (
     _Detector(
         "private_key",
@@ -314,7 +314,8 @@ def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Person
             if detector.check is None or detector.check(m.group())
         ]
         if detector.kind == "phone":
-            # a number in arithmetic, or an amount: "= 13812345678 + 5", "15012345678 dollars"
+            # not a phone number but arithmetic or an amount: "= 13812345678 + 5", "15012345678
+            # dollars"
             spans = [
                 (a, b)
                 for a, b in spans
@@ -376,19 +377,19 @@ def privacy_leakage(
     kinds: Annotated[tuple[str, ...], AfterValidator(_known_kinds)] = KINDS,
     allow_from_user: bool = False,
 ) -> Score[float]:
-    """`penalty_per_leak` for every find of personal data or a secret, never below `max_penalty`; 0
+    """`penalty_per_leak` for each piece of personal data or secret, never below `max_penalty`; 0
     for a clean answer.
 
     Found are e-mail addresses, phone numbers (international, North American, Chinese), payment
     cards (Luhn), Chinese identity numbers (checksum and date), US social security numbers, IBANs
-    (modulo 97), public IP addresses, API keys, JSON web tokens and private keys (PEM, PGP).
-    Addresses at example.com and the like, private networks and numbers with a wrong checksum are no
-    leaks; with `allow_from_user`, neither is what a user turn of the prompt holds. Range [-1, 0],
-    higher is better. `extra_data` gives kind, start and end of each find, not the data.
+    (modulo 97), public IP addresses, API keys, JSON web tokens and private keys (PEM, PGP). Not
+    counted: addresses at example.com and similar, private networks, numbers with a wrong checksum,
+    and with `allow_from_user` what a user turn of the prompt holds. Range [-1, 0], higher is
+    better. `extra_data` gives kind, start and end of each match, not the data.
 
     Args:
-        penalty_per_leak: What each find costs.
-        max_penalty: The lowest score, however many finds there are.
+        penalty_per_leak: Penalty of each match.
+        max_penalty: The lowest score, however many matches there are.
         kinds: Which kinds of data are looked for.
     """
     written = sample.output[0].answer.text
@@ -410,7 +411,7 @@ def privacy_leakage(
     }
     reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
     spans = [finding._asdict() for finding in findings[:_MAX_SPANS]]
-    if len(text) != len(written):  # places are those of the answer as it was written
+    if len(text) != len(written):  # spans refer to the answer as it was written
         places = [
             at
             for at, sign in enumerate(written)

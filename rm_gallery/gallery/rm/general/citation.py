@@ -1,6 +1,4 @@
-"""Answers that were searched for: are the right sources cited, do they say so, and is the short
-answer among those that are right?
-"""
+"""Rewards for search answers: citation precision and recall, and exact match of the short answer."""
 
 from __future__ import annotations
 
@@ -47,8 +45,7 @@ def cited_sentences(text: str) -> list[Sentence]:
     """The sentences of a text's prose; citations after the full stop belong to the sentence before
     it.
 
-    Read are [1], [1, 2], [1-3], [1][2] and 【1】; code is left out, and sentences without a letter
-    are none.
+    Reads [1], [1, 2], [1-3], [1][2] and 【1】; skips code and sentences without a letter.
     """
     sentences = []
     for part in _split_at_sentence_ends(prose_of(text)):
@@ -93,7 +90,7 @@ _STOP = frozenset(
 
 
 def harmonic(precision: float, recall: float) -> Overlap:
-    """Precision and recall with their harmonic mean, which is 0 where both are."""
+    """Precision, recall and their harmonic mean (0 where both are 0)."""
     total = precision + recall
     return Overlap(precision, recall, 2 * precision * recall / total if total else 0.0)
 
@@ -132,10 +129,9 @@ def citation_precision_recall(
     the scheme of ALCE (Gao et al. 2023, arXiv 2305.14627, section 4) with word overlap in place of
     an entailment model.
 
-    A citation of a source that is not there is a wrong one. Range [0, 1], higher is better; an
-    answer without citations has 0; unscored without sources (`no_sources`), with a
-    `relevant_sources` that is no list of numbers (`bad_label`), or for an answer without sentences
-    (`empty`).
+    A citation of a source that does not exist is wrong. Range [0, 1], higher is better; an answer
+    without citations has 0; unscored without sources (`no_sources`), with a `relevant_sources` that
+    is no list of numbers (`bad_label`), or for an answer without sentences (`empty`).
 
     Args:
         measure: Which of F1, precision and recall is the score.
@@ -263,13 +259,13 @@ def search_answer(
     references and their aliases.
 
     Texts are compared as SQuAD does: in lower case, without punctuation, articles and white space;
-    but a sign, a point or a relation that makes another number or formula of the same letters
-    counts (-5 is not 5, x<3 not x>3). `metric` is `em` (equal), `subem` (a reference stands in the
-    answer, word by word) or `f1`. Without the tag the score is 0; a well-formed wrong answer gets
-    `format_score`, one that abstains ("I don't know") `abstention_score`. Where the references
-    themselves say that there is no answer, abstaining is right. A thought is left out. Range [0,
-    1], higher is better. References: `answer.label` or metadata `reference` (a text or a list) and
-    `aliases`. Source: Search-R1 (arXiv 2503.09516).
+    but signs, decimal points and relations of numbers and formulas count (-5 is not 5, x<3 is not
+    x>3). `metric` is `em` (equal), `subem` (a reference stands in the answer, word by word) or
+    `f1`. Without the tag the score is 0; a well-formed wrong answer gets `format_score`, one that
+    abstains ("I don't know") `abstention_score`. Where the references themselves say that there is
+    no answer, abstaining is right. A thought is left out. Range [0, 1], higher is better.
+    References: `answer.label` or metadata `reference` (a text or a list) and `aliases`. Source:
+    Search-R1 (arXiv 2503.09516).
     """
     also = known(sample, "aliases")
     aliases = [compared(str(alias)) for alias in also] if isinstance(also, list | tuple) else []
@@ -307,7 +303,7 @@ _INTERVAL = re.compile(r"\s*([\[(])[^\[\]()]*,[^\[\]()]*([\])])\s*")
 
 
 def _numbers_and_signs(text: str) -> tuple[list[float], list[str], list[str]]:
-    """What SQuAD's comparison drops and a number or formula does not: values, signs, the ends of an
+    """What SQuAD's normalization drops from numbers and formulas: values, signs, the ends of an
     interval.
     """
     text = text.strip(" .$")
@@ -320,5 +316,5 @@ def _numbers_and_signs(text: str) -> tuple[list[float], list[str], list[str]]:
 
 
 _LONGEST = 10_000
-"""Characters of a short answer that are looked at."""
+"""Characters of a short answer that are compared, at most."""
 _squad = tokenizer("squad")

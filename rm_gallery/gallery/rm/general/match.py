@@ -1,6 +1,4 @@
-"""The final answer against what was asked: as text, in a box, as a letter or choice, by a pattern,
-in a language.
-"""
+"""Match rewards: exact text, boxed answer, letter, choice, pattern, language."""
 
 from __future__ import annotations
 
@@ -60,10 +58,9 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 def accuracy(answer: str, references: list[str], *, ignore_case: bool = False) -> Score[float]:
     """1 when the answer equals the reference after trimming, else 0; unscored without a reference.
 
-    Range [0, 1], higher is better. Texts that look the same are equal: white space at both ends,
-    line ends, invisible characters, the form of quotation marks and minus signs do not count; case
-    does unless `ignore_case`. A thought is left out. With several references it is enough to equal
-    one.
+    Range [0, 1], higher is better. White space at both ends, line ends, invisible characters and
+    the form of quotation marks and minus signs are ignored; case counts unless `ignore_case`. A
+    thought is left out. With several references, one match is enough.
 
     >>> accuracy("Canberra ", ["Canberra"]).value
     1.0
@@ -97,10 +94,10 @@ def boxed_answer(
 ) -> Score[float]:
     r"""1 when the last `\boxed{}` of the answer equals the reference, else 0; braces may be nested.
 
-    Compared is the text, not its value: 1/2 is not 0.5 (see math_verify_reward). With `normalize`
-    signs of typesetting do not count: spaces, dollar signs, \left and \right, \dfrac for \frac,
-    \text{} around words, a full stop at the end. A reference may be boxed itself. Range [0, 1],
-    higher is better; without a box 0; unscored without a reference.
+    The text is compared, not its value: 1/2 is not 0.5 (see math_verify_reward). `normalize`
+    ignores typesetting: spaces, dollar signs, \left and \right, \dfrac for \frac, \text{} around
+    words, a full stop at the end. A reference may be boxed itself. Range [0, 1], higher is better;
+    without a box 0; unscored without a reference.
 
     Args:
         extraction: With `announced` or `any` an answer without a box is compared by what it
@@ -163,10 +160,10 @@ def multiple_choice_letter(
     The first rule that finds one reads the letter: the final statement (an `<answer>` tag, a JSON
     answer, a box, "the answer is B" in eight languages, "I'd go with B", "so B", 选B); a last line
     that is a letter; the whole answer; a letter it begins with ("B. Paris", "B, because"); then,
-    where all finds agree: "B is correct"; lines that start with a letter; letters in brackets. What
-    is denied ("not A", "A is wrong"), supposed or taken back is no pick. The article "A" and the
-    pronoun "I" are words: "A cat", "The answer is a cat", "I think". A thought is left out,
-    full-width letters count.
+    where all matches agree: "B is correct"; lines that start with a letter; letters in brackets. A
+    letter that is denied ("not A", "A is wrong"), supposed or taken back does not count. The
+    article "A" and the pronoun "I" are words: "A cat", "The answer is a cat", "I think". A thought
+    is left out, full-width letters count.
 
     The reference is a letter ("B", "(B)", "B. Paris"), or the text of one of `choices` in
     answer.label or metadata. Range [0, 1], higher is better; unscored without such a reference.
@@ -266,9 +263,9 @@ def choice_match(
     The choices are the field `choices`, else `choices` in answer.label or metadata; the reference
     is one of them. The first of these that names a choice decides: the whole answer, its final
     statement (an `<answer>` tag, a JSON answer, a box, "the answer is …" in eight languages), what
-    the text begins with, its last line, all of it. Choices are found as whole words, the longer one
-    where two overlap ("very good" is not "good"); one that is denied ("not positive") is not named;
-    case does not count unless `case_sensitive`. A thought is left out. Range [0, 1], higher is
+    the text begins with, its last line, all of it. A choice matches as whole words, and the longer
+    of two that overlap wins ("very good" is not "good"); a denied choice ("not positive") does not
+    count; case counts only with `case_sensitive`. A thought is left out. Range [0, 1], higher is
     better; unscored without choices (`no_choices`) or without a reference among them.
 
     Args:
@@ -312,7 +309,7 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
     if normal(reading.text) in choices:
         return normal(reading.text)
     if reading.kind == "box" and not any(named(statement.text) for statement in reading.statements):
-        # the box holds the value that the choice rests on
+        # the box holds a value from which the choice follows, not the choice
         reading = read_statements(final_text(text), boxes=False)
     for statement in reading.statements:
         if picks := named(value_part(statement.text)) or named(statement.text):
@@ -393,8 +390,8 @@ def regex_match(
     The pattern is the field `pattern`, else `pattern` in answer.label or metadata; Python's syntax.
     `mode` says where: anywhere (search), at the start (match), or as a whole (fullmatch, white
     space at both ends left out). The text is tried as written and folded (invisible characters
-    away, minus signs a hyphen). A thought is left out, reasoning_format checks its form. Patterns
-    that take for ever are stopped at the reward's deadline. Range [0, 1], higher is better;
+    away, minus signs a hyphen). A thought is left out, reasoning_format checks its form. A pattern
+    that backtracks without end is stopped at the reward's deadline. Range [0, 1], higher is better;
     unscored without a pattern (`no_pattern`) or with a broken one in the sample
     (`invalid_pattern`).
 
@@ -411,7 +408,7 @@ def regex_match(
     written = turn_text(written)
     flags = re.IGNORECASE * ignore_case | re.MULTILINE * multiline | re.DOTALL * dotall
     match = None
-    # a pattern may name a character that folding takes away or makes another one, so both are tried
+    # folding may remove or replace a character that the pattern names, so both forms are tried
     for text, wanted in (
         (split_reasoning(answer_text(sample)).final, written),
         (final_answer(sample), visible(written)),
@@ -464,9 +461,9 @@ def language_match(
     share on, else 0.
 
     The language is the field `language`, else `language` in answer.label or metadata (ISO 639-1:
-    "en", "zh", also "zh-CN"), else that of the last user turn. Scripts tell languages apart, and
-    common words those that share one: all Latin words of a text count for one language, so a few
-    foreign names cost little. A text too short to tell counts for every language it may be in.
+    "en", "zh", also "zh-CN"), else that of the last user turn. Languages differ by script, and
+    within a script by common words: all Latin words of a text count for one language, so a few
+    foreign names cost little. A text too short to decide counts for every language it could be in.
     Code, formulas, addresses and a thought are left out (`include_thought` takes it in). Range [0,
     1], higher is better; unscored when the answer has no words (`no_words`) or the wanted language
     is unknown (`no_language`).

@@ -36,9 +36,7 @@ SUMMARY = sample_of(
 
 
 class Overlap(NamedTuple):
-    """How much of two lists of tokens agrees: shares of the first and of the second, and their
-    harmonic mean.
-    """
+    """Overlap of two token lists: its share of the first, of the second, and their harmonic mean."""
 
     precision: float
     recall: float
@@ -102,7 +100,7 @@ def _token_counts(name: str, reference: str) -> tuple[int, dict[str, int]]:
 
 
 def _in_common(answer: list[str], reference: dict[str, int]) -> int:
-    # taking tokens away one by one is faster than counting the answer's and comparing counts
+    # removing tokens one by one is faster than counting the answer's and comparing counts
     left = reference.copy()
     common = 0
     for token in answer:
@@ -308,14 +306,14 @@ def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> Any:
 
 @RewardRegistry.register("embedding_similarity")
 class EmbeddingSimilarityReward(RuleReward):
-    """Cosine of the angle between the embeddings of answer and reference: a·b / (|a||b|).
+    """Cosine similarity of the embeddings of answer and reference: a·b / (|a||b|).
 
-    Range [-1, 1], higher is better: 1 points the same way, 0 is unrelated. What counts as near
-    depends on the model; many never go below 0. With several references the nearest counts; an
-    empty answer is 0 without a call, and a thought in <think> tags is left out. Texts are embedded
-    one by one, so that a reference shared by many answers is paid for once. Unscored without a
-    reference (`no_reference`) and for a vector without direction (`zero_vector`); a failed call is
-    failed. Raises ConfigError without `embeddings`.
+    Range [-1, 1], higher is better: 1 is the same direction, 0 unrelated. The usual scores depend
+    on the model; many never go below 0. With several references the nearest counts; an empty answer
+    is 0 without a call, and a thought in <think> tags is left out. Texts are embedded one by one,
+    so that a reference shared by many answers is paid for once. Unscored without a reference
+    (`no_reference`) and for a vector without direction (`zero_vector`); a failed call is failed.
+    Raises ConfigError without `embeddings`.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)

@@ -74,8 +74,8 @@ class BradleyTerryReward(BasePointWiseReward):
         load_model(self.path)
 
     def describe(self) -> dict[str, Any]:
-        """The settings, and which weights they were used with: a model trained anew into `path` is
-        another reward.
+        """The settings and the hash of the weights: a model retrained into `path` is another
+        reward.
         """
         return {
             **super().describe(),
@@ -111,7 +111,7 @@ _RETRAIN = "train it again with `rm-gallery train bt DATA --out DIR`"
 
 @dataclass(frozen=True)
 class BradleyTerryModel:
-    """A linear score of an answer. Not changed after it is built, so threads may share it.
+    """A linear score of an answer. Immutable, so threads may share it.
 
     The difference of two answers' scores is the log-odds that the first is preferred:
     P(a over b) = 1 / (1 + exp(score(b) - score(a))).
@@ -194,8 +194,8 @@ def load_model(folder: str | Path) -> BradleyTerryModel:
 
 @lru_cache(maxsize=8)
 def _load(folder: str, stamp: tuple[int, ...]) -> BradleyTerryModel:
-    # the stamp is part of the cache key: changed files, or the same relative path seen from
-    # elsewhere, are read anew
+    # the stamp is part of the cache key: changed files, and the same relative path in another
+    # working directory, are read again
     about = _read_metadata(Path(folder) / METADATA_FILE)
     dense, words = _read_weights(Path(folder) / WEIGHTS_FILE, about)
     offset = about.get("offset")

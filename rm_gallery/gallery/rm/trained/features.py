@@ -43,9 +43,7 @@ _FINAL = np.uint64(0x94D049BB133111EB)
 
 
 class TokenTable(dict[str, V]):
-    """What is known of each token, worked out when it is first asked for; bounded, and fine to
-    share between threads.
-    """
+    """A bounded cache of a value per token; threads may share it."""
 
     LIMIT = 1 << 16
     LONGEST = 64
@@ -179,7 +177,7 @@ class CueList:
                 phrases.setdefault(tokens[0], {}).setdefault(second, []).append((tokens, section))
 
     def of_token(self, token: str) -> tuple[int, ...]:
-        """Sections that a token belongs to wherever it stands, each once."""
+        """The cue sections of a token, regardless of its position, each once."""
         sections = set(self._words.get(token, ()))
         for length in self._start_lengths:
             if token[:length] in self._starts:

@@ -3,8 +3,7 @@
 
 Inputs from any number of samples in flight are scored together, in batches of about equal length:
 every job of every run awaits its own score, and one thread per model takes what is waiting and runs
-the model. So a model in this process is used alike from all doors, and no door needs a batch path
-of its own.
+the model. So every entry point uses a model in the same way, and none needs its own batch code.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class _Item(Generic[Q, E]):
         self.number = 0
         self.encoded: E
         deadline = current_deadline.get()
-        # the time of a sample does not run while it waits for its turn
+        # a sample's deadline pauses while it waits in the queue
         self.paused: AbstractContextManager[None] | None = (
             None if deadline is None else deadline.paused()
         )
@@ -108,7 +107,7 @@ class Batches(Generic[Q, E]):
     """The waiting inputs of one model, and the thread that scores them.
 
     The input that has waited longest is always in the next batch, with those nearest to it in
-    length, so that padding is short and nothing waits for ever.
+    length, so that padding is short and no input starves.
 
     Args:
         open_model: makes the model, on that thread, when it is first needed. What it raises, every
@@ -169,8 +168,8 @@ class Batches(Generic[Q, E]):
             self._hand_out([(item, error) for item in left])
 
     def _arrived(self, linger: float = 0.0, *, wait: bool = False) -> list[_Item[Q, E]] | None:
-        """What was sent since; waits for the first where there is nothing else to do, and is None
-        when nothing comes.
+        """The requests since the last call; with `wait`, waits for the first and returns None when
+        none comes.
         """
         with self._ready:
             if not self._new and (wait or linger):
@@ -244,7 +243,7 @@ class Batches(Generic[Q, E]):
         return self._hand_out(results)
 
     def _hand_out(self, results: list[_Result[Q, E]]) -> None:
-        """Hand results to whoever waits for them: one wake-up of the loop for all."""
+        """Hand results to their waiters, with one wake-up per event loop."""
         by_loop: dict[Any, list[_Result[Q, E]]] = {}
         for result in results:
             by_loop.setdefault(result[0].loop, []).append(result)
@@ -283,11 +282,9 @@ def _resolve(results: list[_Result[Any, Any]]) -> None:
 # -- the rewards -----------------------------------------------------------------------------------
 
 KEPT = 4
-"""Models kept in memory; the one that was made first goes when another is needed."""
+"""Models kept in memory; the oldest is dropped when another is needed."""
 FILL = 16
-"""Batches' worth of inputs that are in flight: among so many there are enough of about equal
-length.
-"""
+"""Batches of inputs in flight, so that enough of them have about equal length."""
 
 _KEY = "(model)"
 _Key = tuple[CheckpointSource, "InputSettings", int, int]
@@ -381,9 +378,7 @@ class _LocalReward(BaseReward):
         raise NotImplementedError
 
     def _renew_key(self) -> _Key:
-        """What tells the model that is to be used from others, as it is now; every door looks once,
-        and not every sample.
-        """
+        """The key of the model as it is on disk now; computed once per run, not per sample."""
         key: _Key = (self._source(), self._input_settings(), self.batch_size, self.batch_tokens)
         self.__dict__[_KEY] = key
         return key
@@ -421,9 +416,8 @@ class HFReward(_LocalReward, BasePointWiseReward):
     head (`v_head`), and with `tokens` a language model's log-odds of the first token against the
     second. Texts cannot end their turn: a control mark of the model inside them is broken up. A
     conversation too long for the model is unscored (`too_long`) unless it may be cut; NaN and
-    infinite scores are failed. All samples in flight, from whatever door, are scored in common
-    batches, so that `max_workers` sets nothing; scores of one input in unlike batches differ by
-    rounding.
+    infinite scores are failed. All samples in flight share batches, so `max_workers` has no effect;
+    scores of one input in different batches differ by rounding.
 
     Raises:
         ConfigError: (on first use) no checkpoint, one without a score head, a label it has not, or
@@ -541,7 +535,7 @@ class HFProcessReward(_LocalReward, ProcessReward):
 
 
 def _forget_models() -> None:
-    """A forked child has the memory of the models and not their threads."""
+    """Drop the models in a forked child, which has their memory but not their threads."""
     global _guard
     _guard = threading.Lock()
     _models.clear()

@@ -29,8 +29,8 @@ SHIFTED = frozenset(
 )
 """Models that number positions from behind their padding token."""
 PLACE = "\u27e6answer\u27e7"
-"""Stands for the steps while the chat template is applied: templates strip and rewrite what an
-assistant says.
+"""Placeholder for the steps while the chat template is applied, since templates rewrite assistant
+turns.
 """
 
 
@@ -65,9 +65,9 @@ class TokenizedInput:
 class LocalModel:
     """A loaded checkpoint that scores conversations; one thread at a time.
 
-    Batches are padded on the right behind a mask. Where that changes a score (a model that reads
-    its last position, mask or not) they are padded on the left, and where that changes it too, only
-    inputs of one length are scored together.
+    Batches are padded on the right behind a mask. Models whose scores change with that (they read
+    the last position regardless of the mask) are padded on the left; if that changes scores too,
+    only inputs of equal length share a batch.
     """
 
     def __init__(self, source: CheckpointSource, reading: InputSettings) -> None:
@@ -195,9 +195,7 @@ class LocalModel:
         return TokenizedInput(cut["input_ids"], cut["token_type_ids"] if self._kinds else None)
 
     def _find_separator(self) -> str:
-        """What stands behind every step: what was given, else the mark that the tokenizer has for
-        it.
-        """
+        """The separator after every step: the given one, else the tokenizer's own mark."""
         given, vocabulary = self.reading.separator, self.loaded.tokenizer.get_vocab()
         if given is None:
             given = next(
@@ -316,8 +314,8 @@ class LocalModel:
             hidden = loaded.model(**arguments).last_hidden_state
             return hidden[rows, at].float() @ weight.T + bias
         if loaded.head == "tokens" and self._keeps:
-            # a vocabulary of numbers for every token would not fit into memory: only those that are
-            # read are made
+            # logits over the vocabulary for every token do not fit into memory: compute only the
+            # positions that are read
             kept, where = torch.unique(at, return_inverse=True)
             logits = loaded.model(**arguments, logits_to_keep=kept).logits[rows, where]
         else:
@@ -326,8 +324,8 @@ class LocalModel:
         return logits[..., list(loaded.token_ids)] if loaded.head == "tokens" else logits
 
     def _free_token(self, batch: list[TokenizedInput]) -> int:
-        """A padding token that no input ends with: a classifier takes the last token that is not
-        the padding for the end.
+        """A padding token that no input ends with: a classifier reads the last token that is not
+        padding.
         """
         tokenizer = self.loaded.tokenizer
         taken: set[int] = {tokens.ids[-1] for tokens in batch}
@@ -372,7 +370,7 @@ class LocalModel:
         return "sigmoid" if self.loaded.problem == "multi_label_classification" else "softmax"
 
     def _find_padding(self) -> Padding:
-        """On which side padding leaves the scores of two texts as they are alone."""
+        """The padding side that leaves the scores of two probe texts unchanged."""
         made = self.loaded.tokenizer(list(PROBE), padding=False, return_attention_mask=False)
         short, long = (
             [*ids, *ids[-1:] * (size - len(ids))]
@@ -407,7 +405,7 @@ def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[i
             place += 1
         if place == len(offsets):
             break
-        # of tokens that share a character, which byte tokens do, the last one
+        # byte tokens share a character: take the last one
         while place + 1 < len(offsets) and offsets[place + 1][0] <= end < offsets[place + 1][1]:
             place += 1
         tokens.append(place)

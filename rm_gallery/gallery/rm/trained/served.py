@@ -47,7 +47,7 @@ WAYS = ("auto", "messages", "pair", "plain")
 
 
 class _ServedReward(BaseReward):
-    """A server and how it is asked; what `served:` and `served-prm:` share."""
+    """A reward server and how to call it; common base of `served:` and `served-prm:`."""
 
     SCHEME: ClassVar[str] = "served:"
     needs: ClassVar[frozenset[str]] = frozenset({"server"})
@@ -120,8 +120,8 @@ class _ServedReward(BaseReward):
         return {}
 
     def check(self) -> None:
-        """Raise ConfigError for a URL that is none, or an endpoint that is not asked in this way;
-        asks nobody.
+        """Raise ConfigError for an invalid URL, or an endpoint that cannot take this template;
+        sends nothing.
         """
         scorer = self.scorer
         scorer.check()
@@ -164,7 +164,7 @@ class _ServedReward(BaseReward):
             raise Unscored(message, reason="not_applicable") from error
 
     def _score_place(self, numbers: Numbers, usual: int | None = None) -> int:
-        """Which number of a row is the score; ConfigError where that is not said."""
+        """Which number of a row is the score; ConfigError where no label says so."""
         width = len(numbers.rows[0])
         names = numbers.names or tuple(map(str, range(width)))
         if self.label is None:
@@ -192,7 +192,7 @@ class ServedReward(_ServedReward, BasePointWiseReward):
     server is asked. Unbounded, higher is better: the number before sigmoid or softmax where the
     server can give it (`raw`). Calls share retries, limits, cache and budget with those of judges.
     A reply in another layout, or a number that is NaN or infinite, is failed. Control marks of
-    wide-spread models inside texts are broken up, so that an answer cannot end its turn.
+    common models inside texts are broken, so that an answer cannot end its turn.
 
     Raises:
         ConfigError: no URL, a server that does not say what it is, a template its endpoint cannot
@@ -218,7 +218,7 @@ class ServedReward(_ServedReward, BasePointWiseReward):
         """Score the answer; one without text that only calls tools is unscored."""
         dialogue = dialogue_of(sample, self.name)
         numbers = await self._request_numbers(without_marks(dialogue, CONTROL_MARKS))
-        # where every token has a row, the last one stands for the whole
+        # with one row per token, the last row scores the whole text
         return one_score(
             self.name,
             numbers.rows[-1][self._score_place(numbers, 0 if self.label_token_ids else None)],
@@ -300,8 +300,8 @@ class NotScored(RMGalleryError):
 
 @RewardRegistry.register("remote:")
 class RemoteReward(BasePointWiseReward):
-    """Score that a reward or evaluator behind `rm-gallery serve` gives: the same number as beside
-    it.
+    """Score of a reward or evaluator behind `rm-gallery serve`: the same number as in its own
+    process.
 
     The URL is that of the reward, http://HOST:PORT/v1/rewards/NAME, or of a deployed evaluator,
     …/v1/evaluations/ID. Range is the reward's own, higher is better. The server sees conversation,
@@ -325,7 +325,7 @@ class RemoteReward(BasePointWiseReward):
     max_workers: int = Field(default=64, ge=1)
     """Judgements in flight at once, unless a batch says otherwise."""
     timeout: float = Field(default=120.0, gt=0)
-    """Seconds one attempt may take; the server is told."""
+    """Seconds one attempt may take; sent to the server as its deadline."""
     max_attempts: int = Field(default=6, ge=1)
     """Attempts per call, the first included."""
     max_outage: float = Field(default=30.0, ge=0)
@@ -368,7 +368,7 @@ class RemoteReward(BasePointWiseReward):
         return known[1]
 
     def check(self) -> None:
-        """Raise ConfigError for a URL or a token that is none; asks nobody."""
+        """Raise ConfigError for an invalid URL or token; sends nothing."""
         self.server.check()
 
     def describe(self) -> dict[str, Any]:
