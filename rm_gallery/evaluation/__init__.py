@@ -36,8 +36,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        found = globals()[name] = getattr(
+        value = globals()[name] = getattr(
             importlib.import_module(f"{__name__}.{_WHERE[name]}"), name
         )
-        return found
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,4 @@
-"""What is deployed: the files of one or more metric folders as plain bytes, with their requirements
-and a hash.
-"""
+"""A deployable bundle: the files of one or more metric folders, with their requirements and a hash."""
 
 from __future__ import annotations
 
@@ -189,18 +187,18 @@ def bundle_folders(
         for name, path in folders.items():
             _read_folder(name, path, files, skipped)
     facts = [_facts_of(name, files) for name in metrics]
-    found_modes = {said for _, said in facts if said} | ({mode} if mode else set())
-    if len(found_modes) > 1 or not found_modes <= {"pointwise", "batch"}:
+    modes = {stated for _, stated in facts if stated} | ({mode} if mode else set())
+    if len(modes) > 1 or not modes <= {"pointwise", "batch"}:
         raise ConfigError(
             f"reward_function_mode is one of 'pointwise', 'batch', for all metrics; found "
-            f"{sorted(map(str, found_modes))}"
+            f"{sorted(map(str, modes))}"
         )
     requirements = sorted({line for lines, _ in facts for line in lines})
     return Bundle(
         files,
         tuple(metrics),
         tuple(requirements),
-        cast(Mode, next(iter(found_modes), "pointwise")),
+        cast(Mode, next(iter(modes), "pointwise")),
         tuple(skipped),
     )
 
@@ -219,21 +217,21 @@ def _named_folders(specs: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
             f"metric_folders is a list of 'name=path' texts; found {os.fspath(specs)!r}, put it "
             f"into a list"
         )
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for spec in specs:
         name, equals, path = os.fspath(spec).partition("=")
         if not equals or not name or not path:
             raise ConfigError(f"metric_folders: found {os.fspath(spec)!r}; the form is 'name=path'")
-        if _metric_name(name.strip(), "metric_folders") in found:
+        if _metric_name(name.strip(), "metric_folders") in folders:
             raise ConfigError(
                 f"metric_folders: two folders are named {name!r}; give each a name of its own"
             )
-        found[name.strip()] = _folder(Path(path.strip()).expanduser())
-    if not found:
+        folders[name.strip()] = _folder(Path(path.strip()).expanduser())
+    if not folders:
         raise ConfigError(
             "metric_folders (--metrics-folders) is empty; give at least one 'name=path'"
         )
-    return found
+    return folders
 
 
 def _folder(path: Path) -> Path:
@@ -276,7 +274,7 @@ def _read_folder(name: str, path: Path, files: dict[str, bytes], skipped: list[s
                 f"{path}: more than {MAX_FILES} files; an evaluator holds its code and small "
                 f"tables only"
             )
-        data = _read(Path(entry.path), MAX_BYTES - total)
+        data = _read_plain_file(Path(entry.path), MAX_BYTES - total)
         total += len(data)
         files[f"{name}/{inner}"] = data
     if f"{name}/{_MAIN}" not in files:
@@ -292,8 +290,8 @@ def _walk(
     if len(parts) > MAX_DEPTH:
         raise ConfigError(f"{path}: folders are nested deeper than {MAX_DEPTH}")
     try:
-        with os.scandir(path) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(path) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     for entry in entries:
@@ -317,7 +315,7 @@ def _odd_kind(entry: os.DirEntry[str]) -> str:
     return "" if plain else "no plain file"
 
 
-def _read(path: Path, left: int) -> bytes:
+def _read_plain_file(path: Path, left: int) -> bytes:
     """The bytes of a plain file; what became a link or a pipe since it was listed is refused."""
     try:
         flags = (
@@ -344,8 +342,7 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
     """The requirements and the mode that main.py says of itself; it is parsed, never run."""
     where = f"{name}/{_MAIN}"
     try:
-        # warnings about odd escapes are the author's business when the code runs, not of who
-        # deploys it
+        # warnings about odd escapes concern the author of the code, not who deploys it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = syntax_tree(files[where])

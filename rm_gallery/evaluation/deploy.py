@@ -32,7 +32,7 @@ _PAYLOAD = ("messages", "ground_truth", "original_messages", "tools")
 
 @dataclass(frozen=True)
 class PreviewSample:
-    """What became of one sample."""
+    """One sample's result."""
 
     index: int
     """Counted from 1."""
@@ -41,7 +41,7 @@ class PreviewSample:
     score: float | None
     """None unless scored."""
     reason: str
-    """What the evaluator said, or why there is no score."""
+    """The evaluator's reason, or why there is no score."""
     metrics: Mapping[str, float | None]
     """Each metric's score; None for one that is not valid."""
     result: EvaluateResult
@@ -176,8 +176,8 @@ def preview_evaluation(
         account_id: accepted and without effect, as is `api_key`.
         api_key: see account_id.
         samples: the samples themselves instead of a file.
-        sandbox: "bwrap" or "subprocess" (limits alone); by default bubblewrap where there is one:
-            the code is one's own.
+        sandbox: "bwrap" or "subprocess" (limits alone); by default bubblewrap where it is
+        installed, else limits alone, since the code is the caller's own.
         limits: what one sample may take.
 
     Raises:
@@ -212,13 +212,15 @@ def preview_evaluation(
     printed: list[str] = []
     began = time.monotonic()
     results = loop.run(
-        _run(bundle, [payload for _, payload in payloads], chosen, limits, printed.append),
+        _run_payloads(bundle, [payload for _, payload in payloads], chosen, limits, printed.append),
         "preview_evaluation",
         "asyncio.to_thread(preview_evaluation, …)",
     )
-    found = [_sample(at, payloads[at - 1][0], result) for at, result in enumerate(results, 1)]
+    previews = [
+        _preview_sample(at, payloads[at - 1][0], result) for at, result in enumerate(results, 1)
+    ]
     seconds = time.monotonic() - began
-    return PreviewResult(found, seconds, chosen, "".join(printed)[:_PRINTED], bundle.skipped)
+    return PreviewResult(previews, seconds, chosen, "".join(printed)[:_PRINTED], bundle.skipped)
 
 
 def _best_sandbox() -> str:
@@ -229,7 +231,7 @@ def _best_sandbox() -> str:
     return "bwrap"
 
 
-async def _run(
+async def _run_payloads(
     bundle: Bundle,
     payloads: Sequence[Mapping[str, Any]],
     sandbox: str,
@@ -274,7 +276,7 @@ def _payload(row: Mapping[str, Any], where: RowRef) -> tuple[str, dict[str, Any]
     return str(row.get("id") or ""), {"messages": messages, **payload, "kwargs": kwargs}
 
 
-def _sample(index: int, id: str, result: EvaluateResult) -> PreviewSample:
+def _preview_sample(index: int, id: str, result: EvaluateResult) -> PreviewSample:
     status: Literal["scored", "unscored", "failed"] = (
         "failed" if result.error else "scored" if result.is_score_valid else "unscored"
     )
@@ -353,18 +355,18 @@ def create_evaluation(
         code_name=criterion_name_for_code,
         mode=reward_function_mode,
     )
-    said = (
+    about = (
         description
         or (criterion_description_for_code if python_code_to_evaluate is not None else None)
         or ""
     )
     with contextlib.ExitStack() as stack:
-        opened = store if isinstance(store, Store) else stack.enter_context(Store.open(store))
-        opened.check_free(evaluator_id, force=force)
+        target = store if isinstance(store, Store) else stack.enter_context(Store.open(store))
+        target.check_free(evaluator_id, force=force)
         if check and not missing_requirements(bundle.requirements):
             load_once(bundle)
-        deployed = opened.save(
-            evaluator_id, bundle, display_name=display_name or "", description=said, force=force
+        deployed = target.save(
+            evaluator_id, bundle, display_name=display_name or "", description=about, force=force
         )
     return {**deployed.as_dict(), "skipped": list(bundle.skipped)}
 

@@ -1,5 +1,5 @@
-"""The evaluators of a store as a server runs them: always the current version, in pools that come
-and go with deployments.
+"""Runs the evaluators of a store for a server: always the current version, in pools that follow
+deployments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import Cause, logger
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.pool import CODES, LIMITS, EvaluatorPool
@@ -25,16 +25,16 @@ _CAUSE: dict[str, Cause] = {
     "sandbox": "caller",
     "invalid_input": "data",
 }
-"""Whose doing a broken result is; what its code did is the rule's own."""
+"""Cause of a failed result by code; for other codes it is the rule."""
 _PATIENCE = 1.0
 _QUIET = 5.0
-"""Seconds for which a store that failed is left alone by evaluators that run."""
+"""Seconds before running evaluators ask a failed store again."""
 _Key = tuple[int, str]
 
 
 class LiveEvaluators:
-    """Evaluates by evaluator id; looks at the store twice a second at most and follows what is
-    deployed, by whomever.
+    """Evaluates by evaluator id; checks the store at most twice a second and follows deployments by
+    any process.
 
     Requests that run when a new version comes end on the old one. While the store cannot be read,
     what runs goes on. Use it from one event loop.
@@ -56,12 +56,12 @@ class LiveEvaluators:
         self._pools: dict[str, tuple[_Key, EvaluatorPool]] = {}
         self._fresh: set[str] = set()
         self._revision = -1
-        self._looked = -_LOOK_EVERY
+        self._checked_at = -_LOOK_EVERY
         self._quiet_until = 0.0
         self._failure: tuple[float, str] | None = None
         self._lock = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
-        self._said = False
+        self._warned = False
 
     def list(self) -> list[dict[str, Any]]:
         """The current version of every evaluator; raises StoreError."""
@@ -105,45 +105,45 @@ class LiveEvaluators:
             await asyncio.gather(*self._closing)
 
     async def _pool(self, evaluator_id: str, seconds: float) -> EvaluatorPool:
-        found, now = self._pools.get(evaluator_id), time.monotonic()
-        is_new = evaluator_id in self._fresh and now - self._looked < _LOOK_EVERY
-        if found is not None and (is_new or now < self._quiet_until):
-            return found[1]
+        running, now = self._pools.get(evaluator_id), time.monotonic()
+        is_new = evaluator_id in self._fresh and now - self._checked_at < _LOOK_EVERY
+        if running is not None and (is_new or now < self._quiet_until):
+            return running[1]
         try:
             # a store that hangs holds up nothing that runs
             await asyncio.wait_for(
-                self._looked_up(evaluator_id), seconds if found is None else _PATIENCE
+                self._bring_up_to_date(evaluator_id), seconds if running is None else _PATIENCE
             )
-            self._said = False
+            self._warned = False
         except (StoreError, asyncio.TimeoutError) as error:
             if evaluator_id not in self._pools:
                 raise
             self._quiet_until = time.monotonic() + _QUIET
-            if not self._said:
-                self._said = True
+            if not self._warned:
+                self._warned = True
                 logger.warning(
                     "{}; the versions that run go on",
                     str(error) or "the store of evaluators does not answer",
                 )
         return self._pools[evaluator_id][1]
 
-    async def _looked_up(self, evaluator_id: str) -> None:
+    async def _bring_up_to_date(self, evaluator_id: str) -> None:
         began = time.monotonic()
         async with self._lock:
-            # the next one in line would wait as long again
+            # fail at once: the next waiter would otherwise wait as long again
             if self._failure is not None and self._failure[0] > began:
                 raise StoreError(self._failure[1])
             try:
-                await self._look()
+                await self._check_revision()
                 if evaluator_id not in self._fresh:
                     await self._refresh(evaluator_id)
             except StoreError as error:
                 self._failure = time.monotonic(), str(error)
                 raise
 
-    async def _look(self) -> None:
-        if time.monotonic() - self._looked >= _LOOK_EVERY:
-            self._looked = time.monotonic()
+    async def _check_revision(self) -> None:
+        if time.monotonic() - self._checked_at >= _LOOK_EVERY:
+            self._checked_at = time.monotonic()
             revision = await asyncio.to_thread(self._store.revision)
             if revision != self._revision:
                 self._fresh.clear()
@@ -166,17 +166,15 @@ class LiveEvaluators:
     def _retire(self, evaluator_id: str) -> None:
         """Let a pool finish what it was asked, then end it."""
         self._fresh.discard(evaluator_id)
-        found = self._pools.pop(evaluator_id, None)
-        if found is not None:
-            task = asyncio.ensure_future(found[1].close())
+        retired = self._pools.pop(evaluator_id, None)
+        if retired is not None:
+            task = asyncio.ensure_future(retired[1].close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
 
 def scored_of_result(result: EvaluateResult) -> Score[float]:
-    """A result as every door gives it: an error is failed, with its code as the reason; not valid
-    is unscored.
-    """
+    """A result as a Score: an error is failed with its code, an invalid result is unscored."""
     extra: dict[str, Any] = {}
     if result.metrics:
         extra["metrics"] = {name: metric.model_dump() for name, metric in result.metrics.items()}
@@ -198,4 +196,4 @@ def scored_of_result(result: EvaluateResult) -> Score[float]:
     components = {
         name: metric.score for name, metric in result.metrics.items() if metric.is_score_valid
     }
-    return scored(result.score, result.reason or "", components, extra)
+    return Score(result.score, result.reason or "", components, extra=extra)

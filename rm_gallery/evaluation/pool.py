@@ -1,5 +1,5 @@
-"""Processes that run one deployed evaluator behind the sandbox's walls, a request at a time, and
-are replaced when they break.
+"""Sandboxed processes that run one deployed evaluator, one request at a time, and are replaced when
+they break.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CODES = frozenset(
     "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range".split()
     + "evaluator_load busy closed sandbox".split()
 )
-"""What the error of a result that broke begins with, before a colon."""
+"""Codes of failed results; the error begins with one, before a colon."""
 MAX_REPLY = 4 * 2**20
 MAX_DEPTH = 64
 """Levels of objects and lists in what a result carries along."""
@@ -118,8 +118,8 @@ class EvaluatorPool:
             sandbox: "auto" or "bwrap" for bubblewrap; "subprocess" asks for limits alone, for code
                 one would run oneself.
             max_waiting: requests that may wait; further ones fail at once (busy).
-            on_print: gets what the code prints, in pieces, from other threads; by default nobody
-                does.
+            on_print: gets what the code prints, in pieces, from other threads; by default it is
+            dropped.
 
         Raises:
             SandboxUnavailable: there is no bubblewrap here.
@@ -142,9 +142,9 @@ class EvaluatorPool:
         self._waiting: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
-        self._numbers = itertools.count(1)
+        self._request_numbers = itertools.count(1)
         self._finished = 0
-        self._closed = False
+        self._shut = False
         self._broken: tuple[float, str] | None = None
 
     async def ready(self) -> None:
@@ -154,16 +154,16 @@ class EvaluatorPool:
             EvaluatorBroken: it does not load, or a package it requires is not installed here.
             SandboxUnavailable: the sandbox does not start.
         """
-        found = await self._asked([], None)
-        if found:
-            code, _, message = (found[0].error or "").partition(": ")
+        results = await self._submit([], None)
+        if results:
+            code, _, message = (results[0].error or "").partition(": ")
             raise SandboxUnavailable(message) if code == "sandbox" else EvaluatorBroken(message)
 
     async def evaluate(
         self, payload: Mapping[str, Any], *, deadline: float | None = None
     ) -> EvaluateResult:
         """Evaluate one conversation; see `evaluate_batch`."""
-        return (await self._asked([payload], deadline))[0]
+        return (await self._submit([payload], deadline))[0]
 
     async def evaluate_batch(
         self, payloads: Sequence[Mapping[str, Any]], *, deadline: float | None = None
@@ -181,16 +181,16 @@ class EvaluatorPool:
                 request as well.
         """
         if self._bundle.mode == "batch":
-            return await self._asked(payloads, deadline) if payloads else []
+            return await self._submit(payloads, deadline) if payloads else []
         return [
             results[0]
-            for results in await asyncio.gather(*(self._asked([p], deadline) for p in payloads))
+            for results in await asyncio.gather(*(self._submit([p], deadline) for p in payloads))
         ]
 
     async def close(self) -> None:
         """Finish what is waiting, then end every process; later requests fail (closed)."""
         with self._lock:
-            self._closed = True
+            self._shut = True
             threads = list(self._threads)
             for _ in threads:
                 self._waiting.put(None)
@@ -198,10 +198,10 @@ class EvaluatorPool:
             while thread.is_alive():
                 await asyncio.sleep(0.01)
 
-    async def _asked(
+    async def _submit(
         self, payloads: Sequence[Mapping[str, Any]], deadline: float | None
     ) -> list[EvaluateResult]:
-        number = next(self._numbers)
+        number = next(self._request_numbers)
         frame = _frame_of(number, payloads)
         problem = self._problem(frame)
         if problem is not None:
@@ -215,7 +215,7 @@ class EvaluatorPool:
         waiting = asyncio.wrap_future(request.future)
         try:
             done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
-            # beyond one for each processor, another worker helps only where the others are held up
+            # beyond one worker per processor, another one helps only while the others are blocked
             if (
                 not done
                 and not request.begun
@@ -235,7 +235,7 @@ class EvaluatorPool:
             waiting.cancel()  # of somebody who has gone; nothing once it is done
 
     def _problem(self, frame: bytes) -> EvaluateResult | None:
-        if self._closed:
+        if self._shut:
             return failed("closed", "the evaluator is no longer served")
         if len(frame) > MAX_FRAME:
             return failed(
@@ -253,14 +253,14 @@ class EvaluatorPool:
 
     def _grow(self) -> None:
         with self._lock:
-            if len(self._threads) < self._workers and not self._closed:
+            if len(self._threads) < self._workers and not self._shut:
                 thread = threading.Thread(
-                    target=self._serve, name="rm-gallery-evaluator", daemon=True
+                    target=self._serve_requests, name="rm-gallery-evaluator", daemon=True
                 )
                 self._threads.add(thread)
                 thread.start()
 
-    def _serve(self) -> None:
+    def _serve_requests(self) -> None:
         """One worker's thread: the process dies with the thread that started it, so the thread
         stays with it.
         """
@@ -272,14 +272,14 @@ class EvaluatorPool:
                     request = self._waiting.get(timeout=_LOOK_SECONDS)
                 except queue.Empty:
                     worker = _still_good(worker)
-                    if time.monotonic() - last > _IDLE_SECONDS and self._left():
+                    if time.monotonic() - last > _IDLE_SECONDS and self._leave_unless_needed():
                         return
                     continue
                 if request is None:
                     return
                 if request.future.set_running_or_notify_cancel():
                     request.begun = True
-                    worker = self._served(_still_good(worker), request)
+                    worker = self._answer(_still_good(worker), request)
                     last = time.monotonic()
         finally:
             with self._lock:
@@ -287,22 +287,22 @@ class EvaluatorPool:
             if worker is not None:
                 worker.end()
 
-    def _left(self) -> bool:
-        """Take this thread off, unless a request came meanwhile: then somebody has to stay."""
+    def _leave_unless_needed(self) -> bool:
+        """Remove this thread, unless a request has arrived in the meantime."""
         with self._lock:
             if self._waiting.empty():
                 self._threads.discard(threading.current_thread())
                 return True
             return False
 
-    def _served(
+    def _answer(
         self, worker: _EvaluatorProcess | None, request: _Request
     ) -> _EvaluatorProcess | None:
         """Answer a request with this worker or a new one; return the worker when it can go on."""
         results: list[EvaluateResult] = []
         good = False
         try:
-            worker = worker or self._started()
+            worker = worker or self._start_process()
             cpu = 0.0
             if request.count:
                 cpu, results = worker.ask(request)
@@ -320,7 +320,7 @@ class EvaluatorPool:
             request.future.set_result(results)
         return worker if good else None
 
-    def _started(self) -> _EvaluatorProcess:
+    def _start_process(self) -> _EvaluatorProcess:
         missing = missing_requirements(self._bundle.requirements)
         if missing:
             raise _Lost(
@@ -336,8 +336,8 @@ class EvaluatorPool:
 
 
 def _still_good(worker: _EvaluatorProcess | None) -> _EvaluatorProcess | None:
-    """The worker, or None when it ended or took too much while nobody asked it; that costs no
-    request.
+    """The worker, or None when it ended or exceeded a limit between requests; no request fails for
+    that.
     """
     if worker is not None and worker.spoilt():
         worker.end()
@@ -387,18 +387,18 @@ class _EvaluatorProcess:
 
     def _boot(self) -> None:
         try:
-            self._reply(time.monotonic() + _START_SECONDS, "the sandbox did not start")
+            self._next_message(time.monotonic() + _START_SECONDS, "the sandbox did not start")
         except _Lost as error:
-            said = self._prints.last_line or str(error)
-            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {said}") from error
+            message = self._prints.last_line or str(error)
+            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {message}") from error
 
     def _load(self) -> None:
         seconds = max(_START_SECONDS, self._limits.wall_seconds)
         try:
-            said: Any = decode(
-                self._reply(time.monotonic() + seconds, f"it took more than {seconds:g} s")
+            reply: Any = decode(
+                self._next_message(time.monotonic() + seconds, f"it took more than {seconds:g} s")
             )
-            status, message = said
+            status, message = reply
         except (_Lost, CodecError, TypeError, ValueError) as error:
             raise _Lost("evaluator_load", f"the evaluator does not load: {error}") from error
         if status != "ok" and f"No module named '{rm_gallery.__name__}" in str(message):
@@ -420,19 +420,21 @@ class _EvaluatorProcess:
         self._pump.write(self._process.stdin, framed(request.frame))
         try:
             value: Any = {}
-            # an answer to an earlier request is nobody's any more
+            # skip late answers to earlier requests
             while value.get("id") != request.number:
-                value = orjson.loads(self._reply(until, f"it took longer than {until - now:.3g} s"))
-            found, cpu = value["results"], float(value["cpu"])
-            if not isinstance(found, list) or len(found) != request.count:
+                value = orjson.loads(
+                    self._next_message(until, f"it took longer than {until - now:.3g} s")
+                )
+            results, cpu = value["results"], float(value["cpu"])
+            if not isinstance(results, list) or len(results) != request.count:
                 raise ValueError("not one result for each item")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _Lost("invalid_result", "its process sent no result") from error
         if self._on_print is not None:
             self._pump.turn(0)
-        return cpu, [_result_of(one) for one in found]
+        return cpu, [_result_of(one) for one in results]
 
-    def _reply(self, until: float, late: str) -> bytes:
+    def _next_message(self, until: float, late: str) -> bytes:
         """The next whole message; raises _Lost when time, memory, prints or the process end first."""
         while True:
             if len(self._buffer) >= 4:
@@ -443,10 +445,10 @@ class _EvaluatorProcess:
                     body = bytes(self._buffer[4 : 4 + size])
                     del self._buffer[: 4 + size]
                     return body
-            self._check(until, late)
+            self._raise_if_lost(until, late)
             self._pump.turn(max(0.0, min(_TICK, until - time.monotonic())))
 
-    def _check(self, until: float, late: str) -> None:
+    def _raise_if_lost(self, until: float, late: str) -> None:
         if self._over:
             raise _Lost("crashed", f"its process ended ({crash_reason(self._process)})")
         if self._prints.exceeded:
@@ -460,7 +462,7 @@ class _EvaluatorProcess:
             raise _Lost("deadline", late)
 
     def spoilt(self) -> bool:
-        """Whether it ended, or took or said what it may not, since its last answer."""
+        """Whether it has ended, exceeded a limit or written unasked output since its last answer."""
         self._pump.turn(0)
         return (
             self._over
@@ -496,22 +498,22 @@ def _frame_of(number: int, payloads: Sequence[Mapping[str, Any]]) -> bytes:
 
 def _result_of(value: Any) -> EvaluateResult:
     try:
-        found = EvaluateResult.model_validate(value)
+        result = EvaluateResult.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         return failed("invalid_result", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-    # may hold anything, also what nobody can write down again
-    if found.step_outputs and deeper(value["step_outputs"], MAX_DEPTH):
+    # step_outputs may hold values too deep to serialize
+    if result.step_outputs and deeper(value["step_outputs"], MAX_DEPTH):
         return failed(
             "invalid_result", f"its step_outputs are nested deeper than {MAX_DEPTH} levels"
         )
-    return found
+    return result
 
 
 @functools.cache
 def package_folders() -> tuple[str, ...]:
-    """What the code of evaluators may import, read-only: this package, and the packages installed
-    beside it.
+    """Folders that evaluator code may import from, read-only: this package and the installed
+    packages.
     """
     named = ("site-packages", "dist-packages")
     installed = [

@@ -327,8 +327,8 @@ class Store:
         from sqlalchemy.exc import DBAPIError
 
         for left in reversed(range(_TRIES)):
-            found = self._read_state()
-            if found is not None:
+            format_number = self._read_state()
+            if format_number is not None:
                 break
             try:
                 with self._engine.begin() as connection:
@@ -338,7 +338,7 @@ class Store:
                 if not left:
                     raise
                 time.sleep(0.1)
-        if found is not None and found > FORMAT:
+        if format_number is not None and format_number > FORMAT:
             raise ConfigError(
                 f"the store {self.shown} was made by a newer version of rm_gallery; update this one"
             )
@@ -349,13 +349,13 @@ class Store:
         with self._engine.connect() as connection:
             if not sa.inspect(connection).has_table(STATE_TABLE):
                 return None
-            found = connection.execute(self._sql.format).scalar_one_or_none()
-        return None if found is None else int(found)
+            format_number = connection.execute(self._sql.format).scalar_one_or_none()
+        return None if format_number is None else int(format_number)
 
     def revision(self) -> int:
         """A number that grows with every change; equal numbers mean that nothing has changed."""
         return int(
-            self._read(lambda connection: connection.execute(self._sql.revision).scalar_one())
+            self._read_rows(lambda connection: connection.execute(self._sql.revision).scalar_one())
         )
 
     def save(
@@ -414,14 +414,14 @@ class Store:
                 connection.execute(self._sql.point_to, {"wanted": evaluator_id, "number": version})
             return version
 
-        return self.current(evaluator_id, version=self._write(write))
+        return self.current(evaluator_id, version=self._write_rows(write))
 
     def check_free(self, evaluator_id: str, *, force: bool = False) -> None:
         """Raise what `save` would raise about the id, before work is put into what is to be saved."""
         _check_id(evaluator_id)
         self._refuse(
             evaluator_id,
-            self._read(lambda connection: self._current(connection, evaluator_id)),
+            self._read_rows(lambda connection: self._current(connection, evaluator_id)),
             force,
         )
 
@@ -441,7 +441,7 @@ class Store:
             DamagedBundle: the stored files are not those that were deployed.
         """
         values = {"wanted": evaluator_id if _ID.fullmatch(evaluator_id) else "", "number": version}
-        row = self._read(
+        row = self._read_rows(
             lambda connection: connection.execute(self._sql.with_files, values).one_or_none()
         )
         if row is None:
@@ -454,22 +454,24 @@ class Store:
     def versions(self, evaluator_id: str) -> list[Version]:
         """All versions of an evaluator, the newest first; raises UnknownEvaluator."""
         values = {"wanted": evaluator_id}
-        found = self._read(lambda connection: connection.execute(self._sql.history, values).all())
-        if not found:
+        rows = self._read_rows(
+            lambda connection: connection.execute(self._sql.history, values).all()
+        )
+        if not rows:
             raise self._unknown(evaluator_id, None)
-        return [_version_of(row) for row in found]
+        return [_version_of(row) for row in rows]
 
     def list(self) -> list[Version]:
         """The current version of every evaluator, by id; a damaged one is left out and named in the
         log.
         """
-        found = []
-        for row in self._read(lambda connection: connection.execute(self._sql.listing).all()):
+        versions = []
+        for row in self._read_rows(lambda connection: connection.execute(self._sql.listing).all()):
             try:
-                found.append(_version_of(row))
+                versions.append(_version_of(row))
             except DamagedBundle as error:
                 logger.warning("{}", error)
-        return found
+        return versions
 
     def rollback(self, evaluator_id: str, version: int | None = None) -> Version:
         """Serve an older version again (default: the one before the current); no version is
@@ -499,7 +501,7 @@ class Store:
             connection.execute(self._sql.point_to, {"wanted": evaluator_id, "number": wanted})
             return wanted
 
-        served = self._write(write)
+        served = self._write_rows(write)
         return next(each for each in self.versions(evaluator_id) if each.version == served)
 
     def delete(self, evaluator_id: str) -> int:
@@ -515,7 +517,7 @@ class Store:
                 connection.execute(self._sql.delete_versions, {"wanted": evaluator_id}).rowcount
             )
 
-        return self._write(write)
+        return self._write_rows(write)
 
     def _unknown(
         self, evaluator_id: str, version: int | None, connection: sa.Connection | None = None
@@ -528,16 +530,18 @@ class Store:
         def names(connection: sa.Connection) -> str:
             return ", ".join(connection.execute(self._sql.ids).scalars())
 
-        known = (names(connection) if connection is not None else self._read(names)) or "none yet"
+        known = (
+            names(connection) if connection is not None else self._read_rows(names)
+        ) or "none yet"
         return UnknownEvaluator(
             f"there is no evaluator {evaluator_id[:80]!r} in {self.shown}; there are: {known}"
         )
 
-    def _read(self, ask: Callable[[sa.Connection], _T]) -> _T:
+    def _read_rows(self, ask: Callable[[sa.Connection], _T]) -> _T:
         with self._errors(), self._engine.connect() as connection:
             return ask(connection)
 
-    def _write(self, change: Callable[[sa.Connection], _T]) -> _T:
+    def _write_rows(self, change: Callable[[sa.Connection], _T]) -> _T:
         """One transaction. It begins with a write to the one row, which makes writers wait for each
         other in any database.
         """
@@ -546,8 +550,10 @@ class Store:
             return change(connection)
 
     def _current(self, connection: sa.Connection, evaluator_id: str) -> int | None:
-        found = connection.execute(self._sql.current, {"wanted": evaluator_id}).scalar_one_or_none()
-        return None if found is None else int(found)
+        number = connection.execute(
+            self._sql.current, {"wanted": evaluator_id}
+        ).scalar_one_or_none()
+        return None if number is None else int(number)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -63,14 +63,15 @@ def open_evaluator(job: Mapping[str, Any]) -> Callable[[bytes], bytes]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     functions = {
-        name: _load(root / name, number, job["mode"]) for number, name in enumerate(job["metrics"])
+        name: _load_metric(root / name, number, job["mode"])
+        for number, name in enumerate(job["metrics"])
     }
-    return partial(_answered, functions)
+    return partial(_answer_request, functions)
 
 
-def _load(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
-    """The `evaluate` of a folder, which can import what lies beside its main.py, also as its own
-    package (`from . import x`).
+def _load_metric(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
+    """The `evaluate` of a folder; it can import the modules next to main.py, also relatively (`from
+    . import x`).
     """
     package = f"metric_{number}"
     holder = ModuleType(package)
@@ -85,28 +86,29 @@ def _load(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
         sys.path.remove(str(folder))
         sys.path.append(str(folder))  # for imports inside functions
     # files of the same name in another metric's folder are modules of their own
-    for name, found in list(sys.modules.items()):
-        if not name.startswith(package) and str(getattr(found, "__file__", None) or "").startswith(
+    for name, loaded in list(sys.modules.items()):
+        if not name.startswith(package) and str(getattr(loaded, "__file__", None) or "").startswith(
             f"{folder}{os.sep}"
         ):
             del sys.modules[name]
-    found_function = getattr(module, "evaluate", None)
-    if isinstance(found_function, RewardFunction):
-        return found_function
-    if not callable(found_function):
+    function = getattr(module, "evaluate", None)
+    if isinstance(function, RewardFunction):
+        return function
+    if not callable(function):
         raise DataError(f"{folder.name}/{_MAIN} defines no function 'evaluate'")
-    return RewardFunction(found_function, "batch" if mode == "batch" else "pointwise")
+    return RewardFunction(function, "batch" if mode == "batch" else "pointwise")
 
 
-def _answered(functions: Mapping[str, RewardFunction[Any]], request: bytes) -> bytes:
+def _answer_request(functions: Mapping[str, RewardFunction[Any]], request: bytes) -> bytes:
     try:
         asked = orjson.loads(request)
     except ValueError:  # lone surrogates and integers beyond 64 bits
         asked = json.loads(request)
     items = asked["items"]
-    by_metric = {name: _asked(function, items) for name, function in functions.items()}
+    by_metric = {name: _metric_results(function, items) for name, function in functions.items()}
     results = [
-        combined({name: found[at] for name, found in by_metric.items()}) for at in range(len(items))
+        combined({name: metric_results[at] for name, metric_results in by_metric.items()})
+        for at in range(len(items))
     ]
     dumped = b",".join(map(_dumped, results))
     # what it printed belongs to this request
@@ -132,7 +134,7 @@ def _dumped(result: EvaluateResult) -> bytes:
         )
 
 
-def _asked(
+def _metric_results(
     function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
 ) -> list[EvaluateResult]:
     return [_in_range(function, result) for result in _results(function, items)]
@@ -154,26 +156,24 @@ def _results(
     function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
 ) -> list[EvaluateResult]:
     if function.mode == "pointwise":
-        return [_guarded(lambda item=item: [_one(function, item)], 1)[0] for item in items]  # type: ignore[misc]
-    found: dict[int, EvaluateResult] = {}
+        return [_guarded(lambda item=item: [_call_single(function, item)], 1)[0] for item in items]  # type: ignore[misc]
+    by_place: dict[int, EvaluateResult] = {}
     groups: dict[str, list[int]] = {}
     for at, item in enumerate(items):
         try:
-            groups.setdefault(_key(item, f"rollouts_messages[{at}]"), []).append(at)
+            groups.setdefault(_group_key(item, f"rollouts_messages[{at}]"), []).append(at)
         except DataError as error:
-            found[at] = failed("invalid_input", str(error))
+            by_place[at] = failed("invalid_input", str(error))
     for places in groups.values():
         own = [items[at] for at in places]
-        found.update(
-            zip(places, _guarded(lambda own=own: _group(function, own), len(own)), strict=True)  # type: ignore[misc]
+        by_place.update(
+            zip(places, _guarded(lambda own=own: _call_group(function, own), len(own)), strict=True)  # type: ignore[misc]
         )
-    return [found[at] for at in range(len(items))]
+    return [by_place[at] for at in range(len(items))]
 
 
-def _key(item: Mapping[str, Any], where: str) -> str:
-    """What conversations share that a function of mode `batch` sees together: prompt and reference,
-    as everywhere.
-    """
+def _group_key(item: Mapping[str, Any], where: str) -> str:
+    """The group of a conversation for functions of mode `batch`: its prompt and reference."""
     messages = message_dicts(item["messages"], where)
     truth, original = item.get("ground_truth"), item.get("original_messages")
     return group_of(sample_of_messages(messages, ground_truth=truth, original_messages=original))
@@ -191,27 +191,25 @@ def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[Evalua
         failure = failed("invalid_input", str(error))
     except BaseException as error:  # noqa: BLE001 - whatever an evaluator raises, and if it leaves, is the outcome of this item
         failure = failed(
-            "function_error", f"{type(error).__name__}: {error_message(error)}{_place(error)}"
+            "function_error", f"{type(error).__name__}: {error_message(error)}{_error_place(error)}"
         )
     return [failure] * count
 
 
-def _one(function: RewardFunction[Any], item: Mapping[str, Any]) -> Any:
+def _call_single(function: RewardFunction[Any], item: Mapping[str, Any]) -> Any:
     messages = message_dicts(item["messages"])
-    given = function.arguments(_given(function, item, messages))
-    return _settled(function(messages=messages, **given))
+    given = function.arguments(_named_inputs(function, item, messages))
+    return _awaited(function(messages=messages, **given))
 
 
-def _group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> Any:
-    """One call for the answers to one prompt; what else is known beside the messages is the first
-    one's.
-    """
+def _call_group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> Any:
+    """One call for all answers to one prompt; other inputs are those of the first item."""
     rollouts = [message_dicts(item["messages"]) for item in items]
-    given = function.arguments(_given(function, items[0], rollouts[0]))
-    return _settled(function(rollouts_messages=rollouts, **given))
+    given = function.arguments(_named_inputs(function, items[0], rollouts[0]))
+    return _awaited(function(rollouts_messages=rollouts, **given))
 
 
-def _settled(result: Any) -> Any:
+def _awaited(result: Any) -> Any:
     """What a function returned, awaited where it has to be."""
 
     async def awaited() -> Any:
@@ -220,11 +218,11 @@ def _settled(result: Any) -> Any:
     return run_on_loop(awaited()) if inspect.isawaitable(result) else result
 
 
-def _given(
+def _named_inputs(
     function: RewardFunction[Any], item: Mapping[str, Any], messages: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What is known beside the messages, by the names functions use; the prompt alone where it is
-    not said apart.
+    """A function's other inputs by parameter name; `original_messages` defaults to the prompt of
+    the messages.
     """
     given = {name: value for name, value in (item.get("kwargs") or {}).items() if name not in _OWN}
     given |= {
@@ -243,8 +241,8 @@ def failed(code: str, message: str) -> EvaluateResult:
     return EvaluateResult(score=0.0, is_score_valid=False, error=f"{code}: {text[:_LONGEST]}")
 
 
-def _place(error: BaseException) -> str:
-    """Where in the evaluator's own files it happened; nothing else of the trace is told."""
+def _error_place(error: BaseException) -> str:
+    """Place of the error in the evaluator's own files; the rest of the trace stays private."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         parts = Path(frame.filename).parts
         if _FOLDER in parts:
@@ -259,16 +257,16 @@ def _named_error(name: str, error: str) -> str:
 
 
 def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
-    """One metric's result as it is; of several the mean, each metric beside it, valid only where
-    all are.
+    """One metric's result as it is; for several the mean with each metric, valid only where all
+    are.
     """
     if len(results) == 1:
         return next(iter(results.values()))
     metrics: dict[str, MetricResult] = {}
     for name, result in results.items():
-        said = result.error or result.reason or ""
+        reason = result.error or result.reason or ""
         metrics[name] = MetricResult(
-            score=result.score, is_score_valid=result.is_score_valid, reason=said
+            score=result.score, is_score_valid=result.is_score_valid, reason=reason
         )
         metrics |= {f"{name}.{inner}": metric for inner, metric in result.metrics.items()}
     errors = [_named_error(name, result.error) for name, result in results.items() if result.error]

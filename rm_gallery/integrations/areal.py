@@ -24,7 +24,7 @@ GROUPS = (
     "A workflow of your own that generates a group can ask `RowScorer.ascore_rows` for all of it "
     "at once."
 )
-_GIVEN = ("prompt", "completions", "prompt_ids", "completion_ids")
+_BY_PLACE = ("prompt", "completions", "prompt_ids", "completion_ids")
 
 
 class ArealReward(TrainerReward):
@@ -76,14 +76,16 @@ class ArealReward(TrainerReward):
         Raises:
             NoScore: there is no score, and `on_error` is "raise".
         """
-        told = dict(zip(_GIVEN, given, strict=False))
-        told |= {name: row.pop(name) for name in _GIVEN if name not in told and name in row}
-        prompt = row.get(self._prompt) or told.get("prompt")
-        said = told.get("completions")
-        if told.get("completion_ids") is not None:
-            row.setdefault("completion_ids", told["completion_ids"])
-        found = self.scorer.score(prompt, said, row)
-        return self.scorer.numbers(found)["score"]
+        arguments = dict(zip(_BY_PLACE, given, strict=False))
+        arguments |= {
+            name: row.pop(name) for name in _BY_PLACE if name not in arguments and name in row
+        }
+        prompt = row.get(self._prompt) or arguments.get("prompt")
+        completion = arguments.get("completions")
+        if arguments.get("completion_ids") is not None:
+            row.setdefault("completion_ids", arguments["completion_ids"])
+        score = self.scorer.score(prompt, completion, row)
+        return self.scorer.numbers(score)["score"]
 
 
 areal_reward = ArealReward
@@ -144,8 +146,8 @@ def _workflow_class(base: Any) -> type[Any]:
         """A reward as a rollout workflow, see `areal_workflow`."""
 
         def __init__(self, reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> None:
-            # told the name of a function, the base class makes no process pool; the name is
-            # replaced before it is looked up
+            # given the name of a function, the base class makes no process pool; the name is
+            # replaced before it is resolved
             super().__init__(
                 "",
                 gconfig,
@@ -166,14 +168,16 @@ def _workflow_class(base: Any) -> type[Any]:
         ) -> float:
             asked = self.data_extract_prompt_fn(row)
             asked = asked if isinstance(asked, str | list) else prompt
-            said = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
-            found = await self.scorer.ascore(asked, said, {"completion_ids": completion_ids, **row})
-            parts = {f"reward/{part}": value for part, value in found.components.items()}
-            unscored = float(found.value is None)
+            completion = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
+            score = await self.scorer.ascore(
+                asked, completion, {"completion_ids": completion_ids, **row}
+            )
+            parts = {f"reward/{part}": value for part, value in score.components.items()}
+            unscored = float(score.value is None)
             stats_tracker.get(workflow_context.stat_scope()).scalar(
                 reward_unscored=unscored, **parts
             )
-            value = self.scorer.value(found)
+            value = self.scorer.value(score)
             if value is None:
                 raise NoScoreInTime
             return float(value)

@@ -1,5 +1,5 @@
-"""benchmax: a class that scores the rollouts of an environment, for the three contracts benchmax
-has had.
+"""benchmax: a mixin that scores the rollouts of an environment, for the three versions of
+benchmax's contract.
 
 Generation 1 calls `compute_reward(rollout_id, completion, ground_truth, **row)`, generation 2
 `compute_reward(rollout_id, messages, task, **kwargs)`, generation 3 `compute_reward(rollout)`. All
@@ -24,7 +24,7 @@ from rm_gallery.integrations.scoring import RowScorer, for_training
 
 _TRUTH = "ground_truth"
 _FAILURES = ("benchmax.envs.shared_types", "benchmax.envs")
-"""Where generation 3 keeps `RolloutFailure`."""
+"""Modules of generation 3 that define `RolloutFailure`."""
 
 
 class BenchmaxRewards:
@@ -54,7 +54,7 @@ class BenchmaxRewards:
     """The judge of those rewards that ask a model and name none."""
     on_error: OnError = "raise"
     generation: int | None = None
-    """1, 2 or 3; told from the call where it is None."""
+    """1, 2 or 3; None detects it from the call."""
     _KEPT: ClassVar[str] = "_rm_gallery_scorers"
 
     def scorers(self) -> dict[str, RowScorer]:
@@ -65,10 +65,10 @@ class BenchmaxRewards:
         """
         known: dict[str, RowScorer] | None = self.__dict__.get(self._KEPT)
         if known is None:
-            known = self.__dict__[self._KEPT] = self._built()
+            known = self.__dict__[self._KEPT] = self._build_scorers()
         return known
 
-    def _built(self) -> dict[str, RowScorer]:
+    def _build_scorers(self) -> dict[str, RowScorer]:
         checked_on_error(self.on_error, type(self).__name__, none=False)
         named = (
             list(self.rewards.items())
@@ -121,27 +121,29 @@ class BenchmaxRewards:
             NoScore: a component has no score and `on_error` is "raise"; in generation 3 benchmax'
                 own `RolloutFailure`.
         """
-        generation, prompt, completion, row = self._read(given, named)
-        alone = {
+        generation, prompt, completion, row = self._read_call(given, named)
+        pointwise = {
             name: scorer for name, scorer in self.scorers().items() if not scorer.reward.compares
         }
-        found = await asyncio.gather(
-            *(scorer.ascore(prompt, completion, row) for scorer in alone.values())
+        scores = await asyncio.gather(
+            *(scorer.ascore(prompt, completion, row) for scorer in pointwise.values())
         )
-        return self._values(alone, found, generation)
+        return self._reward_dict(pointwise, scores, generation)
 
     async def compute_group_reward(self, *given: Any, **named: Any) -> list[dict[str, float]]:
         """Score the rollouts of a group against each other (generations 1 and 2); empty dicts where
         no reward compares.
         """
-        told = _by_name(("rollout_ids", "messages_list", "tasks"), given, named)
-        told |= {
+        arguments = _call_arguments(("rollout_ids", "messages_list", "tasks"), given, named)
+        arguments |= {
             new: named.pop(old)
             for old, new in (("completions", "messages_list"), ("ground_truths", "tasks"))
             if old in named
         }
-        calls = zip(told["rollout_ids"], told["messages_list"], told["tasks"], strict=True)
-        return await self._group([self._read(call, dict(named)) for call in calls])
+        calls = zip(
+            arguments["rollout_ids"], arguments["messages_list"], arguments["tasks"], strict=True
+        )
+        return await self._score_group([self._read_call(call, dict(named)) for call in calls])
 
     async def compute_group_rewards(
         self, rollouts: Sequence[Any]
@@ -149,12 +151,16 @@ class BenchmaxRewards:
         """Score the rollouts of a group against each other (generation 3); None where no reward
         compares.
         """
-        found = await self._group([self._read((rollout,), {}) for rollout in rollouts])
-        if not any(found):
+        by_rollout = await self._score_group(
+            [self._read_call((rollout,), {}) for rollout in rollouts]
+        )
+        if not any(by_rollout):
             return None
-        return {rollout.rollout_id: values for rollout, values in zip(rollouts, found, strict=True)}
+        return {
+            rollout.rollout_id: values for rollout, values in zip(rollouts, by_rollout, strict=True)
+        }
 
-    async def _group(
+    async def _score_group(
         self, read: list[tuple[int, Any, Any, dict[str, Any]]]
     ) -> list[dict[str, float]]:
         together = {
@@ -167,11 +173,13 @@ class BenchmaxRewards:
             *(s.ascore_rows(prompts, completions, rows) for s in together.values())
         )
         by_rollout = [[column[place] for column in columns] for place in range(len(read))]
-        return [self._values(together, own, read[place][0]) for place, own in enumerate(by_rollout)]
+        return [
+            self._reward_dict(together, own, read[place][0]) for place, own in enumerate(by_rollout)
+        ]
 
     # -- reading and answering ---------------------------------------------------------------------
 
-    def _read(
+    def _read_call(
         self, given: Sequence[Any], named: dict[str, Any]
     ) -> tuple[int, Any, Any, dict[str, Any]]:
         """Generation, prompt, completion and row of a call."""
@@ -186,24 +194,24 @@ class BenchmaxRewards:
             or (len(given) > 1 and isinstance(given[1], str))
         )
         if self.generation == 1 or (self.generation is None and first):
-            told = _by_name(("rollout_id", "completion", "ground_truth"), given, named)
+            arguments = _call_arguments(("rollout_id", "completion", "ground_truth"), given, named)
             return (
                 1,
                 named.pop("prompt", None),
-                told["completion"],
-                {**named, self.reference or _TRUTH: told["ground_truth"]},
+                arguments["completion"],
+                {**named, self.reference or _TRUTH: arguments["ground_truth"]},
             )
-        told = _by_name(("rollout_id", "messages", "task"), given, named)
-        # a playground example has no task: a reward that needs a reference then says so, the others
+        arguments = _call_arguments(("rollout_id", "messages", "task"), given, named)
+        # a playground example has no task: rewards that need a reference are unscored, the others
         # score
-        task = dict(told["task"] or ({} if self.reference is None else {self.reference: None}))
-        return 2, *split_turns(told["messages"], task.get("prompt_messages")), task
+        task = dict(arguments["task"] or ({} if self.reference is None else {self.reference: None}))
+        return 2, *split_turns(arguments["messages"], task.get("prompt_messages")), task
 
-    def _values(
-        self, scorers: Mapping[str, RowScorer], found: Sequence[Score[float]], generation: int
+    def _reward_dict(
+        self, scorers: Mapping[str, RowScorer], scores: Sequence[Score[float]], generation: int
     ) -> dict[str, float]:
         values: dict[str, float] = {}
-        for (name, scorer), outcome in zip(scorers.items(), found, strict=True):
+        for (name, scorer), outcome in zip(scorers.items(), scores, strict=True):
             try:
                 values[name] = scorer.numbers(outcome)["score"]
             except NoScore as error:
@@ -219,10 +227,12 @@ class BenchmaxRewards:
         return values
 
 
-def _by_name(names: Sequence[str], given: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
-    told = dict(zip(names, given, strict=False))
-    told |= {name: named.pop(name) for name in names if name in named}
-    return {name: told.get(name) for name in names}
+def _call_arguments(
+    names: Sequence[str], given: Sequence[Any], named: dict[str, Any]
+) -> dict[str, Any]:
+    arguments = dict(zip(names, given, strict=False))
+    arguments |= {name: named.pop(name) for name in names if name in named}
+    return {name: arguments.get(name) for name in names}
 
 
 def _failure(error: NoScore, generation: int) -> Exception:

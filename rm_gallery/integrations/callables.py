@@ -22,7 +22,7 @@ _ASKED = ("messages", "prompt", "question", "query", "input")
 
 
 class _Evaluator:
-    """What both tools share: which of a run's values is the prompt, the answer, the reference."""
+    """Common base: which of a run's values is the prompt, the answer, the reference."""
 
     def __init__(
         self,
@@ -42,19 +42,19 @@ class _Evaluator:
         refuse_comparing(self.scorer, "An evaluator sees one run.")
         self.__name__ = self.scorer.name
 
-    def _asked(self, given: Any) -> Any:
+    def _prompt_of(self, given: Any) -> Any:
         """The prompt of a run's input."""
-        return _picked(given, self._prompt, _ASKED, "input", "prompt=")
+        return _picked_or_only(given, self._prompt, _ASKED, "input", "prompt=")
 
-    def _said(self, given: Any) -> Any:
+    def _answer_of(self, given: Any) -> Any:
         """The answer of a run's output."""
-        return _picked(given, self._completion, _TEXTS, "output", "completion=")
+        return _picked_or_only(given, self._completion, _TEXTS, "output", "completion=")
 
-    def _judged(self, found: Score[float]) -> Score[float]:
+    def _unless_failed(self, score: Score[float]) -> Score[float]:
         """The outcome; NoScore where judging failed."""
-        if found.status == "failed":
-            raise NoScore(f"{self.scorer.name} failed ({found.code}): {found.reason}", found.code)
-        return found
+        if score.status == "failed":
+            raise NoScore(f"{self.scorer.name} failed ({score.code}): {score.reason}", score.code)
+        return score
 
 
 class LangSmithEvaluator(_Evaluator):
@@ -82,20 +82,22 @@ class LangSmithEvaluator(_Evaluator):
             NoScore: judging failed.
         """
         row = {**inputs, **(reference_outputs or {})}
-        found = self._judged(self.scorer.score(self._asked(inputs), self._said(outputs), row))
+        score = self._unless_failed(
+            self.scorer.score(self._prompt_of(inputs), self._answer_of(outputs), row)
+        )
         name = self.scorer.name
-        if found.value is None:
+        if score.value is None:
             return {
                 "results": [
-                    {"key": name, "score": None, "comment": f"{found.code}: {found.reason}"}
+                    {"key": name, "score": None, "comment": f"{score.code}: {score.reason}"}
                 ]
             }
         parts = [
-            {"key": f"{name}.{part}", "score": value} for part, value in found.components.items()
+            {"key": f"{name}.{part}", "score": value} for part, value in score.components.items()
         ]
         return {
             "results": [
-                {"key": name, "score": found.value, "comment": found.reason or None},
+                {"key": name, "score": score.value, "comment": score.reason or None},
                 *parts,
             ]
         }
@@ -136,12 +138,14 @@ class LangfuseEvaluator(_Evaluator):
         row = {**metadata} if isinstance(metadata, Mapping) else {}
         row |= expected_output if isinstance(expected_output, Mapping) else {}
         row["expected_output"] = expected_output
-        found = self._judged(await self.scorer.ascore(self._asked(input), self._said(output), row))
+        score = self._unless_failed(
+            await self.scorer.ascore(self._prompt_of(input), self._answer_of(output), row)
+        )
         name = self.scorer.name
-        if found.value is None:
-            return [_evaluation(f"{name}.unscored", 1.0, f"{found.code}: {found.reason}")]
-        parts = [_evaluation(f"{name}.{part}", value) for part, value in found.components.items()]
-        return [_evaluation(name, found.value, found.reason or None), *parts]
+        if score.value is None:
+            return [_evaluation(f"{name}.unscored", 1.0, f"{score.code}: {score.reason}")]
+        parts = [_evaluation(f"{name}.{part}", value) for part, value in score.components.items()]
+        return [_evaluation(name, score.value, score.reason or None), *parts]
 
 
 class EndpointFunction:
@@ -176,7 +180,9 @@ class EndpointFunction:
         **row: Any,
     ) -> EvaluateResult:
         """Score a conversation by its last assistant turn; DataError for messages that do not fit."""
-        return _result(self.scorer.score(*_asked(messages, original_messages, ground_truth, row)))
+        return _evaluate_result(
+            self.scorer.score(*_split_call(messages, original_messages, ground_truth, row))
+        )
 
     async def acall(
         self,
@@ -187,8 +193,8 @@ class EndpointFunction:
         **row: Any,
     ) -> EvaluateResult:
         """Awaitable twin of the call."""
-        return _result(
-            await self.scorer.ascore(*_asked(messages, original_messages, ground_truth, row))
+        return _evaluate_result(
+            await self.scorer.ascore(*_split_call(messages, original_messages, ground_truth, row))
         )
 
 
@@ -199,46 +205,52 @@ langsmith_evaluator, langfuse_evaluator, endpoint_function = (
 )
 
 
-def _picked(given: Any, key: str | None, usual: Sequence[str], what: str, argument: str) -> Any:
-    """The text or messages in a run's input or output; ConfigError names the keys there are when it
-    cannot be told.
+def _picked_or_only(
+    given: Any, key: str | None, usual: Sequence[str], what: str, argument: str
+) -> Any:
+    """The text or messages in a run's input or output; ConfigError lists the keys where the choice
+    is ambiguous.
     """
     if not isinstance(given, Mapping):
         return given if key is None else getattr(given, key, None)
     if key is not None:
         return picked(given, key, (), f"the {what}", argument)
     there = ", ".join(map(str, given)) or "none"
-    found = [name for name in usual if name in given] if len(given) != 1 else list(given)
-    if len(found) != 1:
+    keys = [name for name in usual if name in given] if len(given) != 1 else list(given)
+    if len(keys) != 1:
         raise ConfigError(
             f"which key of the {what} is meant? Say it with {argument}…; its keys: {there}."
         )
-    return given[found[0]]
+    return given[keys[0]]
 
 
 def _evaluation(name: str, value: float, comment: str | None = None) -> Any:
-    """Langfuse's own object where Langfuse is loaded, which it is when it calls; else a dict of the
+    """Langfuse's own object where Langfuse is imported (it is when it calls us), else a dict of the
     same fields.
     """
     made = getattr(sys.modules.get("langfuse"), "Evaluation", dict)
     return made(name=name, value=value, comment=comment)
 
 
-def _asked(
+def _split_call(
     messages: Any, original: Any, ground_truth: Any, row: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
     """Prompt, completion and row of a call; an `original` that the messages do not begin with goes
     along as it is.
     """
-    prompt, said = split_turns(messages, original)
-    told = dict(row) if ground_truth is None else {**row, "ground_truth": ground_truth}
+    prompt, completion = split_turns(messages, original)
+    columns = dict(row) if ground_truth is None else {**row, "ground_truth": ground_truth}
     given = None if original is None else message_dicts(original, "original_messages")
-    return prompt, said, told if given in (None, prompt) else {**told, "original_messages": given}
+    return (
+        prompt,
+        completion,
+        columns if given in (None, prompt) else {**columns, "original_messages": given},
+    )
 
 
-def _result(found: Score[float]) -> EvaluateResult:
-    if found.value is None:
-        why = f"{found.status} ({found.code}): {found.reason}"
-        return EvaluateResult(score=0.0, is_score_valid=False, reason=found.reason, error=why)
-    metrics = {name: MetricResult(score=value) for name, value in found.components.items()}
-    return EvaluateResult(score=found.value, reason=found.reason, metrics=metrics)
+def _evaluate_result(score: Score[float]) -> EvaluateResult:
+    if score.value is None:
+        why = f"{score.status} ({score.code}): {score.reason}"
+        return EvaluateResult(score=0.0, is_score_valid=False, reason=score.reason, error=why)
+    metrics = {name: MetricResult(score=value) for name, value in score.components.items()}
+    return EvaluateResult(score=score.value, reason=score.reason, metrics=metrics)

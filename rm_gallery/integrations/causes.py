@@ -1,5 +1,5 @@
-"""What a missing score becomes in training, by who caused it and by trainer: the one rule, and the
-table of it that documents print.
+"""What a missing score becomes in training, by cause and trainer: the rule, and the table that the
+docs print.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.score import CAUSES, Missing, Score, failed, missing_policy, scored
+from rm_gallery.core.score import CAUSES, Missing, Score, failed, missing_policy
 from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.core.utils.recent import Recent, recent_scores
@@ -21,31 +21,29 @@ OnError: TypeAlias = Missing
 (of its group, which leaves everybody's advantage alone), "worst" (of the reward's range), or a
 number. What the completion caused is a score, the worst."""
 GROUP_MEAN = "group_mean"
-"""Key of an outcome's extra data: what the others of its group have on average."""
+"""Key of a score's extra data: the mean of the other scores of its group."""
 
 
 class NoScore(RMGalleryError):
-    """A completion got no score and `on_error="raise"` was asked for; `reason` is the outcome's
-    short code.
-    """
+    """A completion has no score and `on_error` is "raise"; `reason` is the score's code."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
 
 
-def no_score(name: str, found: Score[float]) -> NoScore:
+def no_score(name: str, score: Score[float]) -> NoScore:
     """The error that says why the reward called `name` gave no score."""
     return NoScore(
-        f"{name} gave no score ({found.status}, {found.code}): {found.reason}", found.code
+        f"{name} gave no score ({score.status}, {score.code}): {score.reason}", score.code
     )
 
 
 def checked_on_error(
     on_error: OnError, adapter: str, *, none: bool = True, worst: bool = True
 ) -> OnError:
-    """`on_error` as it is; ConfigError, which names the adapter, for no such choice and for one
-    that its target has no word for.
+    """`on_error` as given; ConfigError, with the adapter's name, for an unknown choice or one that
+    the target cannot express.
     """
     words = [*(["none"] if none else []), "raise", *(["mean", "worst"] if worst else [])]
     why = ', and what it reports to has no word for "no score"' if on_error == "none" else ""
@@ -53,7 +51,7 @@ def checked_on_error(
 
 
 def value_of(
-    found: Score[float], on_error: OnError, name: str, worst: float | None
+    score: Score[float], on_error: OnError, name: str, worst: float | None
 ) -> float | None:
     """The number a trainer gets for an outcome: its score, else what `on_error` says; `worst` where
     the answer is to blame.
@@ -61,79 +59,79 @@ def value_of(
     Raises:
         NoScore: there is no score, and `on_error` is "raise" or the reward has no worst one.
     """
-    if found.value is not None or on_error == "none":
-        return found.value
+    if score.value is not None or on_error == "none":
+        return score.value
     if on_error == "raise":
-        raise no_score(name, found)
-    blamed = found.cause == "answer"
+        raise no_score(name, score)
+    blamed = score.cause == "answer"
     if not (blamed or isinstance(on_error, str)):
         return float(on_error)
-    mean = found.extra.get(GROUP_MEAN) if on_error == "mean" and not blamed else None
+    mean = score.extra.get(GROUP_MEAN) if on_error == "mean" and not blamed else None
     value = worst if mean is None else mean
     if value is None:
         raise NoScore(
-            f"{name} gave no score, and has no worst one ({found.code}): {found.reason}",
-            found.code,
+            f"{name} gave no score, and has no worst one ({score.code}): {score.reason}",
+            score.code,
         )
     return float(value)
 
 
 class GroupMeans:
-    """The mean score of each group that was seen lately: what stands for a score that is missing by
-    nobody's fault in it.
+    """Recent mean score of each group, which replaces a missing score that the answer did not
+    cause.
 
-    Where a group comes in one call it is that of the others in the call; where completions come one
-    by one, of those of the group just before, and of the last ones of all groups, which counts as
-    one more. What is older is forgotten, since the policy moves: a mean over the whole run would
-    punish who fails late in it. Processes of one Ray job on a machine share what they saw.
+    For a group in one call it is the mean of the others in the call. Where completions come one by
+    one, it is the mean of the group's previous ones and, counted as one more, of the latest of all
+    groups. Older scores are dropped: the policy improves, and a mean over the whole run would
+    punish late failures. Processes of one Ray job on a machine share the scores.
     """
 
     def __init__(self, definition: str = "") -> None:
-        """Remember for the reward of this definition, which is how other processes know it; for
-        this object alone without one.
+        """Share with processes that score by the same definition; without one, keep the scores in
+        this object.
         """
         self._definition = definition
         self._recent: Recent | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[GroupMeans], tuple[str]]:
-        # what another process sees is its own, unless both are of one job
+        # another process starts without scores, unless both belong to one job
         return GroupMeans, (self._definition,)
 
     def note(self, groups: Mapping[str, Sequence[Score[float]]]) -> None:
-        """Take in the scores of a call, by group, and tell those without one what the others have
-        on average.
+        """Take in the scores of a call, by group, and attach the group's mean to those without a
+        value.
         """
         with self._lock:
             if self._recent is None:
                 self._recent = recent_scores(self._definition)
             known = {
-                name: [found.value for found in group if found.value is not None]
+                name: [score.value for score in group if score.value is not None]
                 for name, group in groups.items()
             }
             for name, scores in known.items():
-                self._recent.add(_number_of(name), scores)
+                self._recent.add(_group_number(name), scores)
             for name, group in groups.items():
-                missing, scores = [found for found in group if found.value is None], known[name]
+                missing, scores = [score for score in group if score.value is None], known[name]
                 if not missing:
                     continue
                 mean = (
                     math.fsum(scores) / len(scores)
                     if scores
-                    else self._recent.mean(_number_of(name))
+                    else self._recent.mean(_group_number(name))
                 )
-                for found in missing if mean is not None else ():
-                    found.extra = {**found.extra, GROUP_MEAN: mean}
+                for score in missing if mean is not None else ():
+                    score.extra = {**score.extra, GROUP_MEAN: mean}
 
 
-def _number_of(group: str) -> int:
+def _group_number(group: str) -> int:
     return int.from_bytes(
         hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
     )
 
 
 class Trainer(NamedTuple):
-    """What an adapter does by default with what has no score, and where the trainer finds the flag."""
+    """An adapter's default for missing scores, and where the trainer finds the flag."""
 
     adapter: str
     on_error: OnError
@@ -155,8 +153,8 @@ TRAINERS: dict[str, Trainer] = {
     "AReaL workflow": Trainer("areal.areal_workflow", "none", "reward_unscored"),
     "benchmax": Trainer("benchmax.BenchmaxRewards-3", "raise", "the rollout's label"),
 }
-"""Trainers with the rows of their adapters; the flag of what the completion caused is none, for
-that is a score.
+"""Rows of the table by trainer. A completion that caused its missing score has no flag: it gets a
+score.
 """
 
 
@@ -170,19 +168,17 @@ def trainers() -> dict[str, Trainer]:
     }
 
 
-def flags(found: Score[float]) -> dict[str, float]:
-    """What tells a number that stands for a missing score from a score: `unscored` and `failed`,
-    1.0 where that is so.
-    """
+def flags(score: Score[float]) -> dict[str, float]:
+    """Flags that mark the number of a missing score: `unscored` and `failed`, each 0.0 or 1.0."""
     return {
-        "unscored": float(found.status == "unscored"),
-        "failed": float(found.status == "failed"),
+        "unscored": float(score.status == "unscored"),
+        "failed": float(score.status == "failed"),
     }
 
 
 def given(reward: Any, cause: Cause, on_error: OnError) -> str:
-    """What a trainer gets where `cause` brought it about that there is no score: a number, mean,
-    none, error or refused.
+    """What a trainer gets where `cause` caused the missing score: a number, mean, none, error or
+    refused.
     """
     built = build_reward(reward, {}, None, None)
     worst = built.worst_score
@@ -191,7 +187,7 @@ def given(reward: Any, cause: Cause, on_error: OnError) -> str:
     lost = failed("error", "", cause)
     lost.extra = {GROUP_MEAN: math.nan}
     try:
-        value = value_of(scored(worst) if cause == "answer" else lost, on_error, built.name, worst)
+        value = value_of(Score(worst) if cause == "answer" else lost, on_error, built.name, worst)
     except NoScore:
         return "error"
     return "none" if value is None else "mean" if math.isnan(value) else f"{value:g}"
@@ -200,9 +196,9 @@ def given(reward: Any, cause: Cause, on_error: OnError) -> str:
 def table(reward: Any) -> str:
     """The table for a reward, as lines of equal columns.
 
-    What a judge or a rule caused is the answer's doing where a neutral answer can be judged. "mean"
-    is that of the others of the group, "none" leaves the completion out, "error" is raised, and
-    "refused" says that the adapter asks for `worst=`.
+    A failure of a judge or a rule counts as the answer's where a control answer can be judged.
+    "mean" is that of the others of the group, "none" leaves the completion out, "error" is raised,
+    and "refused" says that the adapter asks for `worst=`.
     """
     rows = [["trainer", *CAUSES, "flag"]]
     rows += [

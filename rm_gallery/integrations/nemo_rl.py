@@ -21,12 +21,12 @@ from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward
 
 KEPT = "rm_gallery"
-"""Key of a dialogue's metadata with the numbers of its outcome."""
+"""Key of a dialogue's metadata that holds its score, components and flags."""
 ACTOR = "rm_gallery.integrations.nemo_rl.RewardActor"
 
 
 class EnvironmentReturn(NamedTuple):
-    """What a step gives, field by field what NeMo-RL unpacks; its own class is used where it is
+    """What a step returns, with NeMo-RL's fields; NeMo-RL's own class is used where it is
     installed.
     """
 
@@ -81,12 +81,12 @@ class RewardEnvironment(TrainerReward):
         """
         import torch
 
-        talks = [_turns(log) for log in message_log_batch]
+        talks = [_split_log(log) for log in message_log_batch]
         rows = [plain(row) if isinstance(row, Mapping) else {} for row in metadata]
-        found = self.scorer.score_rows(
+        scores = self.scorer.score_rows(
             [talk[0] for talk in talks], [talk[1] for talk in talks], rows
         )
-        numbers = [self.scorer.numbers(each, self.components) for each in found]
+        numbers = [self.scorer.numbers(each, self.components) for each in scores]
         kept = [
             {**(row if isinstance(row, Mapping) else {}), KEPT: each}
             for row, each in zip(metadata, numbers, strict=True)
@@ -97,12 +97,12 @@ class RewardEnvironment(TrainerReward):
         except ImportError:
             made = EnvironmentReturn
         return made(
-            observations=[{"role": "environment", "content": self._observation} for _ in found],
+            observations=[{"role": "environment", "content": self._observation} for _ in scores],
             metadata=kept,
-            next_stop_strings=[None] * len(found),
+            next_stop_strings=[None] * len(scores),
             rewards=rewards,
             terminateds=torch.ones_like(rewards),
-            answers=[_text(talk[1]) for talk in talks] if return_extracted_answer else None,
+            answers=[_answer_text(talk[1]) for talk in talks] if return_extracted_answer else None,
         )
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
@@ -142,7 +142,7 @@ def register_nemo_rl(name: str = "rm_gallery") -> str:
             "that name on PyPI is a placeholder."
         ) from error
     register_env(name, ACTOR)
-    # the actor runs where rm_gallery is installed, beside the driver
+    # the actor runs in the driver's environment, where rm_gallery is installed
     ACTOR_ENVIRONMENT_REGISTRY[ACTOR] = PY_EXECUTABLES.SYSTEM
     return name
 
@@ -180,19 +180,21 @@ class NemoRLFunction(TrainerReward):
 
     def __call__(self, ground_truth: Any, response: Any) -> tuple[float, bool | None]:
         """Score one response."""
-        found = self.scorer.score(None, response, {"ground_truth": ground_truth})
-        value = self.scorer.numbers(found)["score"]
+        score = self.scorer.score(None, response, {"ground_truth": ground_truth})
+        value = self.scorer.numbers(score)["score"]
         return (
             value,
-            None if self._from is None else found.value is not None and found.value >= self._from,
+            None if self._from is None else score.value is not None and score.value >= self._from,
         )
 
 
 nemo_rl_reward = NemoRLFunction
 
 
-def _turns(log: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Prompt and answer of a message log; the tensors beside the texts are left out."""
+def _split_log(
+    log: Sequence[Mapping[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Prompt and answer of a message log, without its tensors."""
     turns = [
         {
             "role": "user" if each["role"] == "environment" else each["role"],
@@ -206,7 +208,7 @@ def _turns(log: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list
     return turns[:last], turns[last:]
 
 
-def _text(answer: Sequence[Mapping[str, Any]]) -> str | None:
+def _answer_text(answer: Sequence[Mapping[str, Any]]) -> str | None:
     content = answer[0]["content"] if answer else None
     return content if isinstance(content, str) else None
 

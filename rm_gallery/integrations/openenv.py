@@ -3,8 +3,8 @@ reward.
 
 Written against openenv 0.10. Its containers do arithmetic with what a rubric returns: `Gate` and
 `WeightedSum` break on None and let NaN through, so a rubric of ours gives a finite number or
-raises, and the outcome travels beside the number: on the number itself (`.outcome`), on the rubric,
-and in `observation.metadata`.
+raises, and the outcome is reported as well: on the number (`.outcome`), on the rubric, and in
+`observation.metadata`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OUTCOMES = "rubric_outcomes"
 """Key of an observation's metadata that says why a rubric gave no score: status, reason and
 message.
 """
-_BESIDE = ("metadata", "reward", "done")
+_RESERVED = ("metadata", "reward", "done")
 _PLAIN = (str, int, float, bool, type(None), list, tuple, dict)
 _INNER = frozenset(
     ("_rubric_children", "_forward_hooks", "_forward_pre_hooks", "last_score", "_trajectory")
@@ -85,8 +85,8 @@ def openenv_rubric(
         final_only: score only the step whose observation is `done`; the others give 0.0, as
             OpenEnv's `TrajectoryRubric` does, and are not judged.
         on_error: what a step without a score gives. "raise" by default, OpenEnv's own rule: a
-            rubric has no word for "no score", and a 0.0 would train on it. A number is put in its
-            place, with the outcome beside it.
+            rubric has no word for "no score", and a 0.0 would train on it. A number replaces the
+            score, and the outcome is reported as well.
         **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the
             fields of the observation and the keys of its and the action's metadata.
 
@@ -121,7 +121,7 @@ def __getattr__(name: str) -> Any:
 
 def _rubric_class(base: Any) -> type[Any]:
     class Component(base):  # type: ignore[misc]  # the base class is openenv's, which is not installed here
-        """A part of the reward's score, listed beside it; it scores nothing itself."""
+        """A component of the reward's score as a child rubric; it scores nothing itself."""
 
         def forward(self, action: Any, observation: Any) -> float:
             if self.last_score is None:
@@ -144,17 +144,17 @@ def _rubric_class(base: Any) -> type[Any]:
         async def forward(self, action: Any, observation: Any) -> float:
             if self.final_only and not getattr(observation, "done", False):
                 return 0.0
-            about = _row(action, observation)
+            about = _step_columns(action, observation)
             asked = self._prompt(observation) if callable(self._prompt) else about.get(self._prompt)
-            found = await self.scorer.ascore(asked, _answer(action, self._completion), about)
-            self.outcome = found
-            _note(observation, self.scorer.name, found)
-            for part, value in found.components.items():
+            score = await self.scorer.ascore(asked, _answer(action, self._completion), about)
+            self.outcome = score
+            _write_outcome(observation, self.scorer.name, score)
+            for part, value in score.components.items():
                 # put into the table of children alone: as an attribute a part called "reset" would
                 # hide the method
                 child = self._rubric_children.setdefault(part.replace(".", "_"), Component())
                 child.last_score = value
-            return RubricScore(self.scorer.numbers(found)["score"], found)
+            return RubricScore(self.scorer.numbers(score)["score"], score)
 
     for made in (Component, OpenEnvRubric):
         made.__module__, made.__qualname__ = __name__, made.__name__
@@ -169,29 +169,29 @@ def _fields(thing: Any) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in names if not name.startswith("_")}
 
 
-def _row(action: Any, observation: Any) -> dict[str, Any]:
-    """What of a step can be a column: plain values of the observation and of both metadata, the
-    observation's own first.
+def _step_columns(action: Any, observation: Any) -> dict[str, Any]:
+    """A step's columns: plain values of the action's metadata, the observation's metadata and its
+    fields; the last wins.
     """
     seen = _fields(observation)
     row: dict[str, Any] = {}
     for part in (_fields(action).get("metadata"), seen.get("metadata"), seen):
         row |= part if isinstance(part, Mapping) else {}
-    hidden = (*_BESIDE, SCORES, OUTCOMES)
+    hidden = (*_RESERVED, SCORES, OUTCOMES)
     return {
         key: value for key, value in row.items() if key not in hidden and isinstance(value, _PLAIN)
     }
 
 
 def _answer(action: Any, completion: Any) -> Any:
-    """The text or messages of an action; ConfigError names the fields there are when it cannot be
-    told.
+    """The text or messages of an action; ConfigError lists the fields where the choice is
+    ambiguous.
     """
     if callable(completion):
         return completion(action)
     if isinstance(action, str | list):
         return action
-    fields = {name: value for name, value in _fields(action).items() if name not in _BESIDE}
+    fields = {name: value for name, value in _fields(action).items() if name not in _RESERVED}
     there = ", ".join(sorted(fields)) or "none"
     if completion is not None:
         if completion not in fields:
@@ -209,17 +209,17 @@ def _answer(action: Any, completion: Any) -> Any:
     return fields[texts[0]]
 
 
-def _note(observation: Any, name: str, found: Score[float]) -> None:
+def _write_outcome(observation: Any, name: str, score: Score[float]) -> None:
     """Write an outcome to the observation's metadata, which goes over the wire as it is."""
     metadata = getattr(observation, "metadata", None)
     if not isinstance(metadata, dict):
         return
-    if found.value is None:
-        why = {"status": found.status, "reason": found.code, "message": found.reason}
+    if score.value is None:
+        why = {"status": score.status, "reason": score.code, "message": score.reason}
         metadata.setdefault(OUTCOMES, {})[name] = why
         return
-    parts = {f"{name}/{part}": value for part, value in found.components.items()}
-    metadata.setdefault(SCORES, {}).update({name: found.value, **parts})
+    parts = {f"{name}/{part}": value for part, value in score.components.items()}
+    metadata.setdefault(SCORES, {}).update({name: score.value, **parts})
 
 
 class RolloutReward(TrainerReward):
@@ -257,8 +257,8 @@ class RolloutReward(TrainerReward):
 
 
 class _Shown(SimpleNamespace):
-    """Something with attributes for rules to read, of which a judge's prompt gets the text alone:
-    labels stay out of it.
+    """Attributes for rules to read; a judge's prompt shows only the text, so labels cannot leak
+    into it.
     """
 
     def __str__(self) -> str:
@@ -266,7 +266,7 @@ class _Shown(SimpleNamespace):
 
 
 class RubricTree:
-    """A rubric, told from others by its classes and settings."""
+    """A rubric, identified by its classes and settings."""
 
     def __init__(self, rubric: Any) -> None:
         """Take the root; ConfigError for what is no rubric."""
@@ -283,8 +283,8 @@ class RubricTree:
         yield from self.root.named_rubrics()
 
     def describe(self) -> dict[str, Any]:
-        """Class, code and settings of every rubric; ConfigError for a setting whose content cannot
-        be told.
+        """Class, code and settings of every rubric; ConfigError for a setting that cannot be
+        identified.
         """
         return {
             name: {
@@ -295,8 +295,8 @@ class RubricTree:
         }
 
     def fresh(self) -> Any:
-        """A copy nobody else scores with: rubrics and what they collect are new, clients and
-        settings are shared.
+        """A copy for one sample: rubrics and their collected state are new, clients and settings
+        are shared.
         """
         shared = (
             value
@@ -355,19 +355,21 @@ class RubricReward(BasePointWiseReward):
         )
         rubric = self.rubric.fresh()
         if inspect.iscoroutinefunction(rubric.forward):
-            found = await rubric(action, observation)
+            returned = await rubric(action, observation)
         else:
-            found = await asyncio.to_thread(rubric, action, observation)
-            found = await found if inspect.isawaitable(found) else found
-        if found is None:
+            returned = await asyncio.to_thread(rubric, action, observation)
+            returned = await returned if inspect.isawaitable(returned) else returned
+        if returned is None:
             raise Unscored(f"{self.name} gave None.", reason="no_score")
-        outcome = getattr(found, "outcome", None)
+        outcome = getattr(returned, "outcome", None)
         if isinstance(outcome, Score) and outcome.value is None:
             raise Unscored(outcome.reason, reason=outcome.code)
-        members = {name: _number(r.last_score) for name, r in RubricTree(rubric).all() if name}
-        score = _number(found)
+        members = {
+            name: _finite_number(r.last_score) for name, r in RubricTree(rubric).all() if name
+        }
+        score = _finite_number(returned)
         if score is None:
-            raise ScoreError(f"{self.name} gave {found!r:.80}; a rubric gives a finite number.")
+            raise ScoreError(f"{self.name} gave {returned!r:.80}; a rubric gives a finite number.")
         detail = RewardDimensionWithScore(name=self.name, score=score)
         metrics = {name: value for name, value in members.items() if value is not None}
         return RewardResult(name=self.name, details=[detail], extra_data={METRICS: metrics})
@@ -386,7 +388,7 @@ class RubricReward(BasePointWiseReward):
         )
 
 
-def _number(value: Any) -> float | None:
+def _finite_number(value: Any) -> float | None:
     if isinstance(value, bool | int | float) and math.isfinite(value):
         return float(value)
     return None

@@ -27,9 +27,7 @@ from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward, picked
 
 _SURE, _TRIES = 48, 1000
-"""Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it
-is looked for.
-"""
+"""Characters without blanks that identify the end of a truncated prompt, and positions tried."""
 _FIRST = re.compile(f"(?:{CONTROL_MARKS.pattern})+")
 _UNFOUND: Final = ("data", "The query does not begin with its prompt.", "data")
 
@@ -81,7 +79,7 @@ class OpenRLHFReward(TrainerReward):
         queries: Sequence[str],
         prompts: Sequence[str],
         labels: Sequence[Any] | None = None,
-        **beside: Any,
+        **unused: Any,
     ) -> dict[str, Any]:
         """Score responses: `rewards`, `scores` (within [0, 1], for dynamic filtering) and
         `extra_logs`.
@@ -91,9 +89,11 @@ class OpenRLHFReward(TrainerReward):
         Raises:
             NoScore: there is no score and `on_error` is "raise"; OpenRLHF logs it and takes None.
         """
-        rows = [self._row(label) for label in labels or [None] * len(queries)]
-        said = [response_of(query, prompt) for query, prompt in zip(queries, prompts, strict=True)]
-        there = [place for place, response in enumerate(said) if response is not None]
+        rows = [self._label_columns(label) for label in labels or [None] * len(queries)]
+        responses = [
+            response_of(query, prompt) for query, prompt in zip(queries, prompts, strict=True)
+        ]
+        there = [place for place, response in enumerate(responses) if response is not None]
         asked = [
             prompts[place]
             if self._prompt is None
@@ -101,23 +101,23 @@ class OpenRLHFReward(TrainerReward):
             for place in there
         ]
         if len(there) == 1:
-            found = [self.scorer.score(asked[0], said[there[0]], rows[there[0]])]
+            scores = [self.scorer.score(asked[0], responses[there[0]], rows[there[0]])]
         else:
-            found = (
+            scores = (
                 self.scorer.score_rows(
-                    asked, [said[at] for at in there], [rows[at] for at in there]
+                    asked, [responses[at] for at in there], [rows[at] for at in there]
                 )
                 if there
                 else []
             )
-        known = dict(zip(there, found, strict=True))
+        known = dict(zip(there, scores, strict=True))
         replies = [
-            self._reply(known.get(at) or self.scorer.lost(failed(*_UNFOUND)))
+            self._reward_reply(known.get(at) or self.scorer.lost(failed(*_UNFOUND)))
             for at in range(len(rows))
         ]
-        return replies[0] if len(replies) == 1 else _together(replies)
+        return replies[0] if len(replies) == 1 else _merged_reply(replies)
 
-    def _row(self, label: Any) -> dict[str, Any]:
+    def _label_columns(self, label: Any) -> dict[str, Any]:
         if not self._json:
             return {"label": label}
         try:
@@ -132,14 +132,14 @@ class OpenRLHFReward(TrainerReward):
             )
         return row
 
-    def _reply(self, found: Score[float]) -> dict[str, Any]:
-        logs = self.scorer.numbers(found, self.components)
+    def _reward_reply(self, score: Score[float]) -> dict[str, Any]:
+        logs = self.scorer.numbers(score, self.components)
         value = logs.pop("score")
-        if found.value is None and self.scorer.on_error == "none":
+        if score.value is None and self.scorer.on_error == "none":
             return {"rewards": None, "scores": None, "extra_logs": logs}
-        return {"rewards": value, "scores": self._share(value), "extra_logs": logs}
+        return {"rewards": value, "scores": self._unit_score(value), "extra_logs": logs}
 
-    def _share(self, value: float) -> float:
+    def _unit_score(self, value: float) -> float:
         """The score as a share of the reward's range, or clipped where that is open."""
         reward = self.scorer.reward
         bounded = None not in reward.score_range and reward.score_range[0] != reward.score_range[1]
@@ -150,7 +150,8 @@ openrlhf_reward = OpenRLHFReward
 
 
 def response_of(query: str, prompt: str) -> str | None:
-    """The response in a text of prompt and response, as it was written; None when it is not told.
+    """The response in a text of prompt and response, as written; None when the prompt is not
+    recognised.
 
     Special tokens may stand before the prompt, decoding may have given it back with other blanks,
     and its beginning may be cut off.
@@ -173,14 +174,14 @@ def response_of(query: str, prompt: str) -> str | None:
 
 def _squeezed(text: str) -> str:
     """A text without blanks, and without the special tokens at its beginning."""
-    found = "".join(text.split())
-    begins = _FIRST.match(found)
-    return found[begins.end() :] if begins else found
+    packed = "".join(text.split())
+    begins = _FIRST.match(packed)
+    return packed[begins.end() :] if begins else packed
 
 
 def _known_end(query: str, prompt: str) -> str:
-    """The longest end of the prompt with which the query begins; empty where that is no sure sign
-    of it.
+    """The longest end of the prompt with which the query begins; empty where it is too short to be
+    sure.
     """
     head, at = query[:_SURE], -1
     for _ in range(_TRIES):
@@ -192,7 +193,7 @@ def _known_end(query: str, prompt: str) -> str:
     return ""
 
 
-def _together(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _merged_reply(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Replies of one row each as one reply of lists."""
     logs = [reply["extra_logs"] for reply in replies]
     out: dict[str, Any] = {

@@ -1,8 +1,7 @@
 """Rows of a trainer or a request in, outcomes out: what every adapter and the server share.
 
-A row is a prompt, a completion (texts or lists of messages) and the dataset's other columns.
-Whatever the reward is, its rows go through `BaseReward.evaluate*`, so an adapter adds no score of
-its own.
+A row is a prompt, a completion (texts or lists of messages) and the dataset's other columns. Rows
+of every reward go through `BaseReward.evaluate*`, so an adapter adds no score of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.score import Score, failed, scored
+from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import nearest, unknown_name
@@ -35,27 +34,29 @@ as such.
 """
 Row: TypeAlias = "Mapping[str, Any] | None"
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
-"""What a scorer takes beside the fields of its reward."""
+"""The scorer's own arguments, apart from the fields of its reward."""
 TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
 """Columns under which trainers hand over the tokens of a completion."""
 LARGEST = 3.4028234663852886e38
-"""The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no
-number at all.
+"""The largest 32-bit float: trainers would turn a larger score into infinity, and then into NaN."""
+_WITHOUT_GROUP = ""
+"""Group of rows that give no sample and so have no prompt: the mean of all groups replaces their
+scores.
 """
-_NO_GROUP = ""
-"""Where rows are that are no samples, and so have no prompt: the mean of all stands for them."""
-_ALONE = 4
-"""Rows in a row without a score, where they come one by one, before the judge is called dead."""
+_FIRST_ROWS = 4
+"""Consecutive single rows without a score before a warning; also the first scores checked for
+components.
+"""
 
 
 def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
-    """What `reward` said of one evaluated output."""
+    """The score that `reward` wrote to an evaluated output."""
     outcome = said_of(reward, output)
     if outcome.value is None:
         return outcome
     places = [output.answer.reward, *(step.reward for step in output.steps or ())]
     components: dict[str, float] = {}
-    said: list[str] = []
+    reasons: list[str] = []
     for place in places:
         key = reward.key_in(place)
         own = [detail for detail in place.details if detail.source == key]
@@ -63,44 +64,42 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
             len(own) > 1 or any(detail.name != reward.name for detail in own)
         ):
             components.update((detail.name, detail.score) for detail in own)
-        said += [detail.reason for detail in own if detail.reason]
+        reasons += [detail.reason for detail in own if detail.reason]
         if place.extra_data:
-            components.update(_numbers(place.extra_data.get(key, {}).get(METRICS)))
+            components.update(_finite_metrics(place.extra_data.get(key, {}).get(METRICS)))
     extra = places[0].extra_data.get(reward.key_in(places[0]), {}) if places[0].extra_data else {}
-    return scored(outcome.value, "; ".join(said), components, extra)
+    return Score(outcome.value, "; ".join(reasons), components, extra=extra)
 
 
-def _numbers(metrics: Any) -> dict[str, float]:
-    """The finite numbers among a result's metrics, which are numbers themselves or have a valid
-    `score`.
-    """
-    found = {}
+def _finite_metrics(metrics: Any) -> dict[str, float]:
+    """The finite numbers among a result's metrics: plain numbers, or the `score` of valid ones."""
+    numbers = {}
     for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
         if isinstance(value, Mapping):
             value = value.get("score") if value.get("is_score_valid", True) else None
         if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
-            found[str(name)] = float(value)
-    return found
+            numbers[str(name)] = float(value)
+    return numbers
 
 
-def broken_by_answer(found: Score[float]) -> bool:
-    """Whether a score is what the completion gets for making itself impossible to judge, which has
-    no components.
+def broken_by_answer(score: Score[float]) -> bool:
+    """Whether a score is the worst one because the completion broke the reward; such a score has no
+    components.
     """
-    return found.extra.get("caused_by") == "answer"
+    return score.extra.get("caused_by") == "answer"
 
 
 def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     """Columns of `n` values each as `n` rows; ConfigError for a column of another length."""
     for name, values in columns.items():
         if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != n:
-            found = (
+            content = (
                 f"{len(values)} values"
                 if isinstance(values, list | tuple)
                 else f"a {type(values).__name__}"
             )
             raise ConfigError(
-                f"Column '{name}' holds {found} for {n} completions; give one value per completion."
+                f"Column '{name}' holds {content} for {n} completions; give one value per completion."
             )
     return [{name: values[place] for name, values in columns.items()} for place in range(n)]
 
@@ -112,8 +111,7 @@ def picked(
     what: str,
     option: str = "prompt=",
 ) -> Any:
-    """What stands under `key`, or without one under the first usual key that has a value; None
-    where none has.
+    """The value under `key`, or without one under the first usual key that has a value, else None.
 
     Raises:
         ConfigError: `what` has no such key; names those it has, and the option that says which.
@@ -194,31 +192,32 @@ class RowScorer:
         registered = reward if isinstance(reward, str) and reward.isidentifier() else None
         self.name = name or registered or self.reward.name
         chosen = (
-            options if isinstance(options, RunOptions) else _options(self.reward, options or {})
+            options if isinstance(options, RunOptions) else _run_options(self.reward, options or {})
         )
-        self.options, self._alone = chosen, chosen if options else None
-        self._look: RunOptions | None = None
-        """What a row by itself is scored with where no options are given."""
+        self.options, self._given_options = chosen, chosen if options else None
+        self._probe_options: RunOptions | None = None
+        """Options of a single row where none are given."""
         self.largest = math.inf
-        """Scores beyond it, and components, are as good as none."""
+        """Larger scores fail, and larger components are left out."""
         self.padded = False
-        """Whether rows come out of Arrow, as those of trainers do: null fields of dicts in prompts
-        and columns are nobody's words, and NaN in a column is a gap. Completions are the model's
-        own, whose nulls stay."""
+        """Whether rows come from Arrow, as trainers' rows do: null fields of dicts in prompts and
+        columns are padding, and NaN in a column is a gap. Nulls in completions are the model's own
+        and stay.
+        """
         self._watch = _Watch(self.name)
         self._lowest: dict[str, float] = {}
         self._means = GroupMeans(_identity(self.reward) if self.on_error == "mean" else "")
         self._fits = False
-        """Whether a row that came by itself had all columns."""
+        """Whether a single row had all columns."""
 
     def look_twice(self) -> None:
-        """Find out of every row without a score whether its answer is to blame, unless the options
-        say otherwise.
+        """Re-judge every row without a score with a control answer (`blame="probe"`), unless the
+        options say otherwise.
         """
         if self.options.blame is None:
             self.options = replace(self.options, blame="probe")
-            self._look = RunOptions(max_workers=self.reward.max_workers, blame="probe")
-            self._alone = self._alone and self.options
+            self._probe_options = RunOptions(max_workers=self.reward.max_workers, blame="probe")
+            self._given_options = self._given_options and self.options
 
     # -- doors -------------------------------------------------------------------------------------
 
@@ -262,88 +261,89 @@ class RowScorer:
     ) -> Score[float]:
         """Score one row.
 
-        A column that is missing is a ConfigError until one row had it, and from then on a failed
-        outcome of its row.
+        A missing column is a ConfigError until one row has had all columns; afterwards only its row
+        fails.
         """
-        found = self._sample_or_fault(prompt, completion, row)
-        if isinstance(found, Score):
-            return self.lost(found)
-        return self._noted(self.reward.evaluate(found, options=self._options_alone()))
+        sample = self._sample_or_failure(prompt, completion, row)
+        if isinstance(sample, Score):
+            return self.lost(sample)
+        return self._note_outcome(self.reward.evaluate(sample, options=self._single_row_options()))
 
     async def ascore(
         self, prompt: Conversation, completion: Conversation, row: Row = None
     ) -> Score[float]:
         """Awaitable twin of `score`, from any event loop."""
-        found = self._sample_or_fault(prompt, completion, row)
-        if isinstance(found, Score):
-            return self.lost(found)
-        return self._noted(await self.reward.async_evaluate(found, options=self._options_alone()))
+        sample = self._sample_or_failure(prompt, completion, row)
+        if isinstance(sample, Score):
+            return self.lost(sample)
+        return self._note_outcome(
+            await self.reward.async_evaluate(sample, options=self._single_row_options())
+        )
 
-    def _options_alone(self) -> RunOptions | None:
-        return self._look if self._alone is None else _quiet(self._alone)
+    def _single_row_options(self) -> RunOptions | None:
+        return self._probe_options if self._given_options is None else _quiet(self._given_options)
 
-    def lost(self, found: Score[float]) -> Score[float]:
-        """The outcome of a row that came by itself and is no sample, noted like any other."""
+    def lost(self, score: Score[float]) -> Score[float]:
+        """The failed score of a single row that gives no sample, counted like any other."""
         if self.on_error == "mean":
-            self._means.note({_NO_GROUP: [found]})
-        self._watch.note([found])
-        return found
+            self._means.note({_WITHOUT_GROUP: [score]})
+        self._watch.note([score])
+        return score
 
-    def value(self, found: Score[float]) -> float | None:
-        """The number a trainer gets for an outcome: its score, else what `on_error` says.
+    def value(self, score: Score[float]) -> float | None:
+        """The number a trainer gets: the score's value, else what `on_error` says.
 
         Raises:
             NoScore: there is no score and `on_error` is "raise".
         """
-        return value_of(found, self.on_error, self.name, self.reward.worst_score)
+        return value_of(score, self.on_error, self.name, self.reward.worst_score)
 
-    def numbers(self, found: Score[float], components: Sequence[str] = ()) -> dict[str, float]:
-        """What a target gets that has no word for "no score": finite numbers, under the same keys
-        for every completion.
+    def numbers(self, score: Score[float], components: Sequence[str] = ()) -> dict[str, float]:
+        """Finite numbers under the same keys for every completion, for targets without a word for
+        "no score".
 
         `score` is what `value` gives, then come the named components, `unscored` and `failed` (1.0
-        where that is the outcome). A component that is not there has the number of the score where
-        there is none, or where the completion made it the worst by breaking the reward, and 0.0
-        beside any other score.
+        where that is the outcome). A missing component gets the number of `score` where there is no
+        score or the completion broke the reward, and 0.0 otherwise.
 
         Raises:
             NoScore: there is no score and `on_error` is "raise".
         """
-        given = self.value(found)
+        given = self.value(score)
         value = 0.0 if given is None else given
         if components:
-            self._watch.note_parts(found, components)
-        absent = value if found.value is None or broken_by_answer(found) else 0.0
-        for name, part in found.components.items():
+            self._watch.note_parts(score, components)
+        absent = value if score.value is None or broken_by_answer(score) else 0.0
+        for name, part in score.components.items():
             self._lowest[name] = min(part, self._lowest.get(name, part))
-        if broken_by_answer(found):
-            # a component may reach below the total's range: whoever breaks the reward gets no more
-            # than the worst answer did
+        if broken_by_answer(score):
+            # a component may reach below the total's range: breaking the reward must not pay more
+            # than the worst answer so far got
             parts = {name: min(absent, self._lowest.get(name, absent)) for name in components}
         else:
-            parts = {name: found.components.get(name, absent) for name in components}
-        return {**parts, "score": value, **flags(found)}
+            parts = {name: score.components.get(name, absent) for name in components}
+        return {**parts, "score": value, **flags(score)}
 
     # -- rows to samples, samples to outcomes ------------------------------------------------------
 
     def _mapped(self, row: Row) -> dict[str, Any]:
-        """The row's columns, and beside them what `columns` maps to other names."""
-        found = dict(row or {})
+        """The row's columns, and those that `columns` maps to other names."""
+        columns = dict(row or {})
         if self.padded:
-            found = {
+            columns = {
                 name: None if _is_nan(value) else without_padding(value)
-                for name, value in found.items()
+                for name, value in columns.items()
             }
-        absent = [column for column in self.columns.values() if column not in found]
+        absent = [column for column in self.columns.values() if column not in columns]
         if absent:
-            there = ", ".join(sorted(map(str, found))) or "none"
+            there = ", ".join(sorted(map(str, columns))) or "none"
             raise ConfigError(
                 f"{self.name}: there is no column '{absent[0]}'; the columns are: {there}."
             )
-        # all are read before any is written: two columns may be swapped
-        return {**found, **{field: found[column] for field, column in self.columns.items()}}
+        # read all before writing any: `columns` may swap two names
+        return {**columns, **{field: columns[column] for field, column in self.columns.items()}}
 
-    def _sample(
+    def _sample_of_row(
         self, prompt: Conversation, completion: Conversation, row: dict[str, Any]
     ) -> DataSample:
         if "reference" in self.columns:
@@ -366,16 +366,16 @@ class RowScorer:
         )
         return sample
 
-    def _sample_or_fault(
+    def _sample_or_failure(
         self, prompt: Conversation, completion: Conversation, row: Row
     ) -> DataSample | Score[float]:
-        """The row's sample, or its outcome where its messages are none; ConfigError for a column
-        that no row had yet.
+        """The row's sample, or a failed score for malformed messages; ConfigError for a column that
+        no row has had.
         """
         try:
             columns = self._mapped(row)
             self._fits = True
-            return self._sample(prompt, completion, columns)
+            return self._sample_of_row(prompt, completion, columns)
         except ConfigError as error:
             if not (self._fits or isinstance(error, DataError)):
                 raise
@@ -387,9 +387,7 @@ class RowScorer:
         completions: Sequence[Conversation],
         rows: Sequence[Row] | None,
     ) -> tuple[list[DataSample], list[list[int]], list[Score[float] | None]]:
-        """Samples, for each the rows its outputs belong to, and the outcomes of rows that give no
-        sample.
-        """
+        """Samples, the rows of each sample's outputs, and the scores of rows that give no sample."""
         rows = [None] * len(completions) if rows is None else rows
         if not len(prompts) == len(completions) == len(rows):
             raise ConfigError(
@@ -406,7 +404,7 @@ class RowScorer:
             zip(prompts, completions, rows, strict=True)
         ):
             try:
-                sample = self._sample_or_fault(prompt, completion, row)
+                sample = self._sample_or_failure(prompt, completion, row)
             except ConfigError as error:
                 absent.append(error)
                 sample = failed("data", str(error), "data")
@@ -431,47 +429,47 @@ class RowScorer:
         groups: dict[str, list[Score[float]]] = {}
         for sample, own in zip(samples, places, strict=True):
             for place, output in zip(own, sample.output, strict=True):
-                kept[place] = outcome = self._held(scored_of(self.reward, output))
+                kept[place] = outcome = self._within_largest(scored_of(self.reward, output))
                 groups.setdefault(group_of(sample), []).append(outcome)
-        found = [outcome for outcome in kept if outcome is not None]
+        scores = [outcome for outcome in kept if outcome is not None]
         if self.on_error == "mean":
             self._means.note(
                 {
                     **groups,
-                    _NO_GROUP: [
-                        found[place] for place in set(range(len(kept))).difference(*places)
+                    _WITHOUT_GROUP: [
+                        scores[place] for place in set(range(len(kept))).difference(*places)
                     ],
                 }
             )
-        self._watch.note(found)
-        return found
+        self._watch.note(scores)
+        return scores
 
-    def _held(self, found: Score[float]) -> Score[float]:
-        """The outcome as its receiver can hold it."""
-        if found.value is not None and abs(found.value) > self.largest:
+    def _within_largest(self, score: Score[float]) -> Score[float]:
+        """The score, failed where its value exceeds `largest`, without components that do."""
+        if score.value is not None and abs(score.value) > self.largest:
             return failed(
-                "invalid_score", f"The score {found.value:g} is too large for a trainer.", "rule"
+                "invalid_score", f"The score {score.value:g} is too large for a trainer.", "rule"
             )
-        if any(abs(value) > self.largest for value in found.components.values()):
+        if any(abs(value) > self.largest for value in score.components.values()):
             parts = {
                 name: value
-                for name, value in found.components.items()
+                for name, value in score.components.items()
                 if abs(value) <= self.largest
             }
-            return replace(found, components=parts)
-        return found
+            return replace(score, components=parts)
+        return score
 
-    def _noted(self, done: DataSample) -> Score[float]:
-        found = self._held(scored_of(self.reward, done.output[0]))
+    def _note_outcome(self, done: DataSample) -> Score[float]:
+        score = self._within_largest(scored_of(self.reward, done.output[0]))
         if self.on_error == "mean":
-            self._means.note({group_of(done): [found]})
-        self._watch.note([found])
-        return found
+            self._means.note({group_of(done): [score]})
+        self._watch.note([score])
+        return score
 
 
 def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
-    """Components to report, by name; ConfigError for a name that `numbers`, or the adapter itself
-    (`own`), gives something else.
+    """Names of components to report; ConfigError for a name that `numbers` or the adapter (`own`)
+    uses already.
     """
     names = (components,) if isinstance(components, str) else tuple(components)
     taken = next((name for name in names if name in ("score", "unscored", "failed", *own)), None)
@@ -484,7 +482,7 @@ def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
 
 
 def refuse_comparing(scorer: RowScorer, instead: str) -> None:
-    """Raise ConfigError where the reward compares completions and each comes by itself: all would
+    """Raise ConfigError for a reward that compares completions where each comes alone: all would
     get the same score.
     """
     if scorer.reward.compares:
@@ -501,8 +499,8 @@ def for_training(
     *,
     one_by_one: str = "",
 ) -> RowScorer:
-    """The scorer, after a warning where a lower score is better: trainers raise what they are
-    given, as 32-bit numbers.
+    """The scorer, set up for training: 32-bit scores, blame probing, and a warning where a lower
+    score is better.
 
     `one_by_one` says what to do instead where the trainer hands over completions one by one and the
     reward compares them.
@@ -535,8 +533,8 @@ def for_training(
 
 
 class TrainerReward:
-    """What adapters have in common: a reward with the options of `RowScorer`, checked for training;
-    picklable, named after it.
+    """Base of trainer adapters: a picklable reward with the options of `RowScorer`, checked for
+    training.
     """
 
     takes_none: ClassVar[bool] = False
@@ -548,9 +546,7 @@ class TrainerReward:
     advice: ClassVar[str] = "give a WeightedSum of it with a negative weight"
     """What to do where a lower score is better."""
     reported: ClassVar[tuple[str, ...] | None] = None
-    """What is reported beside components, which may not be called so; None for an adapter that has
-    no place for any.
-    """
+    """Reported names that no component may have; None for an adapter without components."""
 
     def __init__(
         self,
@@ -578,9 +574,7 @@ class TrainerReward:
 
 
 def _identity(reward: BaseReward) -> str:
-    """The same for one definition in every process; empty for a reward that does not say what it
-    is.
-    """
+    """A digest of the reward's definition, equal in every process; empty for a reward without one."""
     try:
         return digest(reward.describe())
     except ConfigError:
@@ -591,7 +585,7 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
-def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
+def _run_options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
     if not isinstance(given, Mapping):
         raise ConfigError(f"options is {given!r:.80}; give RunOptions(…) or a dict of its fields.")
     known = [each.name for each in fields(RunOptions) if each.init]
@@ -602,7 +596,7 @@ def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
 
 
 def _quiet(options: RunOptions, trainer_state: Any = None) -> RunOptions:
-    """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a
+    """The options of one quiet call: `_Watch` warns of failures once, not at every step of a
     training run.
     """
     if options.control is not None:
@@ -614,51 +608,53 @@ def _quiet(options: RunOptions, trainer_state: Any = None) -> RunOptions:
 
 
 class _Watch:
-    """Says once that nothing gets a score any more, and again only after something did."""
+    """Warns once while every row fails; re-arms after the next score."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._row = 0
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._scores = 0
         self._parts: set[str] = set()
 
-    def note_parts(self, found: Score[float], wanted: Sequence[str]) -> None:
-        """Say once when the first scores have none of a component that is asked for: it may be
-        misspelt.
-        """
-        if found.value is None or self._scores == _ALONE:
+    def note_parts(self, score: Score[float], wanted: Sequence[str]) -> None:
+        """Warn once when the first scores lack a requested component, which may be misspelt."""
+        if score.value is None or self._scores == _FIRST_ROWS:
             return
         self._scores += 1
-        self._parts.update(found.components)
+        self._parts.update(score.components)
         absent = [name for name in wanted if name not in self._parts]
-        if absent and self._scores == _ALONE:
+        if absent and self._scores == _FIRST_ROWS:
             logger.warning(
                 "{}: the first {} scores have no component '{}', which is 0.0 there; there are: {}.",
                 self._name,
-                _ALONE,
+                _FIRST_ROWS,
                 absent[0],
                 ", ".join(sorted(self._parts)) or "none",
             )
 
-    def note(self, found: Sequence[Score[float]]) -> None:
+    def note(self, scores: Sequence[Score[float]]) -> None:
         """Note the outcomes of one call."""
-        if not found or any(outcome.value is not None for outcome in found):
+        if not scores or any(outcome.value is not None for outcome in scores):
             self._row = 0
-            self._said.discard("failed")
+            self._warned.discard("failed")
             return
-        self._row += len(found)
-        # what a run leaves out once it is stopped has the cause of what stopped it
-        causes = {outcome.code: outcome for outcome in found if outcome.code != "stopped"}
+        self._row += len(scores)
+        # rows left out by a stopped run carry the cause of the stop
+        causes = {outcome.code: outcome for outcome in scores if outcome.code != "stopped"}
         if len(causes) > 1:
             return
-        cause = next(iter(causes.values()), found[0])
-        certain = len(found) > 1 or self._row >= _ALONE or cause.code in ("unreachable", "fatal")
+        cause = next(iter(causes.values()), scores[0])
+        certain = (
+            len(scores) > 1 or self._row >= _FIRST_ROWS or cause.code in ("unreachable", "fatal")
+        )
         kind = "failed" if cause.status == "failed" else cause.code
-        if certain and kind not in self._said:
-            self._said.add(kind)
+        if certain and kind not in self._warned:
+            self._warned.add(kind)
             which = (
-                f"none of {len(found)} completions" if len(found) > 1 else "no completion any more"
+                f"none of {len(scores)} completions"
+                if len(scores) > 1
+                else "no completion any more"
             )
             logger.warning(
                 "{}: {} got a score ({}, {}): {}. This is said once, until one gets a score again.",

@@ -46,19 +46,19 @@ class SkyRLReward(TrainerReward):
 
     def __call__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> Any:
         """The environment of one rollout, with the row of the dataset that SkyRL gives it."""
-        return __getattr__("RewardEnv")(self, _row(extras or {}))
+        return __getattr__("RewardEnv")(self, _columns(extras or {}))
 
     @staticmethod
     def aggregate_metrics(metrics: list[dict[str, Any]]) -> dict[str, Any]:
-        """Metrics of several rollouts as SkyRL puts them together: the means."""
-        found: dict[str, Any] = __getattr__("RewardEnv").aggregate_metrics(metrics)
-        return found
+        """The means of several rollouts' metrics, as SkyRL computes them."""
+        means: dict[str, Any] = __getattr__("RewardEnv").aggregate_metrics(metrics)
+        return means
 
 
 skyrl_reward = SkyRLReward
 
 
-def _row(extras: Mapping[str, Any]) -> dict[str, Any]:
+def _columns(extras: Mapping[str, Any]) -> dict[str, Any]:
     row = {str(key): plain(value) for key, value in extras.items()}
     spec: dict[str, Any] = next(
         (row.pop(name) for name in _SPECS if isinstance(row.get(name), dict)), {}
@@ -87,9 +87,9 @@ def _env_class(base: Any) -> type[Any]:
 
         def __init__(self, made_by: SkyRLReward, row: dict[str, Any]) -> None:
             super().__init__()
-            self._by, self._row = made_by, row
+            self._by, self._columns = made_by, row
             self._prompt: Any = None
-            self._found: Score[float] | None = None
+            self._outcome: Score[float] | None = None
 
         def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
             self._prompt = plain(prompt)
@@ -97,17 +97,17 @@ def _env_class(base: Any) -> type[Any]:
 
         def step(self, action: str) -> dict[str, Any]:
             self.turns += 1
-            found = self._found = self._by.scorer.score(self._prompt, action, self._row)
-            outcome = {"status": found.status, "reason": found.code, "message": found.reason}
-            metadata = {**outcome, "components": found.components}
-            reward = self._by.scorer.numbers(found)["score"]
+            score = self._outcome = self._by.scorer.score(self._prompt, action, self._columns)
+            outcome = {"status": score.status, "reason": score.code, "message": score.reason}
+            metadata = {**outcome, "components": score.components}
+            reward = self._by.scorer.numbers(score)["score"]
             return {"observations": [], "reward": reward, "done": True, "metadata": metadata}
 
         def get_metrics(self) -> dict[str, float]:
             return (
                 {}
-                if self._found is None
-                else self._by.scorer.numbers(self._found, self._by.components)
+                if self._outcome is None
+                else self._by.scorer.numbers(self._outcome, self._by.components)
             )
 
     RewardEnv.__module__, RewardEnv.__qualname__ = __name__, "RewardEnv"

@@ -35,7 +35,7 @@ class SlimeReward(TrainerReward):
             (`--group-rm`).
         reference: the column with the reference; the sample's `label` by default, its `metadata`
             holds the others.
-        on_error: what a sample without a score gets, beside being taken out of the loss: "mean" (by
+        on_error: what a sample without a score gets; it is also taken out of the loss: "mean" (by
             default), see `RowScorer`; "worst"; "raise", which ends the rollout; or a number. A
             sample that broke the reward itself has the worst score and stays in the loss.
         **scoring: `columns`, `llm`, `options`, … of `RowScorer`.
@@ -58,7 +58,7 @@ class SlimeReward(TrainerReward):
     ) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
         super().__init__(reward, reference=reference, on_error=on_error, **scoring)
-        self._mean = on_error == "mean"
+        self._mean_on_error = on_error == "mean"
         self._seen: set[str] = set()
 
     async def __call__(self, args: Any, samples: Any, **kwargs: Any) -> Any:
@@ -69,37 +69,37 @@ class SlimeReward(TrainerReward):
         """
         several = isinstance(samples, list | tuple)
         given = list(samples) if several else [samples]
-        found = await self._score(given)
+        scores = await self._score_samples(given)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
         means = (
-            {key: mean for key in keys if (mean := _mean(found, key)) is not None}
-            if self._mean
+            {key: mean for key in keys if (mean := _component_mean(scores, key)) is not None}
+            if self._mean_on_error
             else {}
         )
-        for outcome in found:
-            self._check(outcome, keys)
+        for outcome in scores:
+            self._check_keys(outcome, keys)
         rewards = [
-            self._reward(s, outcome, means, keys, trained)
-            for s, outcome in zip(given, found, strict=True)
+            self._reward_of(s, outcome, means, keys, trained)
+            for s, outcome in zip(given, scores, strict=True)
         ]
         return rewards if several else rewards[0]
 
-    async def _score(self, samples: Sequence[Any]) -> list[Score[float]]:
-        rows = [_row(sample) for sample in samples]
-        said = [sample.response for sample in samples]
+    async def _score_samples(self, samples: Sequence[Any]) -> list[Score[float]]:
+        rows = [_columns(sample) for sample in samples]
+        responses = [sample.response for sample in samples]
         if len(samples) == 1:
             refuse_comparing(
                 self.scorer, "Start with --group-rm and at least two samples a prompt."
             )
-            return [await self.scorer.ascore(samples[0].prompt, said[0], rows[0])]
-        return await self.scorer.ascore_rows([s.prompt for s in samples], said, rows)
+            return [await self.scorer.ascore(samples[0].prompt, responses[0], rows[0])]
+        return await self.scorer.ascore_rows([s.prompt for s in samples], responses, rows)
 
-    def _check(self, found: Score[float], keys: Sequence[str]) -> None:
-        """ConfigError for a key that no score has had yet; afterwards a score without it is one."""
-        if found.value is None:
+    def _check_keys(self, score: Score[float], keys: Sequence[str]) -> None:
+        """ConfigError for a key that no score has had yet."""
+        if score.value is None:
             return
-        self._seen |= {*found.components, *self.scorer.numbers(found)}
+        self._seen |= {*score.components, *self.scorer.numbers(score)}
         unknown = next((key for key in keys if key not in self._seen), None)
         if unknown is not None:
             there = ", ".join(sorted(self._seen))
@@ -107,25 +107,25 @@ class SlimeReward(TrainerReward):
                 f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them."
             )
 
-    def _reward(
+    def _reward_of(
         self,
         sample: Any,
-        found: Score[float],
+        score: Score[float],
         means: dict[str, float],
         keys: Sequence[str],
         trained: str | None,
     ) -> Any:
-        numbers = self.scorer.numbers(found)
-        reward = {**found.components, **numbers}
+        numbers = self.scorer.numbers(score)
+        reward = {**score.components, **numbers}
         absent = [key for key in keys if key not in reward]
-        status = found.status if found.value is not None else f"{found.status}: {found.code}"
-        broken = broken_by_answer(found)
-        if found.value is not None and trained in absent and not broken:
+        status = score.status if score.value is not None else f"{score.status}: {score.code}"
+        broken = broken_by_answer(score)
+        if score.value is not None and trained in absent and not broken:
             status = f"unscored: no {trained}"
         if status != "scored":
             sample.remove_sample = True
         if isinstance(sample.metadata, dict):
-            sample.metadata[COMPONENTS] = {**found.components, SCORE: found.value}
+            sample.metadata[COMPONENTS] = {**score.components, SCORE: score.value}
             sample.metadata[STATUS] = status
         if not keys:
             return numbers[SCORE]
@@ -134,16 +134,16 @@ class SlimeReward(TrainerReward):
         }
 
 
-def _mean(found: Sequence[Score[float]], key: str) -> float | None:
+def _component_mean(scores: Sequence[Score[float]], key: str) -> float | None:
     """The mean of a component over the outcomes that have it."""
-    there = [outcome.components[key] for outcome in found if key in outcome.components]
+    there = [outcome.components[key] for outcome in scores if key in outcome.components]
     return statistics.fmean(there) if there else None
 
 
 slime_reward = SlimeReward
 
 
-def _row(sample: Any) -> dict[str, Any]:
+def _columns(sample: Any) -> dict[str, Any]:
     metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
     own = {key: value for key, value in metadata.items() if key not in (COMPONENTS, STATUS)}
     return {**own, "label": sample.label}

@@ -5,8 +5,8 @@
 
 TRL has a word for "no score": None leaves a completion out of its group's mean and gives it no
 advantage. So `on_error` is "none" here; it may be "raise", which ends the training, "mean", "worst"
-or a number. What the completion broke itself is no missing score but the worst one of the range, or
-`worst=`: None would spare it.
+or a number. A completion that breaks the reward gets the worst score of the range, or `worst=`:
+with None, breaking the reward would cost nothing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ Values = list["float | None"]
 _STATE = "trainer_state"
 _HELPERS = (_STATE, "log_extra", "log_metric")
 _ON_REQUEST = "environments"
-"""What TRL hands over beside the columns; a reward sees the last only where `columns` names it."""
+"""An argument of TRL that a reward sees only where `columns` names it."""
 _LOOSE_KEYS = (1, 14)
-"""The first version whose processes may log different names; before it they would wait for one
-another for ever.
-"""
+"""The first version whose processes may log different names; in older ones they deadlock."""
 _KEPT = 64
 """Batches whose outcomes are kept for functions that have not asked yet."""
 _UNREAD = frozenset({"parse", "truncated", "content_filter", "no_logprobs"})
@@ -67,10 +65,10 @@ def trl_reward(
     Its chart is `rewards/NAME/mean`. Beside it stand, where TRL offers to log,
     `rewards/NAME/unscored` and `rewards/NAME/failed` (shares of the completions, 0 to 1) and each
     component as `rewards/NAME/COMPONENT` (the mean of those that have it); the table of completions
-    gets the outcome and what the judge said. `logs=False` leaves that out.
+    gets the outcome and the judge's reason. `logs=False` leaves that out.
     """
     scorer = RowScorer(
-        _not_trls(reward),
+        _refuse_trl_function(reward),
         reference=reference,
         columns=columns,
         llm=llm,
@@ -89,10 +87,10 @@ def trl_rewards(
     """Several rewards for `reward_funcs`, in their order; their weights go into `reward_weights` of
     the trainer's config.
 
-    TRL adds up what it gets for a completion and takes a None beside a number for 0, so a judge
-    that failed would count as the worst verdict. Therefore a completion that one of these rewards
-    should have scored and could not gets None from all of them, and `rewards/dropped` charts their
-    share. A reward that is not about a completion (no reference, not applicable) is None alone.
+    TRL sums a completion's rewards and counts None as 0 next to a number, so a failed judge would
+    count as the worst verdict. Therefore a completion that one of these rewards should have scored
+    and could not gets None from all of them, and `rewards/dropped` charts their share. A reward
+    that is not about a completion (no reference, not applicable) is None alone.
 
     Args:
         rewards: what `trl_reward` takes or returned, or dicts of its arguments:
@@ -124,7 +122,7 @@ def trl_rewards(
                 f"An entry of trl_rewards has no 'reward'; it has: "
                 f"{', '.join(map(str, entry)) or 'nothing'}."
             )
-    named = [_not_trls(entry["reward"]) for entry in entries if isinstance(entry, dict)]
+    named = [_refuse_trl_function(entry["reward"]) for entry in entries if isinstance(entry, dict)]
     judges = iter(judges_for(named, shared.pop("llm", None), shared.pop("base_url", None)))
     for entry in entries:
         if isinstance(entry, TrlReward):
@@ -163,7 +161,7 @@ def trl_components(reward: object, components: Iterable[str], **settings: Any) -
     return [TrlReward(batches, logs=logs, component=name) for name in names]
 
 
-def _not_trls(reward: object) -> object:
+def _refuse_trl_function(reward: object) -> object:
     """The reward as it is; ConfigError for a function that TRL calls itself."""
     if inspect.isroutine(reward):
         taken = inspect.signature(reward).parameters
@@ -248,62 +246,63 @@ class TrlReward:
                 return self._values(await asyncio.wrap_future(batch), columns, first)
 
     def _values(self, batch: _ScoredBatch, helpers: Mapping[str, Any], first: bool) -> Values:
-        found, dropped = batch.found[self._at], batch.dropped
+        scores, dropped = batch.scores[self._at], batch.dropped
         if self._logs and (first or self.component is None):
             if callable(log_metric := helpers.get("log_metric")):
-                self._chart(found, log_metric)
-                if first and len(batch.found) > 1:
+                self._chart(scores, log_metric)
+                if first and len(batch.scores) > 1:
                     log_metric("rewards/dropped", sum(dropped) / max(1, len(dropped)))
             if callable(log_extra := helpers.get("log_extra")):
-                self._tabulate(found, log_extra)
+                self._tabulate(scores, log_extra)
         if self.component is not None:
-            self._watch(found)
+            self._warn_if_missing(scores)
         return [
-            None if out else self._value(each) for each, out in zip(found, dropped, strict=True)
+            None if out else self._number_of(each)
+            for each, out in zip(scores, dropped, strict=True)
         ]
 
-    def _value(self, found: Score[float]) -> float | None:
-        if found.value is None or self.component is None:
-            return self.scorer.value(found)
-        # one that broke the reward has no components: None would spare it what its score says
-        return found.components.get(
-            self.component, found.value if broken_by_answer(found) else None
+    def _number_of(self, score: Score[float]) -> float | None:
+        if score.value is None or self.component is None:
+            return self.scorer.value(score)
+        # a completion that broke the reward has no components: None would spare it the worst score
+        return score.components.get(
+            self.component, score.value if broken_by_answer(score) else None
         )
 
     # -- charts ------------------------------------------------------------------------------------
 
-    def _parts(self, found: list[Score[float]]) -> list[str]:
-        """Names of the components to log: none of them where TRL draws a chart each, or where
-        processes must agree.
+    def _component_names(self, scores: list[Score[float]]) -> list[str]:
+        """Components to log; none where each has its own reward function, or where all processes
+        must log equal names.
         """
         if self.component is not None or not _names_may_differ():
             return []
-        return list(dict.fromkeys(name for each in found for name in each.components))
+        return list(dict.fromkeys(name for each in scores for name in each.components))
 
-    def _chart(self, found: list[Score[float]], log_metric: Callable[[str, float], None]) -> None:
+    def _chart(self, scores: list[Score[float]], log_metric: Callable[[str, float], None]) -> None:
         for status in ("unscored", "failed"):
-            share = sum(each.status == status for each in found) / max(1, len(found))
+            share = sum(each.status == status for each in scores) / max(1, len(scores))
             log_metric(f"rewards/{self.scorer.name}/{status}", share)
-        for part in self._parts(found):
-            values = [each.components[part] for each in found if part in each.components]
+        for part in self._component_names(scores):
+            values = [each.components[part] for each in scores if part in each.components]
             log_metric(f"rewards/{self.scorer.name}/{part}", math.fsum(values) / len(values))
 
     def _tabulate(
-        self, found: list[Score[float]], log_extra: Callable[[str, list[Any]], None]
+        self, scores: list[Score[float]], log_extra: Callable[[str, list[Any]], None]
     ) -> None:
         name = self.scorer.name
-        log_extra(f"{name}/outcome", [each.code or each.status for each in found])
-        log_extra(f"{name}/message", [each.reason for each in found])
-        for part in self._parts(found):
-            log_extra(f"{name}/{part}", [each.components.get(part) for each in found])
+        log_extra(f"{name}/outcome", [each.code or each.status for each in scores])
+        log_extra(f"{name}/message", [each.reason for each in scores])
+        for part in self._component_names(scores):
+            log_extra(f"{name}/{part}", [each.components.get(part) for each in scores])
 
-    def _watch(self, found: list[Score[float]]) -> None:
-        """Say once when a component is in no result: it may be misspelt."""
-        there = {name for each in found for name in each.components}
+    def _warn_if_missing(self, scores: list[Score[float]]) -> None:
+        """Warn once when no score of a batch has the component, which may be misspelt."""
+        there = {name for each in scores for name in each.components}
         if (
             not self._missed
             and self.component not in there
-            and any(each.value is not None for each in found)
+            and any(each.value is not None for each in scores)
         ):
             self._missed = True
             logger.warning(
@@ -353,17 +352,17 @@ class _Later(Sequence["float | None"]):
 class _ScoredBatch(NamedTuple):
     """Outcomes of a batch by scorer, and which completions are left out by all of them."""
 
-    found: list[list[Score[float]]]
+    scores: list[list[Score[float]]]
     dropped: list[bool]
 
 
 class _GivenUp(Exception):
-    """Who scored a batch was cancelled: somebody else who waits for it has to."""
+    """The call that scored a batch was cancelled: another waiting call takes over."""
 
 
 @contextmanager
 def _settling(batch: Future[_ScoredBatch]) -> Iterator[None]:
-    """Hands an error on to whoever else waits for the outcomes."""
+    """Passes an error on to all other waiters of the batch."""
     try:
         yield
     except asyncio.CancelledError:
@@ -375,8 +374,8 @@ def _settling(batch: Future[_ScoredBatch]) -> Iterator[None]:
 
 
 class _Batches:
-    """Scores each batch once for all functions that ask for it, which they do by the very list of
-    its completions.
+    """Scores each batch once for all reward functions, which identify it by the list object of its
+    completions.
     """
 
     def __init__(self, scorers: list[RowScorer], users: int = 1) -> None:
@@ -398,7 +397,7 @@ class _Batches:
                         self._open.remove(entry)
                     return entry[1], False
             batch: Future[_ScoredBatch] = Future()
-            # so that one who waits for it and is cancelled takes it from nobody
+            # so that a cancelled waiter does not cancel the batch for others
             batch.set_running_or_notify_cancel()
             if self._users > 1:
                 self._open = [*self._open[-_KEPT:], (completions, batch, [1])]
@@ -413,7 +412,7 @@ class _Batches:
                 self.ascore(prompts, completions, columns), "A reward function", "`ascored`"
             )
         rows = self._rows(completions, columns)
-        return self._settled(
+        return self._with_dropped(
             [self.scorers[0].score_rows(prompts, completions, rows, columns.get(_STATE))]
         )
 
@@ -426,10 +425,10 @@ class _Batches:
             scorer.ascore_rows(prompts, completions, rows, columns.get(_STATE))
             for scorer in self.scorers
         )
-        return self._settled(await asyncio.gather(*going))
+        return self._with_dropped(await asyncio.gather(*going))
 
     def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The columns by row; whatever else a version of TRL hands over is no column."""
+        """The columns by row, without TRL's other arguments."""
         n, named = (
             len(completions),
             {column for scorer in self.scorers for column in scorer.columns.values()},
@@ -444,19 +443,19 @@ class _Batches:
         }
         return [{name: values[place] for name, values in kept.items()} for place in range(n)]
 
-    def _settled(self, found: list[list[Score[float]]]) -> _ScoredBatch:
-        n = len(found[0])
-        if len(found) == 1:
-            return _ScoredBatch(found, [False] * n)
+    def _with_dropped(self, scores: list[list[Score[float]]]) -> _ScoredBatch:
+        n = len(scores[0])
+        if len(scores) == 1:
+            return _ScoredBatch(scores, [False] * n)
         dropped = [
             any(
                 outcomes[place].status == "failed" or outcomes[place].code in _UNREAD
-                for scorer, outcomes in zip(self.scorers, found, strict=True)
+                for scorer, outcomes in zip(self.scorers, scores, strict=True)
                 if scorer.on_error == "none"
             )
             for place in range(n)
         ]
-        return _ScoredBatch(found, dropped)
+        return _ScoredBatch(scores, dropped)
 
 
 @lru_cache(maxsize=1)

@@ -4,7 +4,7 @@ labels or from a reward.
     rows = preference_rows(samples, "math_verify_reward")
     trainer = DPOTrainer(..., train_dataset=datasets.Dataset.from_list(rows))
 
-What a reward could not score is in no row, and `rows.left_out` counts it.
+Samples without a score give no row; `rows.left_out` counts them.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def preference_rows(
             "margin is the difference of two scores, and labels have none: give a reward as well."
         )
     rows = TrainingRows()
-    built, run = _built(reward, building)
-    for sample, answers, why in _answers(samples, built, run):
-        found = _labelled(answers) if built is None else _ranked(answers, pairs, gap)
-        for better, worse in found:
+    built, run = _reward_and_options(reward, building)
+    for sample, answers, why in _scored_answers(samples, built, run):
+        ranked = _labelled(answers) if built is None else _ranked(answers, pairs, gap)
+        for better, worse in ranked:
             row = {"prompt": _prompt(sample, chat)}
             row |= {
                 "chosen": _completion(sample, better, chat),
@@ -95,7 +95,7 @@ def preference_rows(
                 rows.append({**row, "margin": abs(better.raw - worse.raw)})
             else:
                 rows.append(row)
-        if not found or why == "same text":
+        if not ranked or why == "same text":
             rows.left_out[
                 why or ("no preference label" if reward is None else "no difference")
             ] += 1
@@ -122,14 +122,14 @@ def unpaired_rows(
         **building: as in `preference_rows`.
     """
     rows = TrainingRows()
-    built, run = _built(reward, building)
+    built, run = _reward_and_options(reward, building)
     limit = None if built is None else _limit(built, threshold)
-    for sample, answers, _ in _answers(samples, built, run):
+    for sample, answers, _ in _scored_answers(samples, built, run):
         for answer in answers:
             label: bool | None = None
             if limit is None:
-                said = preference_of(answer.output)
-                label = None if said is None else said == "chosen"
+                preference = preference_of(answer.output)
+                label = None if preference is None else preference == "chosen"
             elif answer.score is not None:
                 label = answer.score >= limit
             if label is None:
@@ -153,12 +153,12 @@ def step_rows(
     about is left off. Arguments as in `unpaired_rows`. TRL had such a trainer up to version 1.13.
     """
     rows = TrainingRows()
-    built, run = _built(reward, building)
+    built, run = _reward_and_options(reward, building)
     if built is not None and built.kind != "stepwise":
         raise ConfigError(f"{built.name} is {built.kind}; steps are scored by stepwise rewards.")
     limit = None if built is None else _limit(built, threshold)
     turn = 1.0 if built is None or built.higher_is_better else -1.0
-    for sample, answers, _ in _answers(samples, built, run):
+    for sample, answers, _ in _scored_answers(samples, built, run):
         for answer in answers:
             completions: list[str] = []
             labels: list[bool] = []
@@ -184,8 +184,10 @@ def step_rows(
 # -- scores ----------------------------------------------------------------------------------------
 
 
-def _built(reward: object, building: dict[str, Any]) -> tuple[BaseReward | None, dict[str, Any]]:
-    """The reward, and of what it is built with the rest: how the run goes."""
+def _reward_and_options(
+    reward: object, building: dict[str, Any]
+) -> tuple[BaseReward | None, dict[str, Any]]:
+    """The reward, and the options of its run."""
     rest = {
         name: value
         for name, value in building.items()
@@ -206,7 +208,7 @@ def _built(reward: object, building: dict[str, Any]) -> tuple[BaseReward | None,
     return build_reward(reward, rest, building.get("llm"), building.get("base_url")), options
 
 
-def _answers(
+def _scored_answers(
     samples: Samples, built: BaseReward | None, run: dict[str, Any]
 ) -> Iterator[tuple[DataSample, list[_ScoredAnswer], str]]:
     """Samples with their answers and scores, and why where fewer than two have one."""
@@ -219,10 +221,12 @@ def _answers(
     for sample in built.evaluate_batch(samples, **run):
         answers = []
         for output in sample.output:
-            found = scored_of(built, output)
-            score = None if found.value is None else turn * found.value
+            outcome = scored_of(built, output)
+            score = None if outcome.value is None else turn * outcome.value
             answers.append(
-                _ScoredAnswer(output, score, found.value, "" if score is not None else found.code)
+                _ScoredAnswer(
+                    output, score, outcome.value, "" if score is not None else outcome.code
+                )
             )
         unscored = [answer.why for answer in answers if answer.score is None]
         yield sample, answers, unscored[0] if len(answers) - len(unscored) < 2 and unscored else ""

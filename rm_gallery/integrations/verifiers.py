@@ -88,9 +88,9 @@ class VerifiersReward(TrainerReward):
             NoScore: there is no score, in v1 or with `on_error="raise"`.
         """
         if trace is not None:
-            asked, said = _turns(trace)
-            found = await self.scorer.ascore(asked, said, _task_row(task))
-            return self._recorded(trace, found)
+            asked, reply = _split_trace(trace)
+            score = await self.scorer.ascore(asked, reply, _task_row(task))
+            return self._record_in_trace(trace, score)
         row = {
             key: value
             for key, value in columns.items()
@@ -101,32 +101,32 @@ class VerifiersReward(TrainerReward):
         row["answer"] = answer
         if "reference" not in self.scorer.columns:
             row.setdefault("reference", answer if answer != "" else None)
-        found = await self.scorer.ascore(plain(prompt), plain(completion), plain(row))
-        return self._kept(state, found)
+        score = await self.scorer.ascore(plain(prompt), plain(completion), plain(row))
+        return self._keep_in_state(state, score)
 
-    def _recorded(self, trace: Any, found: Score[float]) -> float:
+    def _record_in_trace(self, trace: Any, score: Score[float]) -> float:
         """The score of a v1 trace, with components and flags among its metrics."""
         parts = {
-            name: found.components[name]
-            for name in self.components or found.components
-            if name in found.components
+            name: score.components[name]
+            for name in self.components or score.components
+            if name in score.components
         }
         trace.record_metrics(
-            {f"{self.__name__}/{name}": value for name, value in {**parts, **flags(found)}.items()}
+            {f"{self.__name__}/{name}": value for name, value in {**parts, **flags(score)}.items()}
         )
-        value = self.scorer.value(found)
+        value = self.scorer.value(score)
         if value is None:
-            raise no_score(self.__name__, found)
+            raise no_score(self.__name__, score)
         return value
 
-    def _kept(self, state: Any, found: Score[float]) -> float:
+    def _keep_in_state(self, state: Any, score: Score[float]) -> float:
         """The score of a v0 rollout; its numbers are kept for the metrics of `verifiers_rubric`."""
-        value = self.scorer.value(found)
-        numbers = self.scorer.numbers(found, self.components)
+        value = self.scorer.value(score)
+        numbers = self.scorer.numbers(score, self.components)
         if isinstance(state, dict):
             state.setdefault(KEPT, {})[self.__name__] = numbers
             if value is None and state.get("error") is None:
-                state["error"] = _error(no_score(self.__name__, found))
+                state["error"] = _labelling_error(no_score(self.__name__, score))
         return numbers["score"]
 
 
@@ -196,13 +196,13 @@ class _Metric:
         return float(state.get(KEPT, {}).get(self._reward, {}).get(self._part, 0.0))
 
 
-def _error(found: NoScore) -> Exception:
+def _labelling_error(missing: NoScore) -> Exception:
     """The error that labels a v0 rollout: verifiers' own kind, which its callers look for."""
     try:
         from verifiers import Error
     except ImportError:
-        return found
-    made: Exception = Error(str(found))
+        return missing
+    made: Exception = Error(str(missing))
     return made
 
 
@@ -212,10 +212,8 @@ def _task_row(task: Any) -> dict[str, Any]:
     return dict(dump(mode="python") if dump is not None else task or {})
 
 
-def _turns(trace: Any) -> tuple[list[Any], list[Any]]:
-    """Prompt and completion of a v1 trace: what the model said begins with the first message that
-    it sampled.
-    """
+def _split_trace(trace: Any) -> tuple[list[Any], list[Any]]:
+    """Prompt and completion of a v1 trace; the completion begins with the first sampled message."""
     branches = trace.branches
     nodes = branches[-1].nodes if branches else []
     first = next((place for place, node in enumerate(nodes) if node.sampled), None)

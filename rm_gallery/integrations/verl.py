@@ -39,9 +39,8 @@ class VerlReward(TrainerReward):
         prompt: the key of `extra_info` that holds the prompt (a text or messages), which verl does
             not pass. Without it the first there is of prompt, raw_prompt, question; else the prompt
             is empty.
-        components: the parts of the score that are returned beside it, by name: verl charts them
-            and GDPO weighs them (`algorithm.gdpo_reward_keys`). They must be known before the first
-            call.
+        components: names of the score's components to return with it: verl charts them and GDPO
+            weighs them (`algorithm.gdpo_reward_keys`). They must be known before the first call.
         on_error: what a completion without a score gets: "mean" (by default), "worst", "raise" or a
             number.
         **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the keys
@@ -73,15 +72,15 @@ class VerlReward(TrainerReward):
         solution_str: str,
         ground_truth: Any,
         extra_info: Any = None,
-        **beside: Any,
+        **unused: Any,
     ) -> dict[str, float]:
         """Score one response: `score`, `acc` (the same, verl's core metric in validation),
         components and flags.
 
-        `beside` is what verl adds when it serves a reward model; it is not used.
+        verl adds further arguments when it serves a reward model; they are not used.
         """
-        asked, row = self._alone(data_source, ground_truth, extra_info)
-        return self._numbers(await self.scorer.ascore(asked, solution_str, row))
+        asked, row = self._prompt_and_row(data_source, ground_truth, extra_info)
+        return self._reward_dict(await self.scorer.ascore(asked, solution_str, row))
 
     def compute_score_sync(
         self,
@@ -89,18 +88,18 @@ class VerlReward(TrainerReward):
         solution_str: str,
         ground_truth: Any,
         extra_info: Any = None,
-        **beside: Any,
+        **unused: Any,
     ) -> dict[str, float]:
         """The blocking twin of `compute_score`, for the `remote` reward manager, which takes no
         async function.
         """
-        asked, row = self._alone(data_source, ground_truth, extra_info)
-        return self._numbers(self.scorer.score(asked, solution_str, row))
+        asked, row = self._prompt_and_row(data_source, ground_truth, extra_info)
+        return self._reward_dict(self.scorer.score(asked, solution_str, row))
 
-    def _alone(self, *given: Any) -> tuple[Conversation, dict[str, Any]]:
+    def _prompt_and_row(self, *given: Any) -> tuple[Conversation, dict[str, Any]]:
         refuse_comparing(self.scorer, ONE_BY_ONE)
-        row = _row(*given)
-        return self._asked(row), row
+        row = _columns(*given)
+        return self._prompt_of(row), row
 
     def compute_scores(
         self,
@@ -108,15 +107,15 @@ class VerlReward(TrainerReward):
         solution_strs: Sequence[str],
         ground_truths: Iterable[Any],
         extra_infos: Iterable[Any] | None = None,
-        **beside: Any,
+        **unused: Any,
     ) -> list[dict[str, float]]:
         """Score a batch in one run, for the batch reward manager of earlier versions."""
         infos = [None] * len(solution_strs) if extra_infos is None else list(extra_infos)
-        rows = [_row(*each) for each in zip(data_sources, ground_truths, infos, strict=True)]
-        found = self.scorer.score_rows([self._asked(row) for row in rows], solution_strs, rows)
-        return [self._numbers(each) for each in found]
+        rows = [_columns(*each) for each in zip(data_sources, ground_truths, infos, strict=True)]
+        scores = self.scorer.score_rows([self._prompt_of(row) for row in rows], solution_strs, rows)
+        return [self._reward_dict(each) for each in scores]
 
-    def _asked(self, row: Mapping[str, Any]) -> Conversation:
+    def _prompt_of(self, row: Mapping[str, Any]) -> Conversation:
         asked: Conversation = picked(row, self._prompt, _PROMPTS, "extra_info")
         if asked is None and self.scorer.reward.compares:
             there = ", ".join(sorted(map(str, row)))
@@ -126,8 +125,8 @@ class VerlReward(TrainerReward):
             )
         return asked
 
-    def _numbers(self, found: Score[float]) -> dict[str, float]:
-        numbers = self.scorer.numbers(found, self.components)
+    def _reward_dict(self, score: Score[float]) -> dict[str, float]:
+        numbers = self.scorer.numbers(score, self.components)
         return {**numbers, "acc": numbers["score"]}
 
 
@@ -191,14 +190,18 @@ async def compute_score(
     `settings` are `reward` and the settings of `VerlReward`; `base_url: router` is the reward model
     that verl serves.
     """
-    return await _named(settings).compute_score(data_source, solution_str, ground_truth, extra_info)
+    return await _reward_named(settings).compute_score(
+        data_source, solution_str, ground_truth, extra_info
+    )
 
 
 def compute_score_sync(
     data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **settings: Any
 ) -> dict[str, float]:
     """The blocking twin of `compute_score`, for the `remote` reward manager."""
-    return _named(settings).compute_score_sync(data_source, solution_str, ground_truth, extra_info)
+    return _reward_named(settings).compute_score_sync(
+        data_source, solution_str, ground_truth, extra_info
+    )
 
 
 def compute_scores(
@@ -209,10 +212,12 @@ def compute_scores(
     **settings: Any,
 ) -> list[dict[str, float]]:
     """The batch form of `compute_score`, for the batch reward manager of earlier versions."""
-    return _named(settings).compute_scores(data_sources, solution_strs, ground_truths, extra_infos)
+    return _reward_named(settings).compute_scores(
+        data_sources, solution_strs, ground_truths, extra_infos
+    )
 
 
-def _named(settings: dict[str, Any]) -> VerlReward:
+def _reward_named(settings: dict[str, Any]) -> VerlReward:
     address = settings.pop("reward_router_address", None)
     settings.pop("reward_model_tokenizer", None)
     if settings.get("base_url") == ROUTER:
@@ -226,15 +231,15 @@ def _named(settings: dict[str, Any]) -> VerlReward:
         raise ConfigError(
             f"No reward is named; add +{_KWARGS}.reward=NAME (rm-gallery list shows the names)."
         )
-    return _made(json.dumps(plain(settings), sort_keys=True))
+    return _cached_reward(json.dumps(plain(settings), sort_keys=True))
 
 
 @functools.lru_cache(maxsize=64)
-def _made(settings: str) -> VerlReward:
+def _cached_reward(settings: str) -> VerlReward:
     return VerlReward(**json.loads(settings))
 
 
-def _row(data_source: Any, ground_truth: Any, extra_info: Any) -> dict[str, Any]:
+def _columns(data_source: Any, ground_truth: Any, extra_info: Any) -> dict[str, Any]:
     """The columns of a sample; `extra_info` belongs to verl and is not written to."""
     return {
         **plain(extra_info or {}),

@@ -171,10 +171,10 @@ def test_what_becomes_a_link_or_a_pipe_after_it_was_listed_is_refused(tmp_path: 
     (tmp_path / "plain").write_bytes(b"x")
     (tmp_path / "link").symlink_to(tmp_path / "plain")
     os.mkfifo(tmp_path / "pipe")
-    assert bundles._read(tmp_path / "plain", 10) == b"x"
+    assert bundles._read_plain_file(tmp_path / "plain", 10) == b"x"
     for name, message in (("link", "cannot be read"), ("pipe", "is no plain file")):
         with pytest.raises(ConfigError, match=message):
-            bundles._read(tmp_path / name, 10)
+            bundles._read_plain_file(tmp_path / name, 10)
 
 
 @pytest.mark.parametrize(

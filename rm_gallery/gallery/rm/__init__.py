@@ -26,19 +26,19 @@ def discover() -> dict[str, str]:
     `@RewardRegistry.register("name")`, judged rewards the scenarios' file names.
     """
     here = Path(__file__).parent
-    found = {}
+    targets = {}
     for path in sorted(here.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         parts = (__name__, *path.relative_to(here).with_suffix("").parts)
         module = ".".join(parts).removesuffix(".__init__")
         for names, class_name in _REGISTERED.findall(source):
-            found.update(dict.fromkeys(_NAME.findall(names), f"{module}:{class_name}"))
+            targets.update(dict.fromkeys(_NAME.findall(names), f"{module}:{class_name}"))
         for name in _RULE.findall(source):
-            found[name] = f"{module}:{rule_class_name(name)}"
+            targets[name] = f"{module}:{rule_class_name(name)}"
     for key in scenario_keys():
         for kind in KINDS:
-            found[judged_name(key, kind)] = f"{JUDGED_MODULE}:{judged_class_name(key, kind)}"
-    return found
+            targets[judged_name(key, kind)] = f"{JUDGED_MODULE}:{judged_class_name(key, kind)}"
+    return targets
 
 
 def scenario_keys() -> list[str]:
@@ -49,8 +49,8 @@ def scenario_keys() -> list[str]:
 
 
 def judged_name(key: str, kind: str) -> str:
-    """The registered name of a scenario in one of the three kinds; the general ones do without the
-    ending `_reward`.
+    """The registered name of a scenario in one of the three kinds; the general scenarios (`base_…`)
+    have no ending `_reward`.
     """
     return f"{key}_{kind}" if key.startswith("base_") else f"{key}_{kind}_reward"
 

@@ -1,6 +1,4 @@
-"""What an agent does on its way: the tool calls it makes, whether it runs in circles, and what it
-cost.
-"""
+"""Rewards for agents: tool calls made, loops, and cost of a trajectory."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.rule import known, rule, shown
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import fold
 from rm_gallery.core.text.language import words
@@ -59,8 +57,8 @@ def tool_call_match(
     answer.label or metadata, key `tool_calls`, `expected_tool_calls` or `reference`: OpenAI's
     layout, `{"name", "arguments"}`, or BFCL's possible answers
     `{"name": {"argument": [value, value, ""]}}`, where "" makes an argument optional. An empty list
-    says that no call is right. With tool definitions in metadata `tools`, an argument may be left
-    out or given where it has its default.
+    means that no call is expected. With tool definitions in metadata `tools`, an argument may be left out or given where
+    it has its default.
 
     With `tolerant`, numbers are compared by value (5 equals 5.0, where BFCL takes 5 for 5.0 and not
     the reverse), and strings as BFCL does, without case, spaces and ,./-_*^ signs; true is never 1
@@ -72,7 +70,7 @@ def tool_call_match(
     the Berkeley Function Calling Leaderboard (Patil et al. 2025,
     https://gorilla.cs.berkeley.edu/leaderboard.html).
     """
-    wanted = _wanted(sample)
+    wanted = _expected_calls(sample)
     given, problems = tool_calls_of(sample.output[0], trajectory)
     defaults = tool_defaults((sample.metadata or {}).get("tools"))
     table = [
@@ -87,10 +85,10 @@ def tool_call_match(
     if problems:
         reason += f" Unreadable: {problems[0][:120]}"
     score = f1 if partial else float(pairs == len(wanted) == made)
-    return scored(score, reason, extra={"matched": pairs, "expected": len(wanted), "made": made})
+    return Score(score, reason, extra={"matched": pairs, "expected": len(wanted), "made": made})
 
 
-def _wanted(sample: DataSample) -> list[ExpectedCall]:
+def _expected_calls(sample: DataSample) -> list[ExpectedCall]:
     value = known(sample, "tool_calls", "expected_tool_calls", "reference", "ground_truth")
     if value is None:
         why = (
@@ -117,9 +115,7 @@ def in_order(table: list[list[bool]]) -> int:
 
 
 def in_any_order(table: list[list[bool]]) -> int:
-    """Size of a maximum matching: possible answers may overlap, so the first fit is not always the
-    right one.
-    """
+    """Size of a maximum matching: possible answers may overlap, so a greedy match can miss one."""
     taken: dict[int, int] = {}
     return sum(_assign(row, table, taken, set()) for row in range(len(table)))
 
@@ -138,9 +134,7 @@ _IGNORED = str.maketrans("'", '"', " ,./-_*^")
 
 
 class ExpectedCall(NamedTuple):
-    """An expected call: per argument the values that are right, and the arguments that may be left
-    out.
-    """
+    """An expected call: the accepted values of each argument, and the optional arguments."""
 
     name: str
     arguments: dict[str, list[Any]]
@@ -148,9 +142,7 @@ class ExpectedCall(NamedTuple):
 
 
 def read_wanted(value: Any) -> list[ExpectedCall] | str:
-    """The expected calls in any of the layouts `ToolCallMatchReward` names, or what is wrong with
-    them.
-    """
+    """The expected calls in any layout that `tool_call_match` names, or what is wrong with them."""
     if isinstance(value, str):
         try:
             value = read_json(value)
@@ -187,10 +179,8 @@ def _possible_answers(entry: Any) -> ExpectedCall | None:
 
 
 def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
-    """Per tool the arguments with a default in its definition (OpenAI's layout); anything else is
-    passed over.
-    """
-    found: dict[str, dict[str, Any]] = {}
+    """Each tool's arguments that have a default in its definition (OpenAI's layout)."""
+    defaults: dict[str, dict[str, Any]] = {}
     for tool in tools if isinstance(tools, list | tuple) else ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -203,8 +193,8 @@ def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
                 for k, v in properties.items()
                 if isinstance(v, dict) and "default" in v
             }
-            found[function["name"]] = known
-    return found
+            defaults[function["name"]] = known
+    return defaults
 
 
 def fits(call: MadeCall, wanted: ExpectedCall, tolerant: bool, defaults: dict[str, Any]) -> bool:
@@ -223,7 +213,7 @@ def fits(call: MadeCall, wanted: ExpectedCall, tolerant: bool, defaults: dict[st
 
 
 def same(given: Any, wanted: Any, tolerant: bool) -> bool:
-    """Whether two argument values are equal; `tolerant` as in `ToolCallMatchReward`."""
+    """Whether two argument values are equal; `tolerant` as in `tool_call_match`."""
     if isinstance(given, Untyped):
         return same(str(given), wanted, tolerant) or (
             not isinstance(wanted, str) and same(_typed(given), wanted, tolerant)
@@ -232,7 +222,9 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
         return given is wanted
     if isinstance(given, int | float) and isinstance(wanted, int | float):
         return (
-            _close(given, wanted) if tolerant else type(given) is type(wanted) and given == wanted
+            _nearly_equal(given, wanted)
+            if tolerant
+            else type(given) is type(wanted) and given == wanted
         )
     if isinstance(given, str) and isinstance(wanted, str):
         given, wanted = fold(given), fold(wanted)
@@ -249,7 +241,7 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
 
 
 def _typed(text: str) -> Any:
-    """What a text between tags reads as: JSON, or Python's words for it."""
+    """The JSON or Python value that a text between tags spells, else the text."""
     try:
         return read_json({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except ValueError:
@@ -272,7 +264,7 @@ def _same_objects(given: dict[str, Any], wanted: dict[str, Any], tolerant: bool)
     )
 
 
-def _close(given: float, wanted: float) -> bool:
+def _nearly_equal(given: float, wanted: float) -> bool:
     if given == wanted:
         return True
     try:
@@ -303,14 +295,13 @@ def loop_detection(
     max_period: Annotated[int, Field(ge=1)] = 10,
     max_word_period: Annotated[int, Field(ge=1, le=1000)] = 50,
 ) -> Score[float]:
-    """1 - the largest share of a trajectory that only repeats itself: of its tool calls, its lines,
-    or its words.
+    """1 - the largest share of repeated items, among a trajectory's tool calls, lines or words.
 
-    A loop is a group of up to `max_period` of them (`max_word_period` for words) that comes
-    `min_repeats` times or more in direct succession; all but its first round is repetition. Word
-    loops are at least 20 words long, so "ha ha ha ha" is none. Tool calls are equal when name and
-    arguments are. The trajectory is the texts and calls of the output's steps and its answer. Range
-    [0, 1], higher is better: 1 is free of loops; an output without text and calls is unscored
+    A loop is a group of up to `max_period` items (`max_word_period` for words) that occurs
+    `min_repeats` times or more in direct succession; all rounds but the first are repetition. Word
+    loops are at least 20 words long, so "ha ha ha ha" is no loop. Tool calls are equal when name
+    and arguments are. The trajectory is the texts and calls of the output's steps and its answer.
+    Range [0, 1], higher is better: 1 is free of loops; an output without text and calls is unscored
     (`empty`).
     """
     output = sample.output[0]
@@ -332,7 +323,7 @@ def loop_detection(
         if shares[worst]
         else "No loop found."
     )
-    return scored(1 - shares[worst], reason, extra=shares)
+    return Score(1 - shares[worst], reason, extra=shares)
 
 
 def _sequences(output: DataOutput) -> dict[str, list[str]]:
@@ -354,7 +345,7 @@ def _sequences(output: DataOutput) -> dict[str, list[str]]:
 def looping(
     items: Sequence[Hashable], min_repeats: int, max_period: int, min_items: int = 1
 ) -> int:
-    """How many items only repeat what stands right before them.
+    """How many items repeat the items right before them.
 
     A loop is a group of up to `max_period` items that stands `min_repeats` times or more in direct
     succession, all its rounds together at least `min_items` long; every item after the first round
@@ -399,12 +390,12 @@ def trajectory_cost(
     input_price: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None,
     output_price: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None,
 ) -> Score[float]:
-    """How well a trajectory keeps to its budgets: the least of min(1, budget / spent) over the
-    budgets that are set.
+    """How well a trajectory keeps its budgets: the minimum of min(1, budget / spent) over the
+    budgets set.
 
-    Within every budget 1, at twice a budget 0.5. Budgets are the fields (`max_cost` in any
-    currency, `max_latency` in seconds, `max_steps`, `max_tokens` of input and output), else those
-    in metadata `budget`, such as {"steps": 10}.
+    The score is 1 within every budget and 0.5 at twice a budget. Budgets are the fields (`max_cost`
+    in any currency, `max_latency` in seconds, `max_steps`, `max_tokens` of input and output), else
+    those in metadata `budget`, such as {"steps": 10}.
 
     What was spent is the first record of: the total in answer.label (`cost`, `latency`, `steps`,
     `tokens`); the sum over the output's steps and answer, of `cost`, `latency` and OpenAI's `usage`
@@ -424,8 +415,8 @@ def trajectory_cost(
     budgets = _budgets((sample.metadata or {}).get("budget"), own)
     priced = input_price is not None and output_price is not None
     prices = (input_price or 0.0, output_price or 0.0) if priced else None
-    found = {metric: spent(sample, metric, prices) for metric in _NAMES}
-    known = {metric: value for metric, value in found.items() if value is not None}
+    amounts = {metric: spent(sample, metric, prices) for metric in _NAMES}
+    known = {metric: value for metric, value in amounts.items() if value is not None}
     shares = {}
     for metric, budget in budgets.items():
         if metric not in known:
@@ -433,7 +424,7 @@ def trajectory_cost(
         shares[metric] = min(1.0, budget / known[metric]) if known[metric] else 1.0
     worst = min(shares, key=shares.__getitem__)
     reason = f"{worst}: {known[worst]:g} spent of {budgets[worst]:g}."
-    return scored(shares[worst], reason, extra=known)
+    return Score(shares[worst], reason, extra=known)
 
 
 def _budgets(given: Any, own: Mapping[str, float | None]) -> dict[str, float]:
@@ -464,26 +455,28 @@ _NAMES = {
 def spent(
     sample: DataSample, metric: str, prices: tuple[float, float] | None = None
 ) -> float | None:
-    """How much of a metric the sample's one output spent, None when nothing tells.
+    """How much of a metric the sample's one output spent, None when no record says.
 
     The first record counts: the total in answer.label; the sum over the steps and the answer (of
     their additional_kwargs; steps are counted); the total in the sample's metadata; for the cost,
     tokens times `prices` per million of input and of output.
     """
     output, metadata, names = sample.output[0], sample.metadata or {}, _NAMES[metric]
-    total = _first(output.answer.label or {}, names)
+    total = _first_number(output.answer.label or {}, names)
     if total is not None:
         return total
     records = [message.additional_kwargs for message in (*(output.steps or ()), output.answer)]
-    tokens = _usages(records) if metric in ("cost", "tokens") else None
+    tokens = _total_usage(records) if metric in ("cost", "tokens") else None
     if metric == "tokens":
         total = None if tokens is None else sum(tokens)
     elif metric == "steps":
         total = float(len(output.steps)) if output.steps else None
-    elif parts := [part for record in records if (part := _first(record, names)) is not None]:
+    elif parts := [
+        part for record in records if (part := _first_number(record, names)) is not None
+    ]:
         total = math.fsum(parts)
-    total = _first(metadata, names) if total is None else total
-    tokens = tokens or _usage(metadata)
+    total = _first_number(metadata, names) if total is None else total
+    tokens = tokens or _token_usage(metadata)
     if total is not None or tokens is None:
         return total
     if metric == "tokens":
@@ -507,19 +500,19 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def _usages(records: list[dict[str, Any]]) -> tuple[float, float] | None:
-    found = [usage for record in records if (usage := _usage(record)) is not None]
-    return (math.fsum(u[0] for u in found), math.fsum(u[1] for u in found)) if found else None
+def _total_usage(records: list[dict[str, Any]]) -> tuple[float, float] | None:
+    usages = [usage for record in records if (usage := _token_usage(record)) is not None]
+    return (math.fsum(u[0] for u in usages), math.fsum(u[1] for u in usages)) if usages else None
 
 
-def _usage(source: dict[str, Any]) -> tuple[float, float] | None:
+def _token_usage(source: dict[str, Any]) -> tuple[float, float] | None:
     """Input and output tokens recorded as OpenAI's `usage`; a total alone counts as input."""
     usage = source.get("usage")
     if not isinstance(usage, dict):
         return None
     given, made = (
-        _first(usage, ("input_tokens", "prompt_tokens")),
-        _first(usage, ("output_tokens", "completion_tokens")),
+        _first_number(usage, ("input_tokens", "prompt_tokens")),
+        _first_number(usage, ("output_tokens", "completion_tokens")),
     )
     if given is None and made is None:
         total = number(usage.get("total_tokens"))
@@ -527,5 +520,7 @@ def _usage(source: dict[str, Any]) -> tuple[float, float] | None:
     return given or 0.0, made or 0.0
 
 
-def _first(source: dict[str, Any], names: tuple[str, ...]) -> float | None:
-    return next((found for name in names if (found := number(source.get(name))) is not None), None)
+def _first_number(source: dict[str, Any], names: tuple[str, ...]) -> float | None:
+    return next(
+        (amount for name in names if (amount := number(source.get(name))) is not None), None
+    )

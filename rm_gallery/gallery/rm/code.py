@@ -1,6 +1,4 @@
-"""Code of an answer: does it pass its tests, return what the reference returns, how near is a
-patch, does it compile, how is its style?
-"""
+"""Rewards for code: tests passed, SQL result equality, patch similarity, syntax and style."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ from rm_gallery.core.utils.errors import (
 )
 
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
-_BESIDE = ("prompt", "entry_point", "setup")
+_PROBLEM_KEYS = ("prompt", "entry_point", "setup")
 _SHOWN = 5
 _MOST_PRINTED_KB = 8192
 """Some problems ask for a million lines."""
@@ -62,7 +60,7 @@ _DOUBLE = sample_of(
 
 
 class SandboxFailed(RMGalleryError):
-    """A sandbox that worked before did not start for one answer; only its sample fails."""
+    """The sandbox did not start for one answer, although it did before; only that sample fails."""
 
     reason = "sandbox"
     cause: Cause = "caller"
@@ -80,18 +78,19 @@ class CodeExecutionReward(RuleReward):
     `fn_name` for functions; without it programs that read stdin and print). Names of the standard
     library that the code uses need no import. Answer and tests run in two sandboxed processes, so
     that the answer sees neither tests nor expected values, and the reason names the first failures
-    without them. What the answer returns is data: methods of an object of its own are not believed,
-    except those of a class that the tests construct. A test that needs the answer's own objects,
-    read from the test alone, and fails that way is judged beside the answer in one process; it
-    passes when it does and no copy of it with an expectation made wrong does. Integers are exact,
-    other numbers of `outputs` agree within 1e-6 of their size.
+    without them. The answer returns plain data: methods of its own objects are not trusted, except
+    those of a class that the tests construct. A test that needs the answer's own objects and fails
+    in separate processes runs again in one process with the answer; it counts as passed if it
+    passes there and copies of it with a wrong expectation fail. Integers are exact, other numbers
+    of `outputs` agree within 1e-6 of their size.
 
     Range [0, 1], higher is better; an error, a test past `timeout` seconds, or a limit is a test
     failed. Unscored without tests (`no_tests`), when the tests themselves cannot run (`bad_tests`)
     and when they assert nothing, so that an always-wrong stub passes (`vacuous_tests`). Raises
     SandboxUnavailable before anything runs where bubblewrap is missing; `sandbox="subprocess"`
-    accepts limits alone, `"fusion:URL"` asks a SandboxFusion service, which judges nothing beside
-    the answer. Sources: HumanEval (arXiv 2107.03374), MBPP (2108.07732), APPS (2105.09938).
+    accepts limits alone, `"fusion:URL"` asks a SandboxFusion service, which never runs a test in
+    the answer's process. Sources: HumanEval (arXiv 2107.03374), MBPP (2108.07732), APPS
+    (2105.09938).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
@@ -143,12 +142,12 @@ class CodeExecutionReward(RuleReward):
         code = extract_code(split_reasoning(answer_text(sample)).final, names_wanted(tests))
         if not code.strip():
             return one_score(self.name, 0.0, "The answer holds no code.")
-        report = await self._run(code, tests)
+        report = await self._run_tests(code, tests)
         score = float(report.passed == report.total) if self.all_or_nothing else report.score
         counts = {"passed": report.passed, "total": report.total, "outcomes": report.reasons}
         return one_score(self.name, score, reason_of(report), counts)
 
-    async def _run(self, code: str, tests: CodeTests) -> CodeTestReport:
+    async def _run_tests(self, code: str, tests: CodeTests) -> CodeTestReport:
         deadline = within_deadline(self.total_timeout)
         limits = SandboxLimits(
             wall_seconds=self.timeout,
@@ -162,8 +161,7 @@ class CodeExecutionReward(RuleReward):
                 code, tests, runner=runner, limits=limits, deadline=deadline
             )
         except SandboxUnavailable as error:
-            # it was there when the run began, so this is one answer's trouble and must not end the
-            # whole run
+            # the sandbox worked when the run began: one answer fails, and the run goes on
             raise SandboxFailed(str(error)) from error
         except VacuousTests as error:
             raise Unscored(f"{self.name}: {error}", reason="vacuous_tests") from error
@@ -198,10 +196,10 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     """
     metadata = sample.metadata or {}
     sources: list[Mapping[str, Any]] = [sample.output[0].answer.label or {}, metadata]
-    found = next(
-        (source for source in sources if any(_given(source.get(key)) for key in _TESTS)), None
+    tests = next(
+        (source for source in sources if any(_is_given(source.get(key)) for key in _TESTS)), None
     )
-    if found is None:
+    if tests is None:
         why = (
             f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in "
             f"answer.label or metadata."
@@ -210,21 +208,21 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     record = {
         key: value
         for key, value in {
-            **{key: metadata[key] for key in _BESIDE if key in metadata},
-            **found,
+            **{key: metadata[key] for key in _PROBLEM_KEYS if key in metadata},
+            **tests,
         }.items()
-        if _given(value)
+        if _is_given(value)
     }
     if "test" in record and "prompt" not in record:
         record["prompt"] = _prompt_code(sample.query_text(), str(record.get("entry_point", "")))
     try:
-        return parse_code_tests({key: _turns(value) for key, value in record.items()})
+        return parse_code_tests({key: _without_turn_ends(value) for key, value in record.items()})
     except DataError as error:
         raise Unscored(f"{reward}: {error}", reason="bad_tests") from error
 
 
 def reason_of(report: CodeTestReport) -> str:
-    """How many tests passed and how the first others ended; expected values are not told."""
+    """How many tests passed and how the first failures ended, without expected values."""
     failed = [
         f"test {unit.index + 1}: {unit.reason}" for unit in report.outcomes if not unit.passed
     ]
@@ -233,14 +231,14 @@ def reason_of(report: CodeTestReport) -> str:
     return f"{report.passed} of {report.total} tests passed" + (f": {listed}." if listed else ".")
 
 
-def _turns(value: Any) -> Any:
-    """Tests as written, without a BOM, Windows line ends and what ends a turn."""
+def _without_turn_ends(value: Any) -> Any:
+    """The tests without a BOM, Windows line ends and end-of-turn marks."""
     if isinstance(value, str):
         return turn_text(value)
-    return [_turns(item) for item in value] if isinstance(value, list) else value
+    return [_without_turn_ends(item) for item in value] if isinstance(value, list) else value
 
 
-def _given(value: Any) -> bool:
+def _is_given(value: Any) -> bool:
     return value is not None and not (isinstance(value, str | list | tuple | dict) and not value)
 
 
@@ -260,7 +258,7 @@ _TOKEN = re.compile(
 
 _REFERENCES_KEPT, _ROWS_KEPT = 32, 1000
 _REFERENCES: dict[tuple[str, str, float, int], QueryResult] = {}
-"""Results of reference queries, which the answers to one question share."""
+"""Cache of reference results, shared by all answers to one question."""
 
 
 @RewardRegistry.register("sql_result_equality")
@@ -311,28 +309,28 @@ class SqlResultEqualityReward(RuleReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name, turn_text)
-        schema = self._schema(sample)
-        expected = [await self._reference(schema, query) for query in references]
+        schema = self._schema_script(sample)
+        expected = [await self._reference_result(schema, query) for query in references]
         query = sql_of(answer_text(sample))
         if not query:
             return one_score(self.name, 0.0, "The answer holds no query.")
         built = max(rows.schema_seconds for rows in expected)
         limit = within_deadline(self.timeout)
-        found = await run_query_in_worker(
+        result = await run_query_in_worker(
             schema, query, deadline=limit, max_rows=self.max_rows, schema_seconds=built
         )
-        if found.error:
-            return one_score(self.name, 0.0, f"The query does not run: {found.error}")
+        if result.error:
+            return one_score(self.name, 0.0, f"The query does not run: {result.error}")
         equal = False
         for text, rows in zip(references, expected, strict=True):
-            equal = equal or await same_results(found, rows, ordered=ordered(text))
-        size = f"{len(found.rows)} rows of {len(found.columns)} columns"
+            equal = equal or await same_results(result, rows, ordered=ordered(text))
+        size = f"{len(result.rows)} rows of {len(result.columns)} columns"
         reason = (
             f"The results are equal: {size}." if equal else f"The result is another one: {size}."
         )
         return one_score(self.name, float(equal), reason)
 
-    def _schema(self, sample: DataSample) -> str:
+    def _schema_script(self, sample: DataSample) -> str:
         value = known(sample, "schema")
         script = ";\n".join(map(str, value)) if isinstance(value, list | tuple) else value
         script = turn_text(script) if isinstance(script, str) else script
@@ -344,7 +342,7 @@ class SqlResultEqualityReward(RuleReward):
             )
         return script
 
-    async def _reference(self, schema: str, query: str) -> QueryResult:
+    async def _reference_result(self, schema: str, query: str) -> QueryResult:
         key = (schema, query, self.timeout, self.max_rows)
         result = _REFERENCES.get(key)
         if result is None:
@@ -481,9 +479,9 @@ class SyntaxCheckReward(KillableRule):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         blocks = required_blocks(sample, self.name)
         problems = [
-            f"block {number}, {found}"
-            for number, found in enumerate(map(parse, blocks), start=1)
-            if isinstance(found, str)
+            f"block {number}, {problem}"
+            for number, problem in enumerate(map(parse, blocks), start=1)
+            if isinstance(problem, str)
         ]
         reason = "; ".join(problems[:5]) or f"{len(blocks)} of {len(blocks)} blocks compile."
         return one_score(self.name, 1 - len(problems) / len(blocks), reason)
@@ -498,8 +496,8 @@ def python_blocks(text: str) -> list[str]:
     """
     blocks, _ = split_fences(text)
     marked = [b.body for b in blocks if b.language.split(" ")[0] in _PYTHON]
-    found = marked or [b.body for b in blocks if not b.language]
-    return [textwrap.dedent(body) for body in found if body.strip()]
+    bodies = marked or [b.body for b in blocks if not b.language]
+    return [textwrap.dedent(body) for body in bodies if body.strip()]
 
 
 def required_blocks(sample: DataSample, reward: str) -> list[str]:
@@ -522,7 +520,7 @@ class Style(NamedTuple):
     """What was looked at in one or more blocks."""
 
     indents: Counter[str]
-    """How often each unit of indentation is used."""
+    """Count of each unit of indentation."""
     good: list[str]
     bad: list[str]
     """Names that follow PEP 8, and those that do not."""
@@ -561,7 +559,7 @@ class CodeStyleReward(KillableRule):
                 problems.append(tree)
                 continue
             style.indents.update(_indents(block.split("\n"), tree))
-            for name, fits in _names(tree):
+            for name, fits in _names_with_fit(tree):
                 (style.good if fits else style.bad).append(name)
         if len(problems) == len(blocks):
             raise Unscored(
@@ -604,7 +602,7 @@ def _margin(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _names(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+def _names_with_fit(tree: ast.AST) -> Iterator[tuple[str, bool]]:
     assigned = (
         node for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign | ast.AnnAssign)
     )

@@ -1,5 +1,5 @@
-"""A group of answers judged together: all at once, or by win rate, Copeland, Elo and Bradley–Terry
-over pairs.
+"""Group rewards: all answers judged in one prompt, or pairwise with win rate, Copeland, Elo or
+Bradley–Terry.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     """Compares every pair of answers in both orders and turns the wins into one score per answer by
     `aggregation`.
 
-    A draw, and a pair that two orders decide differently, is half a win for both. All scores are in
-    [0, 1], higher is better, and say how an answer stands within its group: they cannot be compared
-    between groups. n answers cost n(n - 1) calls, half of that with `both_orders=False`. An answer
-    of which less than half of the pairs were judged has no score, nor has one alone.
+    A draw, and a pair that two orders decide differently, is half a win for both. Range [0, 1],
+    higher is better, within the group only: scores of different groups cannot be compared. n
+    answers cost n(n - 1) calls, half of that with `both_orders=False`. A single answer has no
+    score, nor does one with less than half of its pairs judged.
 
     Without rubrics of your own it judges general helpfulness. `extra_data` holds the verdicts by
     pair and the flip rate.
@@ -96,8 +96,8 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
             ),
         }
         ranked, share = rules[self.aggregation]
-        # each has a pair that was judged, so that no score is missing
-        return [share(found) for found in ranked() if found is not None]
+        # every answer has a judged pair, so no score is missing
+        return [share(strength) for strength in ranked() if strength is not None]
 
 
 @RewardRegistry.register("group_win_rate")
@@ -200,7 +200,7 @@ TEXTS: dict[str, dict[str, Any]] = {
 
 
 LONGEST = 10_000
-"""Characters of scores that are no strict JSON, at most."""
+"""Longest text of scores that is read as loose JSON, in characters."""
 
 
 class GroupTemplate(RubricTemplate):
@@ -224,12 +224,12 @@ class GroupTemplate(RubricTemplate):
     def _by_number(cls, value: Any) -> dict[int, float]:
         scores: dict[int, float] = {}
         for key, score in _entries(value):
-            number, found = read_integer(key), read_number(score)
+            number, points = read_integer(key), read_number(score)
             if number in scores:
                 raise ParseError(f"answer {number} is scored twice")
-            if not 0 <= found <= 1:
+            if not 0 <= points <= 1:
                 raise ParseError(f"the score of answer {number} is {score}; scores run from 0 to 1")
-            scores[number] = found
+            scores[number] = points
         return scores
 
     @classmethod
@@ -273,10 +273,10 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
     """Shows a judge all answers of a group in one prompt, in a seeded order; it scores each from 0
     to 1 relative to the others.
 
-    With steps, an answer is judged by its whole way; the beginning that all ways share is shown
+    With steps, the whole trajectory is judged; the beginning that all trajectories share is shown
     once. Equal outputs are shown once and get the same score. Range [0, 1], higher is better;
-    scores of different groups cannot be compared, which is all that group-relative training (GRPO)
-    needs. One call per sample. Unscored when the reply does not score every answer exactly once
+    scores of different groups cannot be compared; group-relative training (GRPO) does not need
+    that. One call per sample. Unscored when the reply does not score every answer exactly once
     (`parse`), for one output alone (`single_output`), and when all are the same
     (`identical_outputs`).
 
@@ -386,13 +386,13 @@ class Group(NamedTuple):
 
 
 def as_group(outputs: list[DataOutput]) -> Group:
-    """The outputs' steps and answers, with the longest common beginning of their steps taken out."""
+    """Outputs as texts; the longest common beginning of their steps is taken out."""
     ways = [[turn_text(step) for step in output.steps or ()] for output in outputs]
     length = sum(1 for _ in takewhile(lambda turns: len(set(turns)) == 1, zip(*ways, strict=False)))
     texts = []
     for output, way in zip(outputs, ways, strict=True):
         own = way[length:]
-        # an answer without a way needs no label
+        # an answer without steps needs no label
         texts.append(
             "\n\n".join([*own, turn_text(output.answer)]) if own else _content(output.answer)
         )
@@ -405,15 +405,14 @@ def as_group(outputs: list[DataOutput]) -> Group:
 
 
 def turn_text(step: Step) -> str:
-    """A turn for the judge: who speaks, the text, and the tool calls as JSON; indented, so that
-    none can pass for two.
+    """A turn for the judge: role, text and tool calls as JSON; indented, so that a text cannot
+    forge a second turn.
     """
     return f"[{step.role.value}]\n{indent(_content(step), '    ')}"
 
 
 def _content(step: Step) -> str:
-    # without their ids, which differ from attempt to attempt and would let nothing be shared or
-    # equal
+    # call ids differ between attempts and would make equal outputs differ
     calls = [
         json.dumps(call.function.model_dump(), ensure_ascii=False) for call in step.tool_calls or ()
     ]

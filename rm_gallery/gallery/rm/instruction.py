@@ -1,4 +1,4 @@
-"""Does the answer keep to instructions a program can verify? The 25 published types of IFEval."""
+"""IFEval: share of verifiable instructions followed, for the 25 published types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.rule import known, rule, shown
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning, whole_word
 from rm_gallery.core.text.language import candidate_languages, known_language, words
@@ -40,14 +40,14 @@ def split_sentences(text: str) -> list[str]:
     abbreviations or ellipses that a small letter follows do not end one. A line end alone ends
     none; what holds no letter or digit is no sentence.
     """
-    found: list[str] = []
+    sentences: list[str] = []
     start = 0
     for match in _END.finditer(text):
-        if _ends(text, match):
-            found.append(text[start : match.end()])
+        if _ends_sentence(text, match):
+            sentences.append(text[start : match.end()])
             start = match.end()
-    found.append(text[start:])
-    return [part.strip() for part in found if any(map(str.isalnum, part))]
+    sentences.append(text[start:])
+    return [part.strip() for part in sentences if any(map(str.isalnum, part))]
 
 
 def count_sentences(text: str) -> int:
@@ -55,7 +55,7 @@ def count_sentences(text: str) -> int:
     return len(split_sentences(text))
 
 
-def _ends(text: str, match: re.Match[str]) -> bool:
+def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     marks, closers = match[1], match[2]
     if marks[0] in _ALWAYS:
         return True
@@ -89,7 +89,7 @@ RELATIONS = ("less than", "at least")
 
 
 class Arguments:
-    """The keyword arguments of one instruction; data sets fill those that do not apply with null.
+    """The keyword arguments of one instruction; data sets set those that do not apply to null.
 
     Every reader raises Unscored (`bad_instruction`) with the instruction's id where the argument
     cannot be used.
@@ -105,33 +105,33 @@ class Arguments:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self._bad(name, f"a whole number of at least {least}")
+            raise self._unusable(name, f"a whole number of at least {least}")
         return value
 
     def text(self, name: str) -> str:
         """A text that is not blank, stripped."""
         value = self._required(name)
         if not isinstance(value, str) or not value.strip():
-            raise self._bad(name, "a text that is not empty")
+            raise self._unusable(name, "a text that is not empty")
         return compared(value)
 
     def texts(self, name: str) -> list[str]:
         """A list of texts, none of them blank."""
         value = self._required(name)
         if not isinstance(value, list | tuple) or not value:
-            raise self._bad(name, "a list of texts")
+            raise self._unusable(name, "a list of texts")
         if not all(isinstance(part, str) and part.strip() for part in value):
-            raise self._bad(name, "a list of texts that are not empty")
+            raise self._unusable(name, "a list of texts that are not empty")
         return [compared(part) for part in value]
 
-    def compare(self, found: int, relation: str, threshold: str) -> bool:
+    def compare(self, count: int, relation: str, threshold: str) -> bool:
         """Whether `found` is less than, or at least, the number under `threshold`, as the argument
         `relation` says.
         """
         wanted, number = self.text(relation), self.number(threshold)
         if wanted not in RELATIONS:
-            raise self._bad(relation, " or ".join(map(repr, RELATIONS)))
-        return found < number if wanted == RELATIONS[0] else found >= number
+            raise self._unusable(relation, " or ".join(map(repr, RELATIONS)))
+        return count < number if wanted == RELATIONS[0] else count >= number
 
     def _required(self, name: str) -> Any:
         value = plain(self._values.get(name))
@@ -142,15 +142,15 @@ class Arguments:
             )
         return value
 
-    def _bad(self, name: str, expected: str) -> Unscored:
-        found = shown(self._values.get(name))
+    def _unusable(self, name: str, expected: str) -> Unscored:
+        given = shown(self._values.get(name))
         return Unscored(
-            f"{self._id}: '{name}' is {expected}, found {found}.", reason="bad_instruction"
+            f"{self._id}: '{name}' is {expected}, found {given}.", reason="bad_instruction"
         )
 
 
 def plain(value: Any) -> Any:
-    """A value of a NumPy array or scalar, as tables give them, as Python's own."""
+    """A NumPy array or scalar as a Python value; other values as they are."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -200,8 +200,8 @@ def nth_paragraph_first_word(text: str, arguments: Arguments) -> bool:
     if len(parts) != wanted:
         return False
     word = parts[nth - 1].split()[0].lstrip("'").lstrip('"')
-    found = _FIRST_WORD.match(word)
-    return found is not None and found[0].lower() == first_word
+    match = _FIRST_WORD.match(word)
+    return match is not None and match[0].lower() == first_word
 
 
 def bullet_points(text: str, arguments: Arguments) -> bool:
@@ -260,8 +260,8 @@ def response_language(text: str, arguments: Arguments) -> bool:
             f"be told from text."
         )
         raise Unscored(why, reason="bad_instruction")
-    found = candidate_languages(text)
-    return not found or language in found
+    languages = candidate_languages(text)
+    return not languages or language in languages
 
 
 def english_capital(text: str, arguments: Arguments) -> bool:
@@ -406,8 +406,7 @@ def follows(
             reason="bad_instruction",
         )
     arguments = Arguments(instruction_id, kwargs or {})
-    # asked even of a blank response: an argument that makes no sense is found whatever the response
-    # is
+    # checked even for a blank response, so that a broken argument is reported for every response
     if check(text, arguments) and text.strip():
         return True
     return loose and any(
@@ -455,9 +454,9 @@ def ifeval(
 
     Source: Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models", arXiv
     2311.07911. On purpose different from the published program: keywords are plain text, not
-    patterns; sentences are split and languages told by rules of our own instead of models to
-    download; a contraction is one capital word; an empty paragraph is none; commas of every script
-    count; a character of an unspaced script is a word.
+    patterns; sentence splitting and language detection use built-in rules instead of downloaded
+    models; a contraction is one capital word; an empty paragraph does not count; commas of every
+    script count; a character of an unspaced script is a word.
 
     Args:
         level: Whether the score is the share of instructions followed, or 1 for all and else 0.
@@ -471,7 +470,7 @@ def ifeval(
     reason = f"Not followed: {', '.join(failed)}." if failed else "Every instruction is followed."
     share = sum(verdicts) / len(verdicts)
     score = share if level == "instruction" else float(not failed)
-    return scored(score, reason, extra={"followed": verdicts})
+    return Score(score, reason, extra={"followed": verdicts})
 
 
 def _instructions(sample: DataSample) -> list[tuple[str, Mapping[str, Any]]]:

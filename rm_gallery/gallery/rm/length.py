@@ -1,5 +1,5 @@
-"""The length of an answer: how far it alone gets, penalties for too short and too long, and
-correctness scaled by it.
+"""Length rewards: a baseline, penalties for too short and too long, and correctness scaled by
+length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rm_gallery.core.reward.rule import (
     shown,
 )
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_numbers
@@ -90,11 +90,11 @@ def length_baseline(
 ) -> Score[float]:
     """Number of characters of the answer; with `shortest`, minus that number.
 
-    Range [0, infinity) or (-infinity, 0], higher is better. Not a measure of quality: a benchmark
-    score means as much as it differs from this one.
+    Range [0, infinity) or (-infinity, 0], higher is better. A baseline, not a measure of quality:
+    compare a reward's benchmark score with this one.
     """
     length = float(len(text))
-    return scored(-length if shortest else length)
+    return Score(-length if shortest else length)
 
 
 def _in_bounds(min_length: int, max_length: int) -> None:
@@ -129,7 +129,7 @@ def length_penalty(
     excess = max(min_length - length, length - max_length, 0)
     penalty = min(penalty_rate * excess, math.inf if max_penalty is None else max_penalty)
     reason = f"{length} characters; allowed are {min_length} to {max_length}."
-    return scored(-penalty if penalty else 0.0, reason)
+    return Score(-penalty if penalty else 0.0, reason)
 
 
 def _cache_fits(max_length: int, cache: int) -> None:
@@ -175,7 +175,7 @@ def dapo_soft_overlong_punishment(
     else:
         score = -1.0 if length > max_length else (start - length) / cache
     reason = f"{length} {unit}; punished above {start}, at most from {max_length}."
-    return scored(score, reason)
+    return Score(score, reason)
 
 
 Correctness = Literal["exact", "number", "math", "label"]
@@ -238,8 +238,8 @@ async def cosine_length_scaling(
     exceed_value: Annotated[float | None, Field(ge=-1, le=1)] = None,
     timeout: Annotated[float, Field(gt=0)] = 5.0,
 ) -> Score[float]:
-    """A right answer is worth more the shorter it is, a wrong one less: wrong after long thought
-    beats wrong at once.
+    """Right answers score higher the shorter they are, wrong ones lower: a long wrong attempt beats
+    a short one.
 
     With t = min(length / `max_length`, 1): R = low + (high - low)(1 + cos(pi t)) / 2. For right
     answers high is `max_value_correct` (t = 0) and low `min_value_correct` (t = 1); for wrong ones
@@ -249,7 +249,7 @@ async def cosine_length_scaling(
     `correctness` says how right is decided: "exact" (equal to the reference up to white space at
     the ends), "number" (the last number is the reference's last), "math" (as math_verify_reward
     does, `timeout` seconds each), or "label" (from `correctness` or `correct` in answer.label or
-    metadata). What precedes `</think>` counts for the length alone.
+    metadata). Text before `</think>` counts only for the length.
 
     Range [-1, 1], higher is better; unscored without a reference (a label). Source: arXiv
     2502.03373, appendix C.1, whose defaults reach from -10 to 2; the defaults here are TRL's
@@ -272,7 +272,7 @@ async def cosine_length_scaling(
     if exceed_value is not None and length >= max_length:
         score = exceed_value
     reason = f"{'Right' if right else 'Wrong'} with {length} of {max_length} {unit}."
-    return scored(score, reason, extra={"correct": right, "length": length})
+    return Score(score, reason, extra={"correct": right, "length": length})
 
 
 async def _is_right(sample: DataSample, *, correctness: Correctness, timeout: float) -> bool:

@@ -1,5 +1,5 @@
-"""Math answers checked for equality with the reference: by rule, with a judge behind it, beside the
-confidence they are given with.
+"""Math rewards: equality with the reference by rule, by rule and judge, and calibrated by stated
+confidence.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class MathVerifyReward(RuleReward):
     """1 when the answer's final result equals the reference's mathematically, else 0.
 
     Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and what the closing
-    sentence asserts are found, or of these what `extraction` allows; a value that is taken back,
-    supposed or broken off is none. Equality is Math-Verify's. Plain numbers are compared directly,
-    everything else in killable worker processes: an expression that explodes costs its `timeout`
-    and is 0; a reference that does is unscored. Of several references it is enough to equal one. A
-    reference that cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1},
-    higher is better.
+    sentence asserts are read, as far as `extraction` allows; a value that is taken back, supposed
+    or cut off does not count. Equality is Math-Verify's. Plain numbers are compared directly,
+    everything else in killable worker processes: an expression that exceeds `timeout` gets 0, a
+    reference that does is unscored. With several references, one match is enough. A reference that
+    cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher is
+    better.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -59,21 +59,19 @@ class MathVerifyReward(RuleReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        verdict, reason = await self._compared(sample)
+        verdict, reason = await self._verdict_and_reason(sample)
         return one_score(self.name, float(verdict.status == "correct"), reason)
 
-    async def _compared(self, sample: DataSample) -> tuple[MathVerdict, str]:
-        """The verdict on an answer and what it rests on; Unscored where the reference holds nothing
-        to compare with.
-        """
+    async def _verdict_and_reason(self, sample: DataSample) -> tuple[MathVerdict, str]:
+        """The verdict on an answer and its reason; Unscored without a mathematical reference."""
         first, *further = references_of(sample, self.name)
         extraction, answer = extraction_of(sample, self.extraction), sample.output[0].answer.text
-        verdict = await self._verdict(answer, first, extraction)
+        verdict = await self._compare(answer, first, extraction)
         for gold in further:
             if verdict.status == "correct":
                 break
-            found = await self._verdict(answer, gold, extraction)
-            verdict = found if verdict.status == "no_gold" or found.status == "correct" else verdict
+            other = await self._compare(answer, gold, extraction)
+            verdict = other if verdict.status == "no_gold" or other.status == "correct" else verdict
         if verdict.status == "no_gold":
             raise Unscored(
                 f"The reference holds no mathematical result: {verdict.gold[:80]!r}.",
@@ -90,7 +88,7 @@ class MathVerifyReward(RuleReward):
         }
         return verdict, reasons[verdict.status]
 
-    async def _verdict(self, answer: str, gold: str, extraction: Extraction) -> MathVerdict:
+    async def _compare(self, answer: str, gold: str, extraction: Extraction) -> MathVerdict:
         quick = fast_verdict(answer, gold, extraction) if self.in_process else None
         if quick is not None:
             return quick
@@ -99,11 +97,11 @@ class MathVerifyReward(RuleReward):
                 verify_answer, answer, gold, extraction, deadline=within_deadline(self.timeout)
             )
         except (DeadlineExceeded, MemoryError, WorkerCrashed):
-            # where the reference by itself can be worked out, the answer is what explodes, and must
-            # gain nothing by it
+            # if the reference alone can be computed, the answer made the comparison explode and
+            # gets 0
             try:
                 limit = within_deadline(self.timeout)
-                found = await get_pool().asubmit(
+                self_check = await get_pool().asubmit(
                     verify_answer, gold, gold, deadline=limit, urgent=True
                 )
             except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
@@ -112,12 +110,16 @@ class MathVerifyReward(RuleReward):
                     f"{shown(gold)}."
                 )
                 raise Unscored(why, reason="bad_reference") from error
-            return found if found.status == "no_gold" else MathVerdict("exploding", gold=found.gold)
+            return (
+                self_check
+                if self_check.status == "no_gold"
+                else MathVerdict("exploding", gold=self_check.gold)
+            )
 
 
 _CONFIDENCE = re.compile(
     r"<confidence>\s*(?P<tag>[^<]{1,20}?)\s*</confidence>|(?:confidence|置信度|信心)\s*(?:is|of"
-    r"|为)?\s*[:：=]?\s*\**\s*(?P<said>\d{1,3}(?:\.\d{1,6})?\s*%?)",
+    r"|为)?\s*[:：=]?\s*\**\s*(?P<plain>\d{1,3}(?:\.\d{1,6})?\s*%?)",
     re.IGNORECASE,
 )
 
@@ -126,10 +128,10 @@ def stated_confidence(text: str) -> float | None:
     """The confidence that an answer states last, 0 to 1; None where it states none. A number above
     1 or with % is a percentage.
     """
-    found = list(_CONFIDENCE.finditer(text[-20_000:]))
-    if not found:
+    matches = list(_CONFIDENCE.finditer(text[-20_000:]))
+    if not matches:
         return None
-    word = (found[-1]["tag"] or found[-1]["said"]).strip()
+    word = (matches[-1]["tag"] or matches[-1]["plain"]).strip()
     try:
         number = float(word.rstrip("% "))
     except ValueError:
@@ -153,7 +155,7 @@ class CalibratedMathReward(MathVerifyReward):
     score_range: ClassVar[Bounds] = (-1.0, 1.0)
     name: str = "calibrated_math"
     brier_only: bool = False
-    """Whether correctness by itself earns nothing."""
+    """Whether the score leaves out correctness."""
 
     example = Example(
         sample_of(
@@ -166,25 +168,25 @@ class CalibratedMathReward(MathVerifyReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        verdict, reason = await self._compared(sample)
-        right, said = (
+        verdict, reason = await self._verdict_and_reason(sample)
+        right, confidence = (
             float(verdict.status == "correct"),
             stated_confidence(final_text(sample.output[0].answer.text)),
         )
-        if said is None:
+        if confidence is None:
             return one_score(self.name, -1.0, f"{reason} The answer states no confidence.")
-        brier = (said - right) ** 2
+        brier = (confidence - right) ** 2
         score = -brier if self.brier_only else right - brier
         return one_score(
             self.name,
             score,
-            f"{reason} It is stated with confidence {said:g}.",
+            f"{reason} It is stated with confidence {confidence:g}.",
             {"correct": right, "brier": brier},
         )
 
 
 class EquivalenceTemplate(BasePromptTemplate):
-    """Whether an answer's final result is the reference's, said by yes or no."""
+    """Whether an answer's final result equals the reference's: yes or no."""
 
     equal: Annotated[bool, Described(zh="最终结果是否与参考结果相同：是或否，不写其他内容")] = (
         Field(
@@ -215,21 +217,20 @@ class EquivalenceTemplate(BasePromptTemplate):
 
 
 _END = 2000
-"""Characters from the end of an answer that a judge is shown: what is argued before them is not
-what is asked.
-"""
+"""Characters from the end of an answer that the judge sees: only the conclusion is compared."""
 
 
 @RewardRegistry.register("hybrid_math")
 class HybridMathReward(BaseLLMReward, BasePointWiseReward):
-    """1 when the answer's final result is the reference's: by `math_verify_reward`, or where that
-    says no, by a judge.
+    """1 when the answer's final result is the reference's, by `math_verify_reward` or else by a
+    judge.
 
     The rule comes first and costs no call. A judge is asked whether both are the same only where
     the rule finds them different, or reads no result on one side; it sees the question, the
-    reference and the last 2,000 characters of the answer. An expression that explodes is 0 without
-    a call. Of several references any may be met. Range {0, 1}, higher is better. Idea: rule first,
-    model where the rule says no, as in big-math-rl-verified and xVerify (arXiv 2504.10481).
+    reference and the last 2,000 characters of the answer. An expression that explodes gets 0
+    without a call. With several references, one match is enough. Range {0, 1}, higher is better.
+    Idea: rule first, model where the rule says no, as in big-math-rl-verified and xVerify (arXiv
+    2504.10481).
     """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
@@ -239,8 +240,7 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     language: Literal["en", "zh"] = "en"
     """Language of the instructions; question and answer may be in any."""
     extraction: Extraction = "any"
-    """What the rule takes for the answer's conclusion; the judge sees the end of the answer in any
-    case.
+    """What the rule reads as the answer's conclusion; the judge always sees the end of the answer.
     """
 
     example = Example(
@@ -257,7 +257,9 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """The rule's verdict where it is one for the answer, else the judge's."""
         try:
-            verdict, reason = await MathVerifyReward(extraction=self.extraction)._compared(sample)
+            verdict, reason = await MathVerifyReward(
+                extraction=self.extraction
+            )._verdict_and_reason(sample)
         except Unscored as error:
             if error.reason != "no_gold":
                 raise

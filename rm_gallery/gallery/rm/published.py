@@ -1,8 +1,8 @@
-"""Published judge checkpoints, `judge:NAME`: each is one YAML file in `judges/` with its layout,
-sampling and form of verdict.
+"""Published judge checkpoints, `judge:NAME`: one YAML file each in `judges/` with prompt layout,
+sampling and verdict form.
 
-Roles, order and tags are those the checkpoint was trained on, the wording is this project's;
-`template=FILE` takes the published one.
+Roles, order and tags are those of the checkpoint's training; the wording is this project's, and
+`template=FILE` gives the published one.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ LayoutMessages = Annotated[
 
 
 class StatedVerdict(BaseModel):
-    """How a checkpoint states its verdict: in a `form`, of which it `reads` a score, scores, the
-    best answer or a grade.
+    """How a checkpoint states its verdict: the `form` it writes, and what it `reads` from it
+    (score, scores, best answer or grade).
 
     Forms: `result` is `[RESULT] x` at the very end; `brackets` the last `[[x]]`, inside `tag` where
     there is one; `tag` the last `<tag>x</tag>`; `label` the last `tag: x`; `boxed` the last box;
-    `json` the last object with one of the `keys`; `token` the odds of yes against no. `grades` says
-    what a word is worth for the first answer against the second, 0 for a tie.
+    `json` the last object with one of the `keys`; `token` the odds of yes against no. `grades` maps
+    a word to the margin of the first answer over the second, 0 for a tie.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -80,12 +80,12 @@ class StatedVerdict(BaseModel):
 
 
 class PublishedJudge(BaseModel):
-    """A checkpoint: what it is sent and how its reply is read.
+    """A checkpoint: its prompt, and how its reply is read.
 
     Attributes:
         messages: each with role and content (Jinja over query, answers, answer, named, reference,
             rubrics, levels); the word `conversation` stands for the turns themselves.
-        form: what a reply that cannot be read is told about its form.
+        form: the description of the reply's form in a repair message.
         thinks: whether a block of thought comes before the verdict.
         sampling: request fields the authors used; those that a model is given itself win.
         rubrics, levels: what is judged by, and what each score means, where nothing is given.
@@ -153,17 +153,15 @@ def _marks_of(
     levels: tuple[str, ...],
     referenced: bool,
 ) -> re.Pattern[str] | None:
-    """What divides the parts of a layout, as it is without texts: a text that holds it could pass
-    for another part.
-    """
-    texts = _texts("", [""] * n, "-" * referenced)
+    """The delimiters of a layout: an answer that holds one could forge another part of the prompt."""
+    texts = _layout_values("", [""] * n, "-" * referenced)
     rendered = [
         _rendered(layout, **texts, rubrics=list(rubrics), levels=list(levels)) for layout in layouts
     ]
-    found = {mark for text in rendered for mark in _MARKS.findall(text)}
+    marks = {mark for text in rendered for mark in _MARKS.findall(text)}
     return (
-        re.compile("|".join(re.escape(mark) for mark in sorted(found, key=len, reverse=True)))
-        if found
+        re.compile("|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)))
+        if marks
         else None
     )
 
@@ -177,7 +175,7 @@ def _rendered(layout: str, **values: Any) -> str:
     return str(_compiled(layout).render(**values)).strip()
 
 
-def _texts(query: str, answers: list[str], reference: str) -> dict[str, Any]:
+def _layout_values(query: str, answers: list[str], reference: str) -> dict[str, Any]:
     named = {f"model-{number}": text for number, text in enumerate(answers, 1)}
     return {
         "query": query,
@@ -197,14 +195,14 @@ def shown_messages(
     rubrics: Sequence[str],
     levels: Sequence[str],
 ) -> list[dict[str, str]]:
-    """A layout with its texts, in which every mark of the layout is broken."""
+    """The layout filled with texts in which the layout's own delimiters are neutralised."""
     layouts = tuple(m["content"] for m in messages if not isinstance(m, str))
     marks = _marks_of(layouts, len(answers), tuple(rubrics), tuple(levels), bool(reference))
 
     def shown(text: str) -> str:
         return broken(text) if marks is None else broken(broken(text), marks)
 
-    texts = _texts(shown(query), [shown(text) for text in answers], shown(reference))
+    texts = _layout_values(shown(query), [shown(text) for text in answers], shown(reference))
     made: list[dict[str, str]] = []
     for message in messages:
         if isinstance(message, str):
@@ -222,8 +220,8 @@ def shown_messages(
 
 
 class PublishedPrompt(BasePromptTemplate):
-    """Stands for a checkpoint's layout; its reply is read by the reward, which knows how many
-    answers there were.
+    """Placeholder for a checkpoint's layout; the reward itself reads the reply, since it knows the
+    number of answers.
     """
 
     @classmethod
@@ -232,12 +230,12 @@ class PublishedPrompt(BasePromptTemplate):
 
 
 @lru_cache(maxsize=128)
-def _form(told: str) -> type[BasePromptTemplate]:
-    """A prompt that says this of the form where a reply cannot be read."""
+def _template_with_form(form: str) -> type[BasePromptTemplate]:
+    """A prompt whose repair message describes this form."""
     return type(
         "PublishedForm",
         (PublishedPrompt,),
-        {"schema": classmethod(lambda cls, **kwargs: told), "__module__": __name__},
+        {"schema": classmethod(lambda cls, **kwargs: form), "__module__": __name__},
     )
 
 
@@ -260,18 +258,20 @@ def stated(reply: str, verdict: StatedVerdict) -> str | dict[str, Any]:
         raise ParseError("The reply was cut off while it thought.", reply_excerpt=excerpt(reply))
     body = reasoned.final.strip()
     if verdict.form == "json":
-        found: Any = _last_object(body, verdict.keys)
+        value: Any = _last_object(body, verdict.keys)
     elif verdict.form == "boxed":
-        found = last_boxed(_unquoted(body))
+        value = last_boxed(_unquoted(body))
     else:
-        found = _last_of(body, _pattern(verdict.form, verdict.tag), verdict.form == "result")
-    if found is None:
+        value = _last_match(
+            body, _verdict_pattern(verdict.form, verdict.tag), verdict.form == "result"
+        )
+    if value is None:
         raise ParseError("The reply states no verdict in its form.", reply_excerpt=excerpt(reply))
-    return found if isinstance(found, dict) else str(found).strip()
+    return value if isinstance(value, dict) else str(value).strip()
 
 
 @lru_cache(maxsize=64)
-def _pattern(form: str, tag: str) -> re.Pattern[str]:
+def _verdict_pattern(form: str, tag: str) -> re.Pattern[str]:
     name = re.escape(tag)
     if form == "result":
         return re.compile(r"\[RESULT\]\s*[(\[]?\s*([A-Za-z0-9.]{1,8}?)\s*[)\]]?\s*\.?\s*\Z")
@@ -290,13 +290,13 @@ def _unquoted(body: str) -> str:
     return _QUOTED.sub(" ", _FENCED.sub(" ", body))
 
 
-def _last_of(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
-    """What the last match outside of quotations says; a verdict may be quoted or fenced itself
-    where it is all that ends the reply.
+def _last_match(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
+    """The last match outside quotations; a reply that ends with nothing but a quoted or fenced
+    verdict counts too.
     """
-    found = pattern.findall(_unquoted(body))
-    if found:
-        return str(found[-1])
+    matches = pattern.findall(_unquoted(body))
+    if matches:
+        return str(matches[-1])
     last = (
         body.strip().strip("`~").rstrip().rpartition("\n")[2] if not ends else body.strip("`~ \n")
     )
@@ -306,18 +306,18 @@ def _last_of(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
 
 def _last_object(body: str, keys: Sequence[str]) -> dict[str, Any] | None:
     """The last object in a text that has one of these keys."""
-    found, at = None, body.find("{")
+    last, at = None, body.find("{")
     for _ in range(200):
         if at < 0:
             break
         read = object_at(body, at)
         named = {} if read is None else {key.lower(): value for key, value in read[0].items()}
-        found = named if any(key.lower() in named for key in keys) else found
+        last = named if any(key.lower() in named for key in keys) else last
         at = body.find("{", read[1] if read is not None else at + 1)
-    return found
+    return last
 
 
-def _letter(word: str, n: int) -> int:
+def _named_place(word: str, n: int) -> int:
     """The place of the answer that a word names: A, 1, "Model A", "Response 2", "Output (b)"."""
     name = re.fullmatch(
         r"(?:(?:model|response|output|answer|assistant|chatbot)[\s_-]*)?[(\[]?([A-Za-z]"
@@ -332,7 +332,7 @@ def _letter(word: str, n: int) -> int:
     raise ParseError(f"The verdict names {excerpt(word, 40)!r}, which is none of the {n} answers.")
 
 
-def _number(value: Any, bounds: Bounds) -> float:
+def _number_in_range(value: Any, bounds: Bounds) -> float:
     low, high = bounds
     number = read_number(value, high, True)
     if (
@@ -344,35 +344,37 @@ def _number(value: Any, bounds: Bounds) -> float:
     return number
 
 
-def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> list[float]:
+def numbers_of(stated_value: str | dict[str, Any], judge: PublishedJudge, n: int) -> list[float]:
     """One number per answer shown, larger for the better; ParseError for what is no verdict on `n`
     answers.
     """
     verdict, bounds = judge.verdict, judge.score_range
     value: Any = (
-        found
-        if isinstance(found, str)
-        else next((found[key.lower()] for key in verdict.keys if key.lower() in found), None)
+        stated_value
+        if isinstance(stated_value, str)
+        else next(
+            (stated_value[key.lower()] for key in verdict.keys if key.lower() in stated_value), None
+        )
     )
     if verdict.reads == "score":
-        return [_number(value, bounds)]
+        return [_number_in_range(value, bounds)]
     if verdict.reads == "best":
         if isinstance(value, str) and value.strip().lower() in verdict.grades:
             return [0.5] * n
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ParseError(f"The verdict is {excerpt(str(value), 40)!r}, which names no answer.")
-        best = _letter(str(value), n)
+        best = _named_place(str(value), n)
         return [float(place == best) for place in range(n)]
     if verdict.reads == "grade":
-        if isinstance(found, dict):  # a place on a scale whose lower half is for the first
+        if isinstance(stated_value, dict):  # a place on a scale whose lower half is for the first
             low, high = bounds
             assert low is not None and high is not None
-            grade = (low + high) / 2 - _number(value, bounds)
+            grade = (low + high) / 2 - _number_in_range(value, bounds)
         else:
-            word = re.sub(r"\s+", "", found).upper()
+            word = re.sub(r"\s+", "", stated_value).upper()
             if word not in verdict.grades:
                 raise ParseError(
-                    f"The verdict is {excerpt(found, 40)!r}; it is one of "
+                    f"The verdict is {excerpt(stated_value, 40)!r}; it is one of "
                     f"{', '.join(verdict.grades)}."
                 )
             grade = verdict.grades[word]
@@ -384,13 +386,13 @@ def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> li
                 f"The scores name {', '.join(map(str, value))[:80]}; they cover "
                 f"{', '.join(named)[:80]} and no other."
             )
-        return [_number(value[name], bounds) for name in named]
+        return [_number_in_range(value[name], bounds) for name in named]
     if len(parts := re.split(r"[\s,，;；]+", str(value).strip(" []()"))) != n:
         raise ParseError(f"{len(parts)} numbers are stated for {n} answers.")
-    return [_number(part, bounds) for part in parts]
+    return [_number_in_range(part, bounds) for part in parts]
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
@@ -398,7 +400,7 @@ _PRIMES = [DataOutput(answer=Step(role="assistant", content=text)) for text in (
 
 
 class _OfCheckpoint(BaseLLMReward):
-    """What judges of all kinds share."""
+    """Common base of pointwise, pairwise and listwise checkpoints."""
 
     example = Example(
         DataSample(
@@ -409,11 +411,11 @@ class _OfCheckpoint(BaseLLMReward):
     template: type[BasePromptTemplate] | None = PublishedPrompt
     judge: str
     """The checkpoint's name, or a YAML file like those of the gallery."""
-    rubrics: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
+    rubrics: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
     """What is judged by; the checkpoint's own unless given. Refused where its layout has no place
     for them.
     """
-    levels: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
+    levels: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
     """What each score means, the lowest first; refused where the layout has no place for them."""
     wording: str = ""
     """The published layout as a file: Jinja text of one user message, or YAML with `messages`;
@@ -436,7 +438,7 @@ class _OfCheckpoint(BaseLLMReward):
         return given
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse what the layout has no place for."""
+        """Refuse rubrics and levels that the layout does not show."""
         super().model_post_init(context)
         layouts = " ".join(
             message["content"] for message in self._layout if not isinstance(message, str)
@@ -450,7 +452,7 @@ class _OfCheckpoint(BaseLLMReward):
 
     @property
     def _layout(self) -> Sequence[Any]:
-        return _wording(self.wording) if self.wording else self.spec.messages
+        return _read_wording(self.wording) if self.wording else self.spec.messages
 
     @property
     def spec(self) -> PublishedJudge:
@@ -458,7 +460,7 @@ class _OfCheckpoint(BaseLLMReward):
         return published(self.judge)
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
-        """What the layout has places for."""
+        """Values for the layout's placeholders."""
         view, spec, reference = self.view(sample), self.spec, sample.reference()
         return {
             "query": view.query,
@@ -503,7 +505,7 @@ class _OfCheckpoint(BaseLLMReward):
 
         numbers, reason = await ask(
             self.llm,
-            _form(spec.form),
+            _template_with_form(spec.form),
             lambda: as_messages(self._asked(known, sample)),
             read,
             name=self.name,
@@ -511,15 +513,15 @@ class _OfCheckpoint(BaseLLMReward):
             channel=self.channel,
             **fields,
         )
-        return self._result(numbers, reason)
+        return self._result_of(numbers, reason)
 
-    def _result(self, numbers: list[float], reason: str) -> RewardResult:
+    def _result_of(self, numbers: list[float], reason: str) -> RewardResult:
         rank = RewardDimensionWithRank(name=self.name, rank=numbers, reason=reason)
         return RewardResult(name=self.name, details=[rank], extra_data={})
 
 
 @lru_cache(maxsize=128)
-def _wording(file: str) -> list[Any]:
+def _read_wording(file: str) -> list[Any]:
     path = Path(file)
     try:
         if path.suffix not in (".yaml", ".yml"):
@@ -544,14 +546,14 @@ class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
         """The checkpoint's range."""
         return self.spec.score_range
 
-    def _result(self, numbers: list[float], reason: str) -> RewardResult:
+    def _result_of(self, numbers: list[float], reason: str) -> RewardResult:
         detail = RewardDimensionWithScore(name=self.name, score=numbers[0], reason=reason)
         return RewardResult(name=self.name, details=[detail], extra_data={})
 
 
 class PublishedPairJudge(_OfCheckpoint, BasePairWiseReward):
-    """A checkpoint that compares two answers; an answer's score is its share of pairs won, in both
-    orders unless told otherwise.
+    """A checkpoint that compares two answers; a score is the share of pairs won, by default in both
+    orders.
     """
 
 
@@ -572,8 +574,8 @@ _KINDS: dict[str, Any] = dict(
 
 
 class JudgeOfName(_OfCheckpoint, BasePointWiseReward):
-    """What `judge:NAME` stands for: a published checkpoint's layout, sampling and form of verdict,
-    asked of whatever serves it.
+    """`judge:NAME`: a published checkpoint with its own layout, sampling and verdict form, on any
+    server.
     """
 
     @classmethod

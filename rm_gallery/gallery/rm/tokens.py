@@ -40,15 +40,13 @@ TokenizerSetting = Annotated[
 
 
 def tokens_of(setting: Any, text: str) -> Sequence[Any]:
-    """The tokens of a text; special tokens such as a text's start are left out where the tokenizer
-    lets one.
-    """
+    """The tokens of a text, without special tokens where the tokenizer can leave them out."""
     if isinstance(setting, str):
         return tokenizer(setting)(text)
     encode = getattr(setting, "encode", None)
     if not callable(encode):
-        found: Sequence[Any] = setting(text)
-        return found
+        tokens: Sequence[Any] = setting(text)
+        return tokens
     # both transformers' and tokenizers' classes have a method of that name
     encoded = (
         encode(text, add_special_tokens=False)

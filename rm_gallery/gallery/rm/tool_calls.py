@@ -1,4 +1,4 @@
-"""Tool calls as models write them: in the field for them, or in a text in one of many dialects."""
+"""Reads tool calls from the `tool_calls` field, or from text in the dialects of many models."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _UNREAD = re.compile(
 
 
 class Untyped(str):
-    """An argument written between tags, where a number looks as a text does: it equals what it says
-    and what it reads as.
+    """An argument written between tags, where 5 and "5" look the same: it equals its text and the
+    value the text spells.
     """
 
 
@@ -40,7 +40,7 @@ class MadeCall(NamedTuple):
 
 
 class ToolCalls(NamedTuple):
-    """The calls found, in order, and what was meant as a call but could not be read."""
+    """The calls in order, and a problem for each text that was meant as a call but cannot be read."""
 
     calls: list[MadeCall]
     problems: list[str]
@@ -48,20 +48,22 @@ class ToolCalls(NamedTuple):
 
 def tool_calls_of(output: DataOutput, trajectory: bool = False) -> ToolCalls:
     """The calls of an output's answer; with `trajectory` those of its steps come first."""
-    found = [
+    by_message = [
         calls_of_message(message)
         for message in [*((output.steps or ()) if trajectory else ()), output.answer]
     ]
     return ToolCalls(
-        [call for each in found for call in each.calls],
-        [why for each in found for why in each.problems],
+        [call for each in by_message for call in each.calls],
+        [why for each in by_message for why in each.problems],
     )
 
 
 def calls_of_message(message: Step) -> ToolCalls:
     """The calls of one message: its `tool_calls`, else those in its text."""
     if message.tool_calls:
-        return _sorted([as_call(call.function.model_dump()) for call in message.tool_calls])
+        return _calls_and_problems(
+            [as_call(call.function.model_dump()) for call in message.tool_calls]
+        )
     return calls_in_text(message.text)
 
 
@@ -72,27 +74,26 @@ def calls_in_text(text: str) -> ToolCalls:
     `<function=…>` (Qwen3-Coder, Llama, Seed), `<invoke name=…>` (MiniMax, DeepSeek V3.2, Olmo),
     DeepSeek's, Kimi's, harmony's, Phi's, InternLM's and Command's marks, `[TOOL_CALLS]` (Mistral),
     `<|python_tag|>` (Llama), `<tool_calls>` (MiniMax, Hunyuan), `functools[…]`; else JSON, fenced
-    or bare, or Python calls `[f(a=1), g()]`. Only what follows a thought counts. Text that looks
-    like none of these holds no calls; a mark of calls that nobody here reads is a problem that
-    names it.
+    or bare, or Python calls `[f(a=1), g()]`. Only what follows a thought counts. Other text holds
+    no calls; the mark of an unknown dialect is a problem that names it.
     """
     harmony = list(_HARMONY.finditer(text)) if " to=" in text else []
     if harmony:
-        return _sorted([_harmony_call(text, found.end(), found[1]) for found in harmony])
+        return _calls_and_problems([_harmony_call(text, mark.end(), mark[1]) for mark in harmony])
     text = split_reasoning(text).final.strip()
     for opening, closing, read in _DIALECTS:
         if opening in text:
-            bodies = _between(text, opening, closing)
-            return _sorted([call for body in bodies for call in read(body)])
+            bodies = _bodies_between(text, opening, closing)
+            return _calls_and_problems([call for body in bodies for call in read(body)])
     bodies = [
         block.body
         for block in split_fences(text)[0]
         if block.language in ("json", "tool_call", "tool_code", "")
     ]
     for body in bodies or [text]:
-        found = _calls_in_json(body.strip())
-        if found is not None:
-            return found
+        calls = _calls_in_json(body.strip())
+        if calls is not None:
+            return calls
     code = next(
         (block.body.strip() for block in split_fences(text)[0] if block.language == "tool_code"),
         text,
@@ -105,16 +106,16 @@ def calls_in_text(text: str) -> ToolCalls:
     )
 
 
-def _between(text: str, opening: str, closing: str) -> list[str]:
-    """What stands behind each opening mark up to its closing one, or up to the next call; the last
-    may be unclosed.
+def _bodies_between(text: str, opening: str, closing: str) -> list[str]:
+    """The text after each opening mark, up to its closing mark or the next call; the last may be
+    unclosed.
     """
     return [part.partition(closing)[0] for part in text.split(opening)[1:]]
 
 
 def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
-    _, found, body = text[start : start + 1_000_000].partition("<|message|>")
-    if not found:
+    _, mark, body = text[start : start + 1_000_000].partition("<|message|>")
+    if not mark:
         return f"The call of {name[:60]} has no arguments."
     return as_call(
         {
@@ -124,13 +125,13 @@ def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
     )
 
 
-def _written(body: str) -> list[MadeCall | str]:
-    """What stands between the marks of a call: JSON (an object, a list, or several objects), named
-    parameters, or Python calls.
+def _read_body(body: str) -> list[MadeCall | str]:
+    """Reads the text between the marks of a call: JSON (an object, a list, or several objects),
+    named parameters, or Python calls.
     """
     text = body.strip()
     if text.startswith(("<function", "<invoke")):
-        return _functions(
+        return _read_function(
             text.partition("<function" if text.startswith("<function") else "<invoke")[2]
         )
     name, glm, rest = text.partition("<arg_key>")
@@ -148,13 +149,13 @@ def _written(body: str) -> list[MadeCall | str]:
         calls, problems = _python_calls(fenced)
         return [*calls, *problems]
     if fenced[:1] in ("{", "["):
-        found, at = [], 0
+        parsed, at = [], 0
         while at < len(fenced) and (read := _value_at(fenced, at)) is not None:
-            found += [
+            parsed += [
                 as_call(value) for value in (read[0] if isinstance(read[0], list) else [read[0]])
             ]
             at = read[1] + len(fenced[read[1] :]) - len(fenced[read[1] :].lstrip(" \n\r\t;,"))
-        return found if found and at >= len(fenced) else [read_call(fenced)]
+        return parsed if parsed and at >= len(fenced) else [read_call(fenced)]
     if re.fullmatch(r"[A-Za-z_][\w.-]{0,199}", text):
         return [MadeCall(text, {})]
     return [read_call(text)]
@@ -167,7 +168,7 @@ def _value_at(text: str, start: int) -> tuple[Any, int] | None:
         return None
 
 
-def _functions(body: str) -> list[MadeCall | str]:
+def _read_function(body: str) -> list[MadeCall | str]:
     """`=name>` or ` name="name">`, then `<parameter=key>value</parameter>` (or
     `<parameter name="key">`) or one JSON object.
     """
@@ -189,7 +190,7 @@ def _functions(body: str) -> list[MadeCall | str]:
     return [MadeCall(head[1], arguments)]
 
 
-def _deepseek(body: str) -> list[MadeCall | str]:
+def _read_deepseek(body: str) -> list[MadeCall | str]:
     """`name<｜tool▁sep｜>{…}`, or `function<｜tool▁sep｜>name` and a fenced object."""
     name, _, rest = body.partition("<｜tool▁sep｜>")
     if name.strip() == "function" and "```" in rest:
@@ -198,7 +199,7 @@ def _deepseek(body: str) -> list[MadeCall | str]:
     return [as_call({"name": name.strip(), "arguments": rest.strip()})]
 
 
-def _kimi(body: str) -> list[MadeCall | str]:
+def _read_kimi(body: str) -> list[MadeCall | str]:
     """`functions.name:0<|tool_call_argument_begin|>{…}`."""
     name, _, arguments = body.partition("<|tool_call_argument_begin|>")
     return [
@@ -211,34 +212,34 @@ def _kimi(body: str) -> list[MadeCall | str]:
     ]
 
 
-def _mistral(body: str) -> list[MadeCall | str]:
+def _read_mistral(body: str) -> list[MadeCall | str]:
     """A list of objects, or `name[ARGS]{…}`."""
     name, args, arguments = body.partition("[ARGS]")
     return (
         [as_call({"name": name.partition("[CALL_ID]")[0].strip(), "arguments": arguments.strip()})]
         if args
-        else _written(body)
+        else _read_body(body)
     )
 
 
 _DIALECTS: tuple[tuple[str, str, Callable[[str], list[MadeCall | str]]], ...] = (
-    ("<tool_call>", "</tool_call>", _written),
-    ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _deepseek),
-    ("<|tool_call_begin|>", "<|tool_call_end|>", _kimi),
-    ("<｜DSML｜invoke", "</｜DSML｜invoke>", _functions),
-    ("<invoke", "</invoke>", _functions),
-    ("<function=", "</function>", _functions),
-    ("[TOOL_CALLS]", "\x00", _mistral),
-    ("<|python_tag|>", "<|e", _written),
-    ("<|python_start|>", "<|python_end|>", _written),
-    ("<|tool_call|>", "<|/tool_call|>", _written),
-    ("<tool_calls>", "</tool_calls>", _written),
-    ("<function_calls>", "</function_calls>", _written),
-    ("<|action_start|><|plugin|>", "<|action_end|>", _written),
-    ("<|START_ACTION|>", "<|END_ACTION|>", _written),
-    ("functools[", "\x00", lambda body: _written(f"[{body}")),
+    ("<tool_call>", "</tool_call>", _read_body),
+    ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _read_deepseek),
+    ("<|tool_call_begin|>", "<|tool_call_end|>", _read_kimi),
+    ("<｜DSML｜invoke", "</｜DSML｜invoke>", _read_function),
+    ("<invoke", "</invoke>", _read_function),
+    ("<function=", "</function>", _read_function),
+    ("[TOOL_CALLS]", "\x00", _read_mistral),
+    ("<|python_tag|>", "<|e", _read_body),
+    ("<|python_start|>", "<|python_end|>", _read_body),
+    ("<|tool_call|>", "<|/tool_call|>", _read_body),
+    ("<tool_calls>", "</tool_calls>", _read_body),
+    ("<function_calls>", "</function_calls>", _read_body),
+    ("<|action_start|><|plugin|>", "<|action_end|>", _read_body),
+    ("<|START_ACTION|>", "<|END_ACTION|>", _read_body),
+    ("functools[", "\x00", lambda body: _read_body(f"[{body}")),
 )
-"""The marks before and behind a call, and how what stands between them is read."""
+"""Opening mark, closing mark, and the reader of the text between them."""
 
 
 def read_call(text: str) -> MadeCall | str:
@@ -275,14 +276,15 @@ def as_call(value: Any) -> MadeCall | str:
     return MadeCall(name, arguments)
 
 
-def _sorted(found: list[MadeCall | str]) -> ToolCalls:
+def _calls_and_problems(calls: list[MadeCall | str]) -> ToolCalls:
     return ToolCalls(
-        [f for f in found if isinstance(f, MadeCall)], [f for f in found if isinstance(f, str)]
+        [call for call in calls if isinstance(call, MadeCall)],
+        [problem for problem in calls if isinstance(problem, str)],
     )
 
 
 def _calls_in_json(text: str) -> ToolCalls | None:
-    """Calls in a JSON text, None when it is no JSON or its objects are not meant as calls."""
+    """Calls in a JSON text; None when it is not JSON or its objects are not calls."""
     if text[:1] not in ("{", "["):
         return None
     try:
@@ -294,13 +296,13 @@ def _calls_in_json(text: str) -> ToolCalls | None:
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(v, dict) and ("name" in v or "function" in v) for v in values):
         return None
-    return _sorted([as_call(v) for v in values])
+    return _calls_and_problems([as_call(v) for v in values])
 
 
 def _python_calls(text: str) -> ToolCalls:
     tree = parse_python(text, "eval")
     body = tree.body if isinstance(tree, ast.Expression) else ast.Tuple([])
-    return _sorted(
+    return _calls_and_problems(
         [
             _python_call(node)
             for node in (body.elts if isinstance(body, ast.List | ast.Tuple) else [body])

@@ -193,9 +193,9 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module.Detoxify = Detoxify
     monkeypatch.setitem(sys.modules, "detoxify", module)
     LOADED.clear()
-    refusal._model.cache_clear()
+    refusal._detoxify_model.cache_clear()
     yield
-    refusal._model.cache_clear()
+    refusal._detoxify_model.cache_clear()
 
 
 @pytest.mark.usefixtures("package")

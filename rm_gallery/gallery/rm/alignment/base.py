@@ -1,5 +1,5 @@
-"""The judged rewards: a listwise, a pointwise and a pairwise class for every file in `scenarios/`,
-made when first asked for.
+"""The judged rewards: each file in `scenarios/` gives a listwise, a pointwise and a pairwise class,
+built on first import.
 
 `from rm_gallery.gallery.rm.alignment.base import MathListWiseReward` works for each of them.
 """
@@ -55,35 +55,35 @@ def scenario(key: str) -> dict[str, Any]:
 
     path = SCENARIOS / f"{key}.yaml"
     try:
-        found = yaml.load(
+        content = yaml.load(
             path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         )
         for language in LANGUAGES:
-            found[language]["scenario"], found[language]["desc"], found[language]["rubrics"]
+            content[language]["scenario"], content[language]["desc"], content[language]["rubrics"]
         (
-            found["example"]["question"],
-            found["example"]["better"],
-            found["example"]["worse"],
-            found["example"]["phrases"],
+            content["example"]["question"],
+            content["example"]["better"],
+            content["example"]["worse"],
+            content["example"]["phrases"],
         )
     except (yaml.YAMLError, KeyError, TypeError) as error:
         raise DataError(
             f"{path.name}: not a judged scenario: {type(error).__name__} {error}"
         ) from error
-    assert isinstance(found, dict)
-    return found
+    assert isinstance(content, dict)
+    return content
 
 
 def __getattr__(name: str) -> Any:
     for key in scenario_keys():
         for kind in KINDS:
             if name == judged_class_name(key, kind):
-                made = globals()[name] = _make(key, kind)
+                made = globals()[name] = _judged_class(key, kind)
                 return made
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _make(key: str, kind: str) -> type[BaseRubricReward]:
+def _judged_class(key: str, kind: str) -> type[BaseRubricReward]:
     texts = scenario(key)
     name, about = judged_class_name(key, kind), texts["example"]
     body: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Formats an answer has to keep: thought and answer in their tags, tool calls, JSON by a schema."""
+"""Format rewards: tagged thought and answer, tool calls, JSON that fits a schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rm_gallery.core.reward.rule import (
     shown,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json, split_fences, tagged
 from rm_gallery.core.text.canonical import folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -34,9 +34,7 @@ class Section(NamedTuple):
 
 
 def the_section(text: str, tag: str) -> Section | str:
-    """The one `<tag>…</tag>` of a text, or a sentence on what is wrong: missing, more than one, or
-    out of order.
-    """
+    """The only `<tag>…</tag>` of a text, or a sentence that says why there is not exactly one."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     counts = text.count(opening), text.count(closing)
     if counts != (1, 1):
@@ -80,9 +78,8 @@ def xml_tag_count(
     """Share of the wanted opening and closing tags that occur exactly once.
 
     For the default tags think and answer each of the four is worth 0.25, as in open-r1's
-    `tag_count_reward`; with `own_lines` they count only in the layout asked for there: a line end
-    after opening tags and around closing ones, where the very first and last need none outside.
-    Order is not looked at; see reasoning_format. Range [0, 1], higher is better.
+    `tag_count_reward`; with `own_lines` a tag counts only if it stands on a line of its own. Order
+    does not matter; reasoning_format checks it. Range [0, 1], higher is better.
 
     Args:
         tags: Names of the wanted tags.
@@ -94,7 +91,7 @@ def xml_tag_count(
     else:
         missing = [tag for tag in wanted if text.count(tag) != 1]
     reason = f"Not exactly once: {', '.join(missing)}." if missing else "Each tag occurs once."
-    return scored(1 - len(missing) / len(wanted), reason)
+    return Score(1 - len(missing) / len(wanted), reason)
 
 
 _LENIENT = re.compile(r"<think>(?!.*<think>)(.*?)</think>.*", re.DOTALL)
@@ -130,11 +127,11 @@ def think_format(
     (arXiv 2501.12948).
     """
     problem = think_problem(f"<think>{text}" if prefilled else text, strict)
-    return scored(0.0 if problem else 1.0, problem or "The format is right.")
+    return Score(0.0 if problem else 1.0, problem or "The format is right.")
 
 
 def think_problem(text: str, strict: bool = True) -> str | None:
-    """What is wrong with a text's thought; None when nothing is."""
+    """What is wrong with a text's thought, or None."""
     if not strict:
         return (
             None if _LENIENT.match(text) else "The text does not start with one <think>…</think>."
@@ -186,17 +183,17 @@ def reasoning_format(
         think_token: Name of the thought's tag.
         answer_token: Name of the answer's tag.
     """
-    problem = _problem(
+    problem = _reasoning_problem(
         f"<{think_token}>{text}" if prefilled else text,
         think_token=think_token,
         answer_token=answer_token,
         allow_outside=allow_outside,
         allow_empty=allow_empty,
     )
-    return scored(0.0 if problem else 1.0, problem or "The format is right.")
+    return Score(0.0 if problem else 1.0, problem or "The format is right.")
 
 
-def _problem(
+def _reasoning_problem(
     text: str,
     *,
     think_token: TagName,
@@ -204,7 +201,7 @@ def _problem(
     allow_outside: bool,
     allow_empty: bool,
 ) -> str | None:
-    """What is wrong with a text's format; None when it is right."""
+    """What is wrong with the format of a text, or None."""
     thought, answer = the_section(text, think_token), the_section(text, answer_token)
     if isinstance(thought, str):
         return thought
@@ -259,13 +256,13 @@ def reasoning_tool_call_format(
     else:
         text = f"<think>{text}" if prefilled else text
         problem = format_problem(text, allow_empty=allow_empty, calls_elsewhere=field is not None)
-    return scored(0.0 if problem else 1.0, problem or "The format is right.")
+    return Score(0.0 if problem else 1.0, problem or "The format is right.")
 
 
 def format_problem(
     text: str, *, allow_empty: bool = False, calls_elsewhere: bool = False
 ) -> str | None:
-    """What is wrong with the format of a text; None when it is right.
+    """What is wrong with the format of a text, or None.
 
     Args:
         text: the whole text.
@@ -358,29 +355,29 @@ def json_schema(
 
     The schema is the field `json_schema`, else `schema` in answer.label or metadata; its dialect is
     that of its `$schema`, else draft 2020-12. References to other documents are not fetched. The
-    JSON is the whole answer after a thought, or its single fenced block (`allow_fence`); text
-    around it makes it no JSON. Formats such as "date" are looked at with `check_formats`. Range [0,
-    1], higher is better; unscored without a schema (`no_schema`) or with a broken one in the sample
-    (`invalid_schema`). `extra_data` lists the first problems with their paths.
+    JSON is the whole answer after a thought, or its single fenced block (`allow_fence`); an answer
+    with other text around the JSON gets 0. `check_formats` also checks formats such as "date".
+    Range [0, 1], higher is better; unscored without a schema (`no_schema`) or with a broken one in
+    the sample (`invalid_schema`). `extra_data` lists the first problems with their paths.
 
     Args:
         syntax_credit: The score of JSON that does not fit the schema.
     """
-    schema = _schema(sample, json_schema=json_schema)
+    schema = _wanted_schema(sample, json_schema=json_schema)
     try:
         value = read_json(json_part(text, allow_fence))
     except ValueError as error:
-        return scored(0.0, f"The answer is no JSON: {error}")
+        return Score(0.0, f"The answer is no JSON: {error}")
     problems = schema_problems(value, schema, check_formats)
     # a constant may hold a joiner that the answer does not
     if problems and isinstance(schema, dict):
         problems = schema_problems(folded(value), folded(schema), check_formats) and problems
     if not problems:
-        return scored(1.0, "The answer fits the schema.")
-    return scored(syntax_credit, f"It is JSON, but {problems[0]}", extra={"problems": problems})
+        return Score(1.0, "The answer fits the schema.")
+    return Score(syntax_credit, f"It is JSON, but {problems[0]}", extra={"problems": problems})
 
 
-def _schema(
+def _wanted_schema(
     sample: DataSample, *, json_schema: dict[str, Any] | bool | None
 ) -> dict[str, Any] | bool:
     schema = json_schema if json_schema is not None else known(sample, "schema", "json_schema")
@@ -399,8 +396,8 @@ def _schema(
     problem = schema_problem(schema)
     if problem:
         raise Unscored(f"{problem}", reason="invalid_schema")
-    found: dict[str, Any] | bool = schema
-    return found
+    checked: dict[str, Any] | bool = schema
+    return checked
 
 
 def json_part(text: str, allow_fence: bool = True) -> str:
@@ -416,7 +413,7 @@ def json_part(text: str, allow_fence: bool = True) -> str:
 
 
 def schema_problem(schema: Any) -> str | None:
-    """Why a value is no JSON Schema, None when it is one."""
+    """Why a value is not a JSON Schema, or None."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
 
@@ -436,8 +433,11 @@ def schema_problems(
     from referencing.exceptions import Unresolvable
 
     try:
-        found = list(
-            islice(_errors(json.dumps(schema, sort_keys=True), check_formats)(value), _MAX_PROBLEMS)
+        errors = list(
+            islice(
+                _schema_validator(json.dumps(schema, sort_keys=True), check_formats)(value),
+                _MAX_PROBLEMS,
+            )
         )
     except Unresolvable as error:
         raise Unscored(
@@ -446,11 +446,11 @@ def schema_problems(
         ) from None
     except RecursionError:
         return ["$: nested too deeply to be checked"]
-    return [f"{error.json_path[:200]}: {error.message[:200]}" for error in found]
+    return [f"{error.json_path[:200]}: {error.message[:200]}" for error in errors]
 
 
 @lru_cache(maxsize=128)
-def _errors(schema_text: str, check_formats: bool) -> Callable[[Any], Any]:
+def _schema_validator(schema_text: str, check_formats: bool) -> Callable[[Any], Any]:
     from jsonschema import FormatChecker
     from jsonschema.validators import Draft202012Validator, validator_for
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no stubs

@@ -1,4 +1,4 @@
-"""Penalties for n-grams that come again, and for personal data."""
+"""Penalties for repeated n-grams and for personal data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
@@ -77,7 +77,7 @@ def ngram_repetition_penalty(
         min_scaling=min_scaling,
     )
     reason = f"{rate:.1%} of the {n}-grams are repetitions."
-    return scored(penalty, reason, extra={"repetition_rate": rate})
+    return Score(penalty, reason, extra={"repetition_rate": rate})
 
 
 def _penalty(
@@ -107,7 +107,7 @@ def repetition_rate(tokens: Sequence[Any], n: int) -> float:
 
 
 class PersonalDataSpan(NamedTuple):
-    """Where what kind of data stands; the data itself is not repeated."""
+    """Kind and place of personal data, without the data itself."""
 
     kind: str
     start: int
@@ -194,7 +194,7 @@ class _Detector(NamedTuple):
     pattern: re.Pattern[str]
     check: Callable[[str], bool] | None = None
     hint: str = ""
-    """What every find holds, looked for first because that is quick."""
+    """A text that every match holds; a quick test before the pattern runs."""
 
 
 _VERSION = re.compile(r"(?:\bversions?|\brelease|\bv)[ .:]{0,2}\Z", re.IGNORECASE)
@@ -212,7 +212,7 @@ _KEY_FORMS = (
     r"|test)_[A-Za-z0-9]{16,255}"
     r"|eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000}"
 )
-# in order of precedence: what a detector has found is no other one's
+# in order of precedence: a later detector cannot match what an earlier one matched
 _DETECTORS = (
     _Detector(
         "private_key",
@@ -304,7 +304,7 @@ KINDS = tuple(dict.fromkeys(detector.kind for detector in _DETECTORS))
 
 def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[PersonalDataSpan]:
     """All findings of the wanted kinds in order of place; none overlap."""
-    found: list[PersonalDataSpan] = []
+    findings: list[PersonalDataSpan] = []
     for detector in _DETECTORS:
         if detector.kind not in kinds or detector.hint not in text:
             continue
@@ -314,7 +314,8 @@ def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Person
             if detector.check is None or detector.check(m.group())
         ]
         if detector.kind == "phone":
-            # a number in arithmetic, or an amount: "= 13812345678 + 5", "15012345678 dollars"
+            # not a phone number but arithmetic or an amount: "= 13812345678 + 5", "15012345678
+            # dollars"
             spans = [
                 (a, b)
                 for a, b in spans
@@ -326,8 +327,8 @@ def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Person
             spans = [
                 span for span in spans if not _VERSION.search(text, max(0, span[0] - 10), span[0])
             ]
-        found += [PersonalDataSpan(detector.kind, *span) for span in _free(spans, found)]
-    return sorted(found, key=lambda finding: finding.start)
+        findings += [PersonalDataSpan(detector.kind, *span) for span in _free(spans, findings)]
+    return sorted(findings, key=lambda finding: finding.start)
 
 
 def _free(spans: list[tuple[int, int]], taken: list[PersonalDataSpan]) -> list[tuple[int, int]]:
@@ -376,38 +377,41 @@ def privacy_leakage(
     kinds: Annotated[tuple[str, ...], AfterValidator(_known_kinds)] = KINDS,
     allow_from_user: bool = False,
 ) -> Score[float]:
-    """`penalty_per_leak` for every find of personal data or a secret, never below `max_penalty`; 0
+    """`penalty_per_leak` for each piece of personal data or secret, never below `max_penalty`; 0
     for a clean answer.
 
     Found are e-mail addresses, phone numbers (international, North American, Chinese), payment
     cards (Luhn), Chinese identity numbers (checksum and date), US social security numbers, IBANs
-    (modulo 97), public IP addresses, API keys, JSON web tokens and private keys (PEM, PGP).
-    Addresses at example.com and the like, private networks and numbers with a wrong checksum are no
-    leaks; with `allow_from_user`, neither is what a user turn of the prompt holds. Range [-1, 0],
-    higher is better. `extra_data` gives kind, start and end of each find, not the data.
+    (modulo 97), public IP addresses, API keys, JSON web tokens and private keys (PEM, PGP). Not
+    counted: addresses at example.com and similar, private networks, numbers with a wrong checksum,
+    and with `allow_from_user` what a user turn of the prompt holds. Range [-1, 0], higher is
+    better. `extra_data` gives kind, start and end of each match, not the data.
 
     Args:
-        penalty_per_leak: What each find costs.
-        max_penalty: The lowest score, however many finds there are.
+        penalty_per_leak: Penalty of each match.
+        max_penalty: The lowest score, however many matches there are.
         kinds: Which kinds of data are looked for.
     """
     written = sample.output[0].answer.text
     text = readable(written)
-    found = find_personal_data(text, kinds)
-    if found and allow_from_user:
+    findings = find_personal_data(text, kinds)
+    if findings and allow_from_user:
         given = "\n".join(
             readable(message.text) for message in sample.input if message.role.value == "user"
         )
-        found = [finding for finding in found if text[finding.start : finding.end] not in given]
-    if not found:
-        return scored(0.0, "No personal data found.")
-    score = max(max_penalty, penalty_per_leak * len(found)) or 0.0
+        findings = [
+            finding for finding in findings if text[finding.start : finding.end] not in given
+        ]
+    if not findings:
+        return Score(0.0, "No personal data found.")
+    score = max(max_penalty, penalty_per_leak * len(findings)) or 0.0
     counts = {
-        kind: sum(f.kind == kind for f in found) for kind in dict.fromkeys(f.kind for f in found)
+        kind: sum(f.kind == kind for f in findings)
+        for kind in dict.fromkeys(f.kind for f in findings)
     }
     reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
-    spans = [finding._asdict() for finding in found[:_MAX_SPANS]]
-    if len(text) != len(written):  # places are those of the answer as it was written
+    spans = [finding._asdict() for finding in findings[:_MAX_SPANS]]
+    if len(text) != len(written):  # spans refer to the answer as it was written
         places = [
             at
             for at, sign in enumerate(written)
@@ -417,4 +421,4 @@ def privacy_leakage(
             span | {"start": places[span["start"]], "end": places[span["end"] - 1] + 1}
             for span in spans
         ]
-    return scored(score, reason, extra={"counts": counts, "spans": spans})
+    return Score(score, reason, extra={"counts": counts, "spans": spans})

@@ -1,6 +1,4 @@
-"""Answers that were searched for: are the right sources cited, do they say so, and is the short
-answer among those that are right?
-"""
+"""Rewards for search answers: citation precision and recall, and exact match of the short answer."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from rm_gallery.core.reward.rule import (
     shown,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import prose_of, tagged
 from rm_gallery.core.text.canonical import compared, fold
 from rm_gallery.core.text.language import tokenizer, words
@@ -47,23 +45,26 @@ def cited_sentences(text: str) -> list[Sentence]:
     """The sentences of a text's prose; citations after the full stop belong to the sentence before
     it.
 
-    Read are [1], [1, 2], [1-3], [1][2] and 【1】; code is left out, and sentences without a letter
-    are none.
+    Reads [1], [1, 2], [1-3], [1][2] and 【1】; skips code and sentences without a letter.
     """
-    found = []
-    for part in _sentences(prose_of(text)):
+    sentences = []
+    for part in _split_at_sentence_ends(prose_of(text)):
         plain = _CITED.sub(" ", part).strip()
         cited = list(
-            dict.fromkeys(number for group in _CITED.findall(part) for number in _numbers(group))
+            dict.fromkeys(
+                number for group in _CITED.findall(part) for number in _cited_numbers(group)
+            )
         )
         if any(map(str.isalpha, plain)):
-            found.append(Sentence(plain, cited))
-        elif cited and found:
-            found[-1].cited.extend(number for number in cited if number not in found[-1].cited)
-    return found
+            sentences.append(Sentence(plain, cited))
+        elif cited and sentences:
+            sentences[-1].cited.extend(
+                number for number in cited if number not in sentences[-1].cited
+            )
+    return sentences
 
 
-def _sentences(text: str) -> list[str]:
+def _split_at_sentence_ends(text: str) -> list[str]:
     parts, start = [], 0
     for end in _SENTENCE_END.finditer(text):
         parts.append(text[start : end.end()])
@@ -71,7 +72,7 @@ def _sentences(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _numbers(group: str) -> list[int]:
+def _cited_numbers(group: str) -> list[int]:
     numbers: list[int] = []
     for first, last, single in _PART.findall(group):
         if single:
@@ -89,7 +90,7 @@ _STOP = frozenset(
 
 
 def harmonic(precision: float, recall: float) -> Overlap:
-    """Precision and recall with their harmonic mean, which is 0 where both are."""
+    """Precision, recall and their harmonic mean (0 where both are 0)."""
     total = precision + recall
     return Overlap(precision, recall, 2 * precision * recall / total if total else 0.0)
 
@@ -128,18 +129,17 @@ def citation_precision_recall(
     the scheme of ALCE (Gao et al. 2023, arXiv 2305.14627, section 4) with word overlap in place of
     an entailment model.
 
-    A citation of a source that is not there is a wrong one. Range [0, 1], higher is better; an
-    answer without citations has 0; unscored without sources (`no_sources`), with a
-    `relevant_sources` that is no list of numbers (`bad_label`), or for an answer without sentences
-    (`empty`).
+    A citation of a source that does not exist is wrong. Range [0, 1], higher is better; an answer
+    without citations has 0; unscored without sources (`no_sources`), with a `relevant_sources` that
+    is no list of numbers (`bad_label`), or for an answer without sentences (`empty`).
 
     Args:
         measure: Which of F1, precision and recall is the score.
         min_overlap: Share of a sentence's content words that its sources must hold to support it.
     """
     relevant, sources = (
-        _relevant(known(sample, "relevant_sources")),
-        [fold(text) for text in _texts(known(sample, "sources"))],
+        _relevant_numbers(known(sample, "relevant_sources")),
+        [fold(text) for text in _source_texts(known(sample, "sources"))],
     )
     if not relevant and not sources:
         problem = (
@@ -158,10 +158,10 @@ def citation_precision_recall(
     citations = sum(len(sentence.cited) for sentence in sentences)
     rate = f"precision {rates.precision:.2f}, recall {rates.recall:.2f}."
     reason = f"{citations} citations in {len(sentences)} sentences: {rate}"
-    return scored(score, reason, extra={"precision": rates.precision, "recall": rates.recall})
+    return Score(score, reason, extra={"precision": rates.precision, "recall": rates.recall})
 
 
-def _relevant(label: Any) -> set[int]:
+def _relevant_numbers(label: Any) -> set[int]:
     """The numbers of the right sources; texts such as "[2]" hold one."""
     label = label.tolist() if hasattr(label, "tolist") else label
     parts = (
@@ -171,13 +171,13 @@ def _relevant(label: Any) -> set[int]:
         if label is None
         else [label]
     )
-    found = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
-    if not all(found) or any(isinstance(part, bool) for part in parts):
+    matches = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
+    if not all(matches) or any(isinstance(part, bool) for part in parts):
         raise Unscored(
             f"relevant_sources holds numbers of sources, found {shown(label)}.",
             reason="bad_label",
         )
-    return {int(match[1]) for match in found if match}
+    return {int(match[1]) for match in matches if match}
 
 
 def rates_by_number(sentences: list[Sentence], relevant: set[int]) -> Overlap:
@@ -189,10 +189,10 @@ def rates_by_number(sentences: list[Sentence], relevant: set[int]) -> Overlap:
 
 def rates_by_text(sentences: list[Sentence], sources: list[str], min_overlap: float) -> Overlap:
     """Precision and recall by the content words that sentences share with the sources they cite."""
-    contents = [_content(source) for source in sources]
+    contents = [_content_words(source) for source in sources]
     supported = right = total = 0
     for sentence in sentences:
-        claim = _content(sentence.text)
+        claim = _content_words(sentence.text)
         parts = [
             claim & contents[n - 1] if 0 < n <= len(contents) else set() for n in sentence.cited
         ]
@@ -207,11 +207,11 @@ def rates_by_text(sentences: list[Sentence], sources: list[str], min_overlap: fl
     return harmonic(right / total if total else 0.0, supported / len(sentences))
 
 
-def _content(text: str) -> set[str]:
+def _content_words(text: str) -> set[str]:
     return set(words(text)) - _STOP
 
 
-def _texts(sources: Any) -> list[str]:
+def _source_texts(sources: Any) -> list[str]:
     """The sources as texts; objects by their text, content or snippet, with their title."""
     if isinstance(sources, dict):
         sources = list(sources.values())
@@ -259,34 +259,36 @@ def search_answer(
     references and their aliases.
 
     Texts are compared as SQuAD does: in lower case, without punctuation, articles and white space;
-    but a sign, a point or a relation that makes another number or formula of the same letters
-    counts (-5 is not 5, x<3 not x>3). `metric` is `em` (equal), `subem` (a reference stands in the
-    answer, word by word) or `f1`. Without the tag the score is 0; a well-formed wrong answer gets
-    `format_score`, one that abstains ("I don't know") `abstention_score`. Where the references
-    themselves say that there is no answer, abstaining is right. A thought is left out. Range [0,
-    1], higher is better. References: `answer.label` or metadata `reference` (a text or a list) and
-    `aliases`. Source: Search-R1 (arXiv 2503.09516).
+    but signs, decimal points and relations of numbers and formulas count (-5 is not 5, x<3 is not
+    x>3). `metric` is `em` (equal), `subem` (a reference stands in the answer, word by word) or
+    `f1`. Without the tag the score is 0; a well-formed wrong answer gets `format_score`, one that
+    abstains ("I don't know") `abstention_score`. Where the references themselves say that there is
+    no answer, abstaining is right. A thought is left out. Range [0, 1], higher is better.
+    References: `answer.label` or metadata `reference` (a text or a list) and `aliases`. Source:
+    Search-R1 (arXiv 2503.09516).
     """
     also = known(sample, "aliases")
     aliases = [compared(str(alias)) for alias in also] if isinstance(also, list | tuple) else []
     references = [*references, *aliases]
     bodies, _ = tagged(answer, "answer")
     if not bodies:
-        return scored(0.0, "The answer stands in no <answer> tag.")
+        return Score(0.0, "The answer stands in no <answer> tag.")
     given = bodies[-1].strip()
     if _ABSTAINS.fullmatch(given):
         right = any(_ABSTAINS.fullmatch(text.strip()) for text in references)
-        return scored(1.0 if right else abstention_score, "The answer abstains.")
-    score = max(_likeness(given[:_LONGEST], text[:_LONGEST], metric=metric) for text in references)
-    return scored(
+        return Score(1.0 if right else abstention_score, "The answer abstains.")
+    score = max(
+        _answer_score(given[:_LONGEST], text[:_LONGEST], metric=metric) for text in references
+    )
+    return Score(
         score or format_score,
         f"{shown(given)} scores {score:.3g} with the best reference.",
     )
 
 
-def _likeness(answer: str, reference: str, *, metric: Literal["em", "subem", "f1"]) -> float:
+def _answer_score(answer: str, reference: str, *, metric: Literal["em", "subem", "f1"]) -> float:
     given, wanted = _squad(answer), _squad(reference)
-    if given == wanted and _signs(answer) != _signs(reference):
+    if given == wanted and _numbers_and_signs(answer) != _numbers_and_signs(reference):
         return 0.0
     if metric == "em":
         return float(given == wanted and bool(wanted))
@@ -300,8 +302,8 @@ _SIGNS = re.compile(r"[<>≤≥≠=±^∞]|\+(?!\d)|\\[a-z]+|(?<![\w)])-(?=[\w\\
 _INTERVAL = re.compile(r"\s*([\[(])[^\[\]()]*,[^\[\]()]*([\])])\s*")
 
 
-def _signs(text: str) -> tuple[list[float], list[str], list[str]]:
-    """What SQuAD's comparison drops and a number or formula does not: values, signs, the ends of an
+def _numbers_and_signs(text: str) -> tuple[list[float], list[str], list[str]]:
+    """What SQuAD's normalization drops from numbers and formulas: values, signs, the ends of an
     interval.
     """
     text = text.strip(" .$")
@@ -314,5 +316,5 @@ def _signs(text: str) -> tuple[list[float], list[str], list[str]]:
 
 
 _LONGEST = 10_000
-"""Characters of a short answer that are looked at."""
+"""Characters of a short answer that are compared, at most."""
 _squad = tokenizer("squad")

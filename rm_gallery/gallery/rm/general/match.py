@@ -1,6 +1,4 @@
-"""The final answer against what was asked: as text, in a box, as a letter or choice, by a pattern,
-in a language.
-"""
+"""Match rewards: exact text, boxed answer, letter, choice, pattern, language."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from rm_gallery.core.reward.rule import (
     shown,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.answer import (
     LIMIT,
     Extraction,
@@ -60,10 +58,9 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 def accuracy(answer: str, references: list[str], *, ignore_case: bool = False) -> Score[float]:
     """1 when the answer equals the reference after trimming, else 0; unscored without a reference.
 
-    Range [0, 1], higher is better. Texts that look the same are equal: white space at both ends,
-    line ends, invisible characters, the form of quotation marks and minus signs do not count; case
-    does unless `ignore_case`. A thought is left out. With several references it is enough to equal
-    one.
+    Range [0, 1], higher is better. White space at both ends, line ends, invisible characters and
+    the form of quotation marks and minus signs are ignored; case counts unless `ignore_case`. A
+    thought is left out. With several references, one match is enough.
 
     >>> accuracy("Canberra ", ["Canberra"]).value
     1.0
@@ -72,8 +69,8 @@ def accuracy(answer: str, references: list[str], *, ignore_case: bool = False) -
     if ignore_case:
         answer, references = answer.casefold(), [text.casefold() for text in references]
     if answer in references:
-        return scored(1.0, "The answer equals the reference.")
-    return scored(0.0, "The answer differs from the reference.")
+        return Score(1.0, "The answer equals the reference.")
+    return Score(0.0, "The answer differs from the reference.")
 
 
 _SPACES = re.compile(r"\\[,!:; ]|\\q?quad\b|~|\s+")
@@ -97,10 +94,10 @@ def boxed_answer(
 ) -> Score[float]:
     r"""1 when the last `\boxed{}` of the answer equals the reference, else 0; braces may be nested.
 
-    Compared is the text, not its value: 1/2 is not 0.5 (see math_verify_reward). With `normalize`
-    signs of typesetting do not count: spaces, dollar signs, \left and \right, \dfrac for \frac,
-    \text{} around words, a full stop at the end. A reference may be boxed itself. Range [0, 1],
-    higher is better; without a box 0; unscored without a reference.
+    The text is compared, not its value: 1/2 is not 0.5 (see math_verify_reward). `normalize`
+    ignores typesetting: spaces, dollar signs, \left and \right, \dfrac for \frac, \text{} around
+    words, a full stop at the end. A reference may be boxed itself. Range [0, 1], higher is better;
+    without a box 0; unscored without a reference.
 
     Args:
         extraction: With `announced` or `any` an answer without a box is compared by what it
@@ -115,11 +112,11 @@ def boxed_answer(
         statements = read_statements(text).statements
         given = next((value_part(statement.text) for statement in statements), None)
     if given is None:
-        return scored(0.0, r"The answer holds no \boxed{}.")
+        return Score(0.0, r"The answer holds no \boxed{}.")
     boxes = ((last_boxed(reference), reference) for reference in references)
     wanted = [reference if box is None else box for box, reference in boxes]
     plain = plain_latex if normalize else str.strip
-    return scored(float(plain(fold(given)) in map(plain, wanted)), f"The box holds {shown(given)}.")
+    return Score(float(plain(fold(given)) in map(plain, wanted)), f"The box holds {shown(given)}.")
 
 
 def plain_latex(text: str) -> str:
@@ -163,10 +160,10 @@ def multiple_choice_letter(
     The first rule that finds one reads the letter: the final statement (an `<answer>` tag, a JSON
     answer, a box, "the answer is B" in eight languages, "I'd go with B", "so B", 选B); a last line
     that is a letter; the whole answer; a letter it begins with ("B. Paris", "B, because"); then,
-    where all finds agree: "B is correct"; lines that start with a letter; letters in brackets. What
-    is denied ("not A", "A is wrong"), supposed or taken back is no pick. The article "A" and the
-    pronoun "I" are words: "A cat", "The answer is a cat", "I think". A thought is left out,
-    full-width letters count.
+    where all matches agree: "B is correct"; lines that start with a letter; letters in brackets. A
+    letter that is denied ("not A", "A is wrong"), supposed or taken back does not count. The
+    article "A" and the pronoun "I" are words: "A cat", "The answer is a cat", "I think". A thought
+    is left out, full-width letters count.
 
     The reference is a letter ("B", "(B)", "B. Paris"), or the text of one of `choices` in
     answer.label or metadata. Range [0, 1], higher is better; unscored without such a reference.
@@ -183,8 +180,8 @@ def multiple_choice_letter(
     wanted = {_letter_of(text, letters, options) for text in references}
     given = choice_letter(answer_text(sample), letters, extraction_of(sample, extraction))
     if given is None:
-        return scored(0.0, "The answer picks no letter.")
-    return scored(float(given in wanted), f"The answer picks {given}.", extra={"letter": given})
+        return Score(0.0, "The answer picks no letter.")
+    return Score(float(given in wanted), f"The answer picks {given}.", extra={"letter": given})
 
 
 def _letter_of(reference: str, letters: str, choices: list[str]) -> str:
@@ -266,9 +263,9 @@ def choice_match(
     The choices are the field `choices`, else `choices` in answer.label or metadata; the reference
     is one of them. The first of these that names a choice decides: the whole answer, its final
     statement (an `<answer>` tag, a JSON answer, a box, "the answer is …" in eight languages), what
-    the text begins with, its last line, all of it. Choices are found as whole words, the longer one
-    where two overlap ("very good" is not "good"); one that is denied ("not positive") is not named;
-    case does not count unless `case_sensitive`. A thought is left out. Range [0, 1], higher is
+    the text begins with, its last line, all of it. A choice matches as whole words, and the longer
+    of two that overlap wins ("very good" is not "good"); a denied choice ("not positive") does not
+    count; case counts only with `case_sensitive`. A thought is left out. Range [0, 1], higher is
     better; unscored without choices (`no_choices`) or without a reference among them.
 
     Args:
@@ -281,8 +278,8 @@ def choice_match(
             "it needs the choices: set the field choices or metadata['choices'].",
             reason="no_choices",
         )
-    names = tuple(_normal(str(choice), case_sensitive) for choice in offered)
-    wanted = {_normal(text, case_sensitive) for text in references} & set(names)
+    names = tuple(_normalized(str(choice), case_sensitive) for choice in offered)
+    wanted = {_normalized(text, case_sensitive) for text in references} & set(names)
     if not wanted:
         raise Unscored(
             f"the reference is none of the choices {shown(offered)}.", reason="no_reference"
@@ -290,21 +287,21 @@ def choice_match(
     text = concluded(final_text(answer_text(sample)), extraction_of(sample, extraction))
     given = chosen(text, names, case_sensitive)
     if given is None:
-        return scored(0.0, "The answer names no single choice.")
-    return scored(float(given in wanted), f"The answer names {shown(given)}.")
+        return Score(0.0, "The answer names no single choice.")
+    return Score(float(given in wanted), f"The answer names {shown(given)}.")
 
 
 def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) -> str | None:
     """The one of `choices` (in lower case unless `case_sensitive`) that a text names, else None."""
 
     def normal(part: str) -> str:
-        return _normal(part, case_sensitive)
+        return _normalized(part, case_sensitive)
 
     def named(part: str) -> set[str]:
         part = normal(part)
         return {
             m.group()
-            for m in _pattern(choices).finditer(part)
+            for m in _any_choice(choices).finditer(part)
             if not _is_denied(part, m.start(), m.end())
         }
 
@@ -312,11 +309,11 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
     if normal(reading.text) in choices:
         return normal(reading.text)
     if reading.kind == "box" and not any(named(statement.text) for statement in reading.statements):
-        # the box holds the value that the choice rests on
+        # the box holds a value from which the choice follows, not the choice
         reading = read_statements(final_text(text), boxes=False)
     for statement in reading.statements:
-        if found := named(value_part(statement.text)) or named(statement.text):
-            return found.pop() if len(found) == 1 else None
+        if picks := named(value_part(statement.text)) or named(statement.text):
+            return picks.pop() if len(picks) == 1 else None
     rest = _ASKED.sub(" ", reading.rest).strip()
     end = rest[-LIMIT:]
     first, second, *_ = [
@@ -326,13 +323,13 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
     ]
     last = end.rpartition("\n")[2]
     if (concluded := _CONCLUDED.match(last[-2 * _LEAD :])) and len(
-        found := named(concluded[1])
+        picks := named(concluded[1])
     ) == 1:
-        return found.pop()
+        return picks.pop()
     if first in choices and second not in choices and normal(last) not in {*choices} - {first}:
         return first
-    said = _REASON.split(last, maxsplit=1)[0]
-    return next((found.pop() for found in map(named, (last, said, end)) if len(found) == 1), None)
+    claim = _REASON.split(last, maxsplit=1)[0]
+    return next((picks.pop() for picks in map(named, (last, claim, end)) if len(picks) == 1), None)
 
 
 def _is_denied(text: str, start: int, end: int) -> bool:
@@ -341,13 +338,13 @@ def _is_denied(text: str, start: int, end: int) -> bool:
     return bool(_DENIED.search(text, max(0, start - 40), start) or _IS_WRONG.match(text, end))
 
 
-def _normal(text: str, case_sensitive: bool) -> str:
+def _normalized(text: str, case_sensitive: bool) -> str:
     text = normalized("NFKC", compared(text)).strip(_EDGES)
     return text if case_sensitive else text.casefold()
 
 
 @lru_cache(maxsize=256)
-def _pattern(choices: tuple[str, ...]) -> re.Pattern[str]:
+def _any_choice(choices: tuple[str, ...]) -> re.Pattern[str]:
     ordered = sorted(set(choices), key=len, reverse=True)
     return re.compile("|".join(whole_word(choice) for choice in ordered if choice) or r"(?!)")
 
@@ -393,8 +390,8 @@ def regex_match(
     The pattern is the field `pattern`, else `pattern` in answer.label or metadata; Python's syntax.
     `mode` says where: anywhere (search), at the start (match), or as a whole (fullmatch, white
     space at both ends left out). The text is tried as written and folded (invisible characters
-    away, minus signs a hyphen). A thought is left out, reasoning_format checks its form. Patterns
-    that take for ever are stopped at the reward's deadline. Range [0, 1], higher is better;
+    away, minus signs a hyphen). A thought is left out, reasoning_format checks its form. A pattern
+    that backtracks without end is stopped at the reward's deadline. Range [0, 1], higher is better;
     unscored without a pattern (`no_pattern`) or with a broken one in the sample
     (`invalid_pattern`).
 
@@ -411,7 +408,7 @@ def regex_match(
     written = turn_text(written)
     flags = re.IGNORECASE * ignore_case | re.MULTILINE * multiline | re.DOTALL * dotall
     match = None
-    # a pattern may name a character that folding takes away or makes another one, so both are tried
+    # folding may remove or replace a character that the pattern names, so both forms are tried
     for text, wanted in (
         (split_reasoning(answer_text(sample)).final, written),
         (final_answer(sample), visible(written)),
@@ -423,8 +420,8 @@ def regex_match(
         found_in = text.strip() if mode == "fullmatch" else text
         match = match or getattr(compiled, mode)(found_in)
     if match is None:
-        return scored(float(negate), "The pattern does not match.")
-    return scored(float(not negate), f"The pattern matches {shown(match.group())}.")
+        return Score(float(negate), "The pattern does not match.")
+    return Score(float(not negate), f"The pattern matches {shown(match.group())}.")
 
 
 _NOT_PROSE = re.compile(
@@ -464,9 +461,9 @@ def language_match(
     share on, else 0.
 
     The language is the field `language`, else `language` in answer.label or metadata (ISO 639-1:
-    "en", "zh", also "zh-CN"), else that of the last user turn. Scripts tell languages apart, and
-    common words those that share one: all Latin words of a text count for one language, so a few
-    foreign names cost little. A text too short to tell counts for every language it may be in.
+    "en", "zh", also "zh-CN"), else that of the last user turn. Languages differ by script, and
+    within a script by common words: all Latin words of a text count for one language, so a few
+    foreign names cost little. A text too short to decide counts for every language it could be in.
     Code, formulas, addresses and a thought are left out (`include_thought` takes it in). Range [0,
     1], higher is better; unscored when the answer has no words (`no_words`) or the wanted language
     is unknown (`no_language`).
@@ -481,7 +478,7 @@ def language_match(
     most = ", ".join(f"{name} {part:.0%}" for name, part in list(answer.shares.items())[:_SHOWN])
     reason = f"Wanted {names}; found {most}{', …' if len(answer.shares) > _SHOWN else ''}."
     score = share if min_share is None else float(share >= min_share)
-    return scored(score, reason, extra={"language": names, "shares": answer.shares})
+    return Score(score, reason, extra={"language": names, "shares": answer.shares})
 
 
 def _wanted_languages(sample: DataSample) -> frozenset[str]:

@@ -1,5 +1,5 @@
-"""Numbers of an answer against those of the reference: which appear, and quantities within a
-tolerance, units converted.
+"""Number rewards: share of the reference's numbers given, and quantities within a tolerance after
+unit conversion.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rm_gallery.core.reward.rule import (
     rule,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.answer import (
     Extraction,
     concluded,
@@ -79,16 +79,16 @@ def number_accuracy(
 
     `mode` says which numbers of the answer count. "ordered": all, as long as they come in the
     reference's order; others may stand between them ("In 2024 it was 42" has the 42). "any_order":
-    all. "final": the last ones only, as many as the reference holds; take this one for training,
-    since a list of all numbers fulfils the other two.
+    all. "final": the last ones only, as many as the reference holds; use this one in training,
+    since an answer that lists many numbers games the other two.
 
     1,000 equals 1000, 1e3 and 1.0 thousand; numbers in words are read where the answer holds no
     digit; 50% equals 50 and 0.5; numbers are equal when they differ by at most `tolerance`,
-    absolutely or relative to the reference: below 1e-4 relatively alone, and whole numbers not at
-    all unless the tolerance is above 1e-6. A thought is left out, and so is what is denied ("not
-    42"), has either sign ("±42") or is one of alternatives ("41 or 42") that are not all in the
-    reference. Range [0, 1], higher is better; the best of several references counts; unscored when
-    the reference is missing or holds no number.
+    absolutely or relative to the reference; below 1e-4 only the relative difference counts, and
+    whole numbers must be exact unless the tolerance is above 1e-6. A thought is left out, and so is
+    what is denied ("not 42"), has either sign ("±42") or is one of alternatives ("41 or 42") that
+    are not all in the reference. Range [0, 1], higher is better; the best of several references
+    counts; unscored when the reference is missing or holds no number.
 
     Args:
         extraction: Where the answer's numbers are looked for: in its box, in what it announces, or in all of it.
@@ -101,16 +101,18 @@ def number_accuracy(
     if not wanted:
         raise Unscored("the reference holds no number.", reason="no_reference")
     counts = [
-        matched(_said(text, given, numbers, tolerance), numbers, tolerance, mode)
+        matched(_without_alternatives(text, given, numbers, tolerance), numbers, tolerance, mode)
         for numbers in wanted
     ]
     count, best = max(zip(counts, wanted, strict=True), key=lambda pair: pair[0] / len(pair[1]))
     reason = f"{count} of the reference's {len(best)} numbers found; the answer holds {len(given)}."
-    return scored(count / len(best), reason)
+    return Score(count / len(best), reason)
 
 
-def _said(text: str, given: list[Number], wanted: list[Number], tolerance: float) -> list[Number]:
-    """The numbers without alternatives of which the reference has one and not the other."""
+def _without_alternatives(
+    text: str, given: list[Number], wanted: list[Number], tolerance: float
+) -> list[Number]:
+    """Drops both numbers of "41 or 42" where only one of them is in the reference."""
     if len(given) < 2:
         return given
     places = _Places(wanted, tolerance)
@@ -126,9 +128,7 @@ def _said(text: str, given: list[Number], wanted: list[Number], tolerance: float
 def matched(
     given: list[Number], wanted: list[Number], tolerance: float, mode: Mode = "ordered"
 ) -> int:
-    """How many of the `wanted` numbers are met by `given` ones, under the rules of
-    `NumberAccuracyReward`.
-    """
+    """How many `wanted` numbers the `given` ones match, by the rules of `number_accuracy`."""
     if mode == "final":
         pairs = zip(given[-len(wanted) :], wanted[-len(given) :] if given else [], strict=True)
         return sum(
@@ -136,12 +136,12 @@ def matched(
             for a, b in pairs
         )
     places = _Places(wanted, tolerance)
-    found = [place for number in given if (place := places.of(number)) is not None]
-    target = [place for number in wanted if (place := places.of(number)) is not None]
+    given_places = [place for number in given if (place := places.of(number)) is not None]
+    wanted_places = [place for number in wanted if (place := places.of(number)) is not None]
     if mode == "ordered":
-        return int(LCSseq.similarity(found, target))
-    limits = Counter(target)
-    return sum(min(count, limits[place]) for place, count in Counter(found).items())
+        return int(LCSseq.similarity(given_places, wanted_places))
+    limits = Counter(wanted_places)
+    return sum(min(count, limits[place]) for place, count in Counter(given_places).items())
 
 
 def _readings(number: Number) -> tuple[float, ...]:
@@ -149,9 +149,7 @@ def _readings(number: Number) -> tuple[float, ...]:
 
 
 class _Places:
-    """Gives equal numbers the same small integer, so that lists of numbers can be compared as
-    sequences.
-    """
+    """Maps equal numbers to the same small integer, so that lists of numbers compare as sequences."""
 
     def __init__(self, wanted: list[Number], tolerance: float) -> None:
         self.tolerance = tolerance
@@ -178,7 +176,7 @@ class _Places:
 
 
 _EITHER_SIGN = re.compile(r"(?<![\d)}°%\s])\s*(?:±|\\pm(?![A-Za-z])|\+/-)\s*\$?\d[\d.,/]{0,20}")
-"""A number of which both signs are meant; how uncertain a value is (12.6 ± 0.1) is no such one."""
+"""A number with both signs (±42); an uncertainty (12.6 ± 0.1) does not match."""
 _OR = re.compile(
     r"\s*[,;(]?\s*(?:(?:or|oder|ou|o|или|或者?|か|または|또는)(?:\s+(?:maybe|perhaps|possibly))?"
     r"|alternatively,?|maybe|perhaps|possibly|也许|可能)\s*"
@@ -229,25 +227,29 @@ def tolerance_number_match(
     r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x
     |reference|), else 0.
 
-    Both are read with their units and compared in the reference's: "5 km" is 5000 m, "68 °F" is 20
-    °C, "50%" is 0.5, "1 h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are a
-    built-in table, named in English, Chinese and some other languages: SI with prefixes, imperial,
-    time, angles, temperatures, data; currencies are never converted. A reference without a unit
-    accepts any, and of "50%" both readings, 50 and 0.5, as `math_verify_reward` does; an answer
-    without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong,
-    and so are other things ("10 apples" for 10 m). Dates and times of day are compared by value:
-    "3:30 PM" is 15:30.
+    Quantities are read with their units and compared in the reference's unit: "5 km" is 5000 m, "68
+    °F" is 20 °C, "50%" is 0.5, "1 h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75.
+    Units are a built-in table, named in English, Chinese and some other languages: SI with
+    prefixes, imperial, time, angles, temperatures, data; currencies are never converted. A
+    reference without a unit accepts any unit, and both readings of "50%" (50 and 0.5), as
+    `math_verify_reward` does; an answer without a unit takes the reference's unless `require_unit`;
+    a unit of another kind is wrong, and so are other things ("10 apples" for 10 m). Dates and times
+    of day are compared by value: "3:30 PM" is 15:30.
 
     The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box,
-    "the answer is …"), else the last one of its text that fits the reference's kind; "5 V or 6 V",
-    "±5 V" and "5 V at most" are none. Range [0, 1], higher is better; unscored when the reference
-    is missing, holds no number, or more than 20,000 characters.
+    "the answer is …"), else the last one in its text of the reference's kind; "5 V or 6 V", "±5 V"
+    and "5 V at most" do not count. Range [0, 1], higher is better; unscored when the reference is
+    missing, holds no number, or more than 20,000 characters.
 
     Args:
         extraction: What counts as the answer's conclusion: a box alone, whatever announces an answer, or any closing sentence that asserts.
     """
     references = [text for text in references if len(text) <= _LONGEST_REFERENCE]
-    wanted = [(text, found[0]) for text in references if (found := find_quantities(_plain(text)))]
+    wanted = [
+        (text, quantities[0])
+        for text in references
+        if (quantities := find_quantities(_with_plain_numbers(text)))
+    ]
     if not wanted:
         raise Unscored("the reference holds no number.", reason="no_reference")
     answer = concluded(final_text(text), extraction_of(sample, extraction))
@@ -257,30 +259,33 @@ def tolerance_number_match(
             answer = _EITHER_SIGN.sub(" ", answer)
         if (moment := read_moment(text.strip())) is not None:
             if (given_moment := find_moment(answer)) is not None and given_moment.same_as(moment):
-                return scored(1.0, f"The answer is {text.strip()}.")
+                return Score(1.0, f"The answer is {text.strip()}.")
             reasons.append(f"The answer is not {text.strip()}.")
             continue
         given = answer_quantity(
-            answer, reference, require_unit, several=len(find_quantities(_plain(text))) > 1
+            answer,
+            reference,
+            require_unit,
+            several=len(find_quantities(_with_plain_numbers(text))) > 1,
         )
-        values = _values(given, reference) if given is not None else []
+        values = _values_in_unit(given, reference) if given is not None else []
         for value in values:
-            if _near(
+            if _within_tolerance(
                 value,
                 reference.value,
                 relative_tolerance=relative_tolerance,
                 absolute_tolerance=absolute_tolerance,
             ):
-                return scored(1.0, f"{value:.12g} is near {reference.value:.12g}.")
+                return Score(1.0, f"{value:.12g} is near {reference.value:.12g}.")
         reasons.append(
             f"{values[0]:.12g} is not near {reference.value:.12g}."
             if values
             else "The answer holds no quantity of the reference's kind."
         )
-    return scored(0.0, reasons[0])
+    return Score(0.0, reasons[0])
 
 
-def _near(
+def _within_tolerance(
     value: float, wanted: float, *, relative_tolerance: float, absolute_tolerance: float
 ) -> bool:
     # a conversion may leave the range of floats
@@ -294,15 +299,15 @@ def _near(
 def answer_quantity(
     text: str, reference: Quantity, require_unit: bool = False, several: bool = False
 ) -> Quantity | None:
-    """The quantity a text (after its reasoning) gives as its answer, None when it gives none of the
+    """The quantity that a text without its reasoning gives as its answer; None without one of the
     reference's kind.
 
-    Of a list it is the first where the reference has `several`, else none.
+    From a list the first is taken where the reference has `several`, else none.
     """
     units = bool(reference.units or reference.things)
     reading = read_statements(text)
     for statement in reading.statements:
-        part = value_part(_plain(statement.text))
+        part = value_part(_with_plain_numbers(statement.text))
         if _BOUNDED.match(part) or _DENIED.match(part):
             return None
         part = (
@@ -310,69 +315,79 @@ def answer_quantity(
             if find_quantities(part.rpartition("=")[2], units=False)
             else part
         )
-        if found := find_quantities(part, units=units):
+        if quantities := find_quantities(part, units=units):
             hedged = (
-                _BOUND_AFTER.match(part, found[0].end) is not None
-                or _or(part, found[:2])
-                or (not several and statement.kind == "box" and _two(part, found[:2]))
+                _BOUND_AFTER.match(part, quantities[0].end) is not None
+                or _are_alternatives(part, quantities[:2])
+                or (not several and statement.kind == "box" and _are_listed(part, quantities[:2]))
             )
-            return found[0] if _fits(found[0], reference, require_unit) and not hedged else None
-    rest = _BOUNDED.sub(" ", _plain(without_asides(reading.rest)))
-    found = find_quantities(rest, units=units)
-    fitting = [quantity for quantity in found if _fits(quantity, reference, require_unit)]
+            return (
+                quantities[0]
+                if _is_of_kind(quantities[0], reference, require_unit) and not hedged
+                else None
+            )
+    rest = _BOUNDED.sub(" ", _with_plain_numbers(without_asides(reading.rest)))
+    quantities = find_quantities(rest, units=units)
+    fitting = [
+        quantity for quantity in quantities if _is_of_kind(quantity, reference, require_unit)
+    ]
     same = [quantity for quantity in fitting if quantity.units or quantity.things] or fitting
     if same and _BOUND_AFTER.match(rest, same[-1].end):
         return None
-    return same[-1] if same and not _or(rest, found[-2:]) and not _listed(rest, same) else None
-
-
-def _plain(text: str) -> str:
-    text = _SIGN.sub(lambda found: f"{unicodedata.numeric(found[0]):.9g}", normalized("NFC", text))
-    text = with_digits(text)
-    return plain_units(
-        _PI.sub(lambda found: f"{float(found[1] or 1) * math.pi / float(found[2] or 1):.12g}", text)
+    return (
+        same[-1]
+        if same and not _are_alternatives(rest, quantities[-2:]) and not _is_list(rest, same)
+        else None
     )
 
 
-def _or(text: str, pair: list[Quantity]) -> bool:
-    """Whether two quantities are alternatives or the ends of a range, not one told in two units."""
+def _with_plain_numbers(text: str) -> str:
+    text = _SIGN.sub(lambda match: f"{unicodedata.numeric(match[0]):.9g}", normalized("NFC", text))
+    text = with_digits(text)
+    return plain_units(
+        _PI.sub(lambda match: f"{float(match[1] or 1) * math.pi / float(match[2] or 1):.12g}", text)
+    )
+
+
+def _are_alternatives(text: str, pair: list[Quantity]) -> bool:
+    """Whether two quantities are alternatives or the ends of a range, not one quantity in two
+    units.
+    """
     if len(pair) != 2 or not (
         _OR.fullmatch(text, pair[0].end, pair[1].start)
         or _RANGE.fullmatch(text, pair[0].end, pair[1].start)
     ):
         return False
-    return not _same(*pair)
+    return not _same_amount(*pair)
 
 
-def _two(text: str, pair: list[Quantity]) -> bool:
-    """Whether two quantities that differ stand side by side."""
+def _are_listed(text: str, pair: list[Quantity]) -> bool:
+    """Whether two different quantities stand next to each other."""
     return (
         len(pair) == 2
-        and _BESIDE.fullmatch(text, pair[0].end, pair[1].start) is not None
-        and not _same(*pair)
+        and _LIST_GAP.fullmatch(text, pair[0].end, pair[1].start) is not None
+        and not _same_amount(*pair)
     )
 
 
-def _same(a: Quantity, b: Quantity) -> bool:
+def _same_amount(a: Quantity, b: Quantity) -> bool:
     return any(abs(value - b.value) <= 0.01 * abs(value) for value in conversions(a, b))
 
 
 _LONGEST_REFERENCE = 20_000
-"""Characters of a reference that states a quantity, at most: 256 KB of numbers took 5 s."""
-_BESIDE = re.compile(r"[\s,;/&、，；]*(?:and\s+|und\s+|和)?")
+"""Longest reference, in characters: 256 KB of numbers took 5 s."""
+_LIST_GAP = re.compile(r"[\s,;/&、，；]*(?:and\s+|und\s+|和)?")
 
 
-def _listed(text: str, found: list[Quantity]) -> bool:
-    """Whether the last three quantities stand side by side: who lists what it may be has not said
-    what it is.
-    """
-    last = found[-3:]
+def _is_list(text: str, quantities: list[Quantity]) -> bool:
+    """Whether the last three quantities stand next to each other: a list of guesses is no answer."""
+    last = quantities[-3:]
     return len(last) == 3 and all(
-        _BESIDE.fullmatch(text, a.end, b.start) for a, b in zip(last, last[1:], strict=False)
+        _LIST_GAP.fullmatch(text, a.end, b.start) for a, b in zip(last, last[1:], strict=False)
     )
 
 
-def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
+def _is_of_kind(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
     if reference.things:
         return bool(given.things & reference.things) or not (
             given.things or given.units or require_unit
@@ -384,10 +399,8 @@ def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
     return same_kind(given, reference) is not None
 
 
-def _values(given: Quantity, reference: Quantity) -> list[float]:
-    """The answer's value in the reference's unit, in every way its unit can be read; of 50% also
-    the share and the figure.
-    """
+def _values_in_unit(given: Quantity, reference: Quantity) -> list[float]:
+    """The answer's value in the reference's unit, for every reading of its unit; 50% is 50 and 0.5."""
     if not reference.units:
         shares = [given.value * unit.factor for unit in given.units if not unit.dimension]
         return [given.value, *shares]

@@ -18,7 +18,7 @@ from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score, references_of, rule
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.score import Score, scored
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, words
 from rm_gallery.core.text.language import tokenizer as tokenize
@@ -35,9 +35,7 @@ SUMMARY = sample_of(
 
 
 class Overlap(NamedTuple):
-    """How much of two lists of tokens agrees: shares of the first and of the second, and their
-    harmonic mean.
-    """
+    """Overlap of two token lists: its share of the first, of the second, and their harmonic mean."""
 
     precision: float
     recall: float
@@ -78,7 +76,7 @@ def f1_score(
     best = token_f1(answer, references, tokenizer)
     if best is None:
         raise Unscored("the reference holds no token.", reason="no_reference")
-    return scored(best.f1, "", {"precision": best.precision, "recall": best.recall})
+    return Score(best.f1, components={"precision": best.precision, "recall": best.recall})
 
 
 def token_f1(
@@ -87,21 +85,21 @@ def token_f1(
     """Tokens in common with the best of the references; None where they hold none."""
     given, best = tokenize(tokens)(text), None
     for reference in references:
-        size, counts = _counted(tokens, reference)
+        size, counts = _token_counts(tokens, reference)
         if size:
-            found = overlap(_in_common(given, counts), len(given), size)
-            best = found if best is None or found.f1 > best.f1 else best
+            score = overlap(_in_common(given, counts), len(given), size)
+            best = score if best is None or score.f1 > best.f1 else best
     return best
 
 
 @lru_cache(maxsize=4096)
-def _counted(name: str, reference: str) -> tuple[int, dict[str, int]]:
+def _token_counts(name: str, reference: str) -> tuple[int, dict[str, int]]:
     tokens = tokenize(name)(reference)
     return len(tokens), dict(Counter(tokens))
 
 
 def _in_common(answer: list[str], reference: dict[str, int]) -> int:
-    # taking tokens away one by one is faster than counting the answer's and comparing counts
+    # removing tokens one by one is faster than counting the answer's and comparing counts
     left = reference.copy()
     common = 0
     for token in answer:
@@ -153,17 +151,17 @@ def rouge(
     if best is None:
         raise Unscored("the reference holds no word.", reason="no_reference")
     score = best.f1 if measure == "fmeasure" else getattr(best, measure)
-    return scored(score, "", {"precision": best.precision, "recall": best.recall})
+    return Score(score, components={"precision": best.precision, "recall": best.recall})
 
 
 def best_rouge(text: str, references: Sequence[str], variant: Variant = "rougeL") -> Overlap | None:
     """ROUGE of a text with the best of its references; None where they hold no word."""
     best: Overlap | None = None
     for reference in references:
-        latin, target = _target(reference)
+        latin, target = _reference_words(reference)
         if target:
-            found = rouge_of(_latin_words(text) if latin else words(text), target, variant)
-            best = found if best is None or found.f1 > best.f1 else best
+            score = rouge_of(_latin_words(text) if latin else words(text), target, variant)
+            best = score if best is None or score.f1 > best.f1 else best
     return best
 
 
@@ -191,7 +189,7 @@ def _latin_words(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=4096)
-def _target(reference: str) -> tuple[bool, list[str]]:
+def _reference_words(reference: str) -> tuple[bool, list[str]]:
     """Whether the reference is in Latin script, and its words."""
     others = (
         c
@@ -232,9 +230,9 @@ def bleu(
         lowercase: Whether case is ignored.
     """
     chosen = tokenization_of(references[0]) if tokenize == "auto" else tokenize
-    found = _bleu(chosen, lowercase).sentence_score(answer, references)
-    about = {"tokenize": chosen, "brevity_penalty": found.bp}
-    return scored(min(found.score / 100, 1.0), extra=about)
+    score = _bleu(chosen, lowercase).sentence_score(answer, references)
+    about = {"tokenize": chosen, "brevity_penalty": score.bp}
+    return Score(min(score.score / 100, 1.0), extra=about)
 
 
 def sacrebleu_metrics(used_for: str) -> Any:
@@ -295,7 +293,7 @@ def chrf(
         lowercase: Whether case is ignored.
     """
     metric = _chrf(char_order, word_order, beta, lowercase)
-    return scored(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
+    return Score(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
 
 
 @lru_cache(maxsize=32)
@@ -307,14 +305,14 @@ def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> Any:
 
 @RewardRegistry.register("embedding_similarity")
 class EmbeddingSimilarityReward(RuleReward):
-    """Cosine of the angle between the embeddings of answer and reference: a·b / (|a||b|).
+    """Cosine similarity of the embeddings of answer and reference: a·b / (|a||b|).
 
-    Range [-1, 1], higher is better: 1 points the same way, 0 is unrelated. What counts as near
-    depends on the model; many never go below 0. With several references the nearest counts; an
-    empty answer is 0 without a call, and a thought in <think> tags is left out. Texts are embedded
-    one by one, so that a reference shared by many answers is paid for once. Unscored without a
-    reference (`no_reference`) and for a vector without direction (`zero_vector`); a failed call is
-    failed. Raises ConfigError without `embeddings`.
+    Range [-1, 1], higher is better: 1 is the same direction, 0 unrelated. The usual scores depend
+    on the model; many never go below 0. With several references the nearest counts; an empty answer
+    is 0 without a call, and a thought in <think> tags is left out. Texts are embedded one by one,
+    so that a reference shared by many answers is paid for once. Unscored without a reference
+    (`no_reference`) and for a vector without direction (`zero_vector`); a failed call is failed.
+    Raises ConfigError without `embeddings`.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
@@ -356,10 +354,10 @@ class EmbeddingSimilarityReward(RuleReward):
             raise ConfigError(
                 f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…)."
             )
-        found = await asyncio.gather(
+        replies = await asyncio.gather(
             *(self.embeddings.aembed([text]) for text in [answer, *references])
         )
-        (given, *wanted) = [vectors[0] for vectors in found]
+        (given, *wanted) = [vectors[0] for vectors in replies]
         near = [cosine(given, vector) for vector in wanted]
         best = max((value for value in near if value is not None), default=None)
         if best is None:
@@ -375,9 +373,9 @@ class EmbeddingSimilarityReward(RuleReward):
     def describe(self) -> dict[str, Any]:
         """What identifies this reward in a manifest; the embedding model without its secrets."""
         own = self.model_copy(update={"embeddings": None})
-        found = super(EmbeddingSimilarityReward, own).describe()
+        settings = super(EmbeddingSimilarityReward, own).describe()
         return {
-            **found,
+            **settings,
             "embeddings": self.embeddings.describe() if self.embeddings is not None else None,
         }
 

@@ -74,8 +74,8 @@ class BradleyTerryReward(BasePointWiseReward):
         load_model(self.path)
 
     def describe(self) -> dict[str, Any]:
-        """The settings, and which weights they were used with: a model trained anew into `path` is
-        another reward.
+        """The settings and the hash of the weights: a model retrained into `path` is another
+        reward.
         """
         return {
             **super().describe(),
@@ -111,7 +111,7 @@ _RETRAIN = "train it again with `rm-gallery train bt DATA --out DIR`"
 
 @dataclass(frozen=True)
 class BradleyTerryModel:
-    """A linear score of an answer. Not changed after it is built, so threads may share it.
+    """A linear score of an answer. Immutable, so threads may share it.
 
     The difference of two answers' scores is the log-odds that the first is preferred:
     P(a over b) = 1 / (1 + exp(score(b) - score(a))).
@@ -194,10 +194,10 @@ def load_model(folder: str | Path) -> BradleyTerryModel:
 
 @lru_cache(maxsize=8)
 def _load(folder: str, stamp: tuple[int, ...]) -> BradleyTerryModel:
-    # the stamp is part of the cache key: changed files, or the same relative path seen from
-    # elsewhere, are read anew
-    about = _metadata(Path(folder) / METADATA_FILE)
-    dense, words = _weights(Path(folder) / WEIGHTS_FILE, about)
+    # the stamp is part of the cache key: changed files, and the same relative path in another
+    # working directory, are read again
+    about = _read_metadata(Path(folder) / METADATA_FILE)
+    dense, words = _read_weights(Path(folder) / WEIGHTS_FILE, about)
     offset = about.get("offset")
     if isinstance(offset, bool) or not isinstance(offset, (int, float)):
         raise DataError(
@@ -206,31 +206,32 @@ def _load(folder: str, stamp: tuple[int, ...]) -> BradleyTerryModel:
     return BradleyTerryModel(dense, words, float(offset), about)
 
 
-def _metadata(path: Path) -> dict[str, Any]:
+def _read_metadata(path: Path) -> dict[str, Any]:
     try:
-        about = orjson.loads(_read(path, _MAX_METADATA))
+        about = orjson.loads(_read_bytes(path, _MAX_METADATA))
     except orjson.JSONDecodeError as error:
         raise DataError(f"{path}: not readable as JSON ({error}); {_RETRAIN}.") from error
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise DataError(f"{path}: not the description of a {KIND} model; {_RETRAIN}.")
     if about.get("format_version") != FORMAT_VERSION:
-        found = about.get("format_version")
         raise ConfigError(
-            f"{path}: format version {found!r}, this version reads {FORMAT_VERSION}; {_RETRAIN}."
+            f"{path}: format version {about.get('format_version')!r}, this version reads {FORMAT_VERSION}; {_RETRAIN}."
         )
     features = about.get("features")
     wanted = {"version": FEATURES_VERSION, "hash_bits": HASH_BITS, "dense": list(dense_names())}
     if features != wanted:
-        found = features.get("version") if isinstance(features, dict) else features
+        version = features.get("version") if isinstance(features, dict) else features
         raise ConfigError(
-            f"{path}: made for features {found!r}, this version has {FEATURES_VERSION}; {_RETRAIN}."
+            f"{path}: made for features {version!r}, this version has {FEATURES_VERSION}; {_RETRAIN}."
         )
     return about
 
 
-def _weights(path: Path, about: dict[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _read_weights(
+    path: Path, about: dict[str, Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     lengths = {"dense": len(dense_names()), "words": 1 << HASH_BITS}
-    raw = _read(path, sum(map(_bytes_of, lengths.values())))
+    raw = _read_bytes(path, sum(map(_bytes_of, lengths.values())))
     expected = about["weights"].get("sha256") if isinstance(about.get("weights"), dict) else None
     if hashlib.sha256(raw).hexdigest() != expected:
         raise DataError(
@@ -265,7 +266,7 @@ def _bytes_of(length: int) -> int:
     return 8 * length + 4096
 
 
-def _read(path: Path, limit: int) -> bytes:
+def _read_bytes(path: Path, limit: int) -> bytes:
     try:
         with path.open("rb") as file:
             raw = file.read(limit + 1)

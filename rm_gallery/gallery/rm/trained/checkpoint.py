@@ -1,5 +1,5 @@
-"""A reward checkpoint of the transformers library: where its score comes from, and what tells it
-from others.
+"""Loads a reward checkpoint of the transformers library, finds its score head and computes its
+identity.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CheckpointSource:
     """With head `tokens`: the token whose probability is the score, and its opposite."""
     trust_remote_code: bool = False
     stamp: tuple[int, ...] = ()
-    """Times of the files, so that a checkpoint trained anew is loaded again."""
+    """Modification times of the files, so that a retrained checkpoint is loaded again."""
 
     def named(self) -> str:
         """For messages."""
@@ -108,7 +108,7 @@ def check_path(path: str) -> Path | None:
 
 def stamp_of(path: str) -> tuple[int, ...]:
     """When a checkpoint on disk was last written; empty for one on the hub."""
-    found: list[int] = []
+    times: list[int] = []
     for name in (
         "",
         "config.json",
@@ -117,14 +117,14 @@ def stamp_of(path: str) -> tuple[int, ...]:
         "pytorch_model.bin",
     ):
         try:
-            found.append(os.stat(os.path.join(path, name)).st_mtime_ns)
+            times.append(os.stat(os.path.join(path, name)).st_mtime_ns)
         except OSError:
             continue
-    return tuple(found)
+    return tuple(times)
 
 
 def identity(source: CheckpointSource) -> dict[str, str]:
-    """What tells a checkpoint's weights, configuration, tokenizer and chat template from others.
+    """The identity of a checkpoint's weights, configuration, tokenizer and chat template.
 
     The commit on the hub; on disk a hash of the files, of which those over 1 GiB count by their
     size and 256 samples of 1 MiB.
@@ -168,8 +168,8 @@ def _folder_hash(folder: str, stamp: tuple[int, ...]) -> str:
 def load(source: CheckpointSource) -> Loaded:
     """The checkpoint in memory, ready to score.
 
-    Raises ConfigError where it cannot be loaded, or has no score head: a head that is made up anew
-    would give random scores.
+    Raises ConfigError where it cannot be loaded, or has no score head: a freshly initialised head
+    gives random scores.
     """
     check_path(source.path)
     need_packages(f"The reward '{source.named()}'")
@@ -223,7 +223,7 @@ def _device(name: str) -> Any:
 
 
 def _head_of(source: CheckpointSource, config: Any) -> Head:
-    """Where the score comes from: what was asked for, else what the checkpoint says it is."""
+    """The head that gives the score: the one asked for, else the checkpoint's own."""
     if source.head != "auto":
         if source.head == "tokens" and not source.tokens:
             raise ConfigError(
@@ -281,8 +281,8 @@ def _value_head(source: CheckpointSource, device: Any) -> tuple[Any, Any]:
     for weight_name, bias_name in _VALUE_KEYS:
         weight = _weight(source, [weight_name])
         if weight is not None:
-            found = _weight(source, [bias_name])
-            bias = torch.zeros(weight.shape[0]) if found is None else found
+            stored = _weight(source, [bias_name])
+            bias = torch.zeros(weight.shape[0]) if stored is None else stored
             return weight.float().to(device), bias.float().to(device)
     raise ConfigError(
         f"{source.named()} has no value head: none of its safetensors files holds "
@@ -364,25 +364,23 @@ def label_places(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Loading without progress bars and advice on the screen; the settings are the process's own
-    again afterwards.
-    """
-    from transformers.utils import logging as said
+    """Loading without progress bars and advice; restores the process's settings afterwards."""
+    from transformers.utils import logging as hf_logging
 
-    bars, level = said.is_progress_bar_enabled(), said.get_verbosity()
-    said.set_verbosity_error()
-    said.disable_progress_bar()
+    bars, level = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
     try:
         yield
     finally:
-        said.set_verbosity(level)
+        hf_logging.set_verbosity(level)
         if bars:
-            said.enable_progress_bar()
+            hf_logging.enable_progress_bar()
 
 
 @contextmanager
 def _explained(source: CheckpointSource) -> Iterator[None]:
-    """What the libraries raise for a checkpoint they cannot load, as a ConfigError."""
+    """Turns the libraries' errors for a checkpoint they cannot load into a ConfigError."""
     try:
         yield
     except ConfigError:

@@ -58,19 +58,19 @@ def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
     """The conversation and the first output of a sample.
 
     Raises Unscored (`not_applicable`) for an answer that only calls tools, and for images and other
-    parts that are no text: a score of the rest would be a score of something else.
+    parts that are no text: a score of the remaining text would judge something else.
     """
     output = sample.output[0]
     turns = [
         {
             "role": _ROLES.get(message.role.value, message.role.value),
-            "content": _text(message, name, asked=True),
+            "content": _written_text(message, name, asked=True),
         }
         for message in sample.input
     ]
     if steps:
-        return Dialogue(turns, "", tuple(_text(step, name) for step in output.steps or ()))
-    return Dialogue(turns, text_of_answer(output.answer, _text(output.answer, name), name))
+        return Dialogue(turns, "", tuple(_written_text(step, name) for step in output.steps or ()))
+    return Dialogue(turns, text_of_answer(output.answer, _written_text(output.answer, name), name))
 
 
 def text_of_answer(answer: Step, text: str, name: str) -> str:
@@ -86,7 +86,7 @@ def text_of_answer(answer: Step, text: str, name: str) -> str:
     return without_turn_end(text)
 
 
-def _text(message: ChatMessage, name: str, asked: bool = False) -> str:
+def _written_text(message: ChatMessage, name: str, asked: bool = False) -> str:
     content = message.content
     if not isinstance(content, str):
         odd = next(
@@ -102,11 +102,11 @@ def _text(message: ChatMessage, name: str, asked: bool = False) -> str:
 
 
 def without_marks(dialogue: Dialogue, marks: re.Pattern[str]) -> Dialogue:
-    """The dialogue with a space put into every control mark of the model, such as <|im_end|>, that
-    its texts hold.
+    """The dialogue with every control mark of the model in its texts, such as <|im_end|>, broken by
+    a space.
 
-    A tokenizer makes the mark itself of such text, with which an answer could end its own turn and
-    write the next one.
+    A tokenizer turns such text into the real mark, with which an answer could end its turn and
+    forge the next one.
     """
     texts = [*(turn["content"] for turn in dialogue.turns), dialogue.answer, *dialogue.steps]
     if not any(map(marks.search, texts)):
@@ -121,7 +121,7 @@ def without_marks(dialogue: Dialogue, marks: re.Pattern[str]) -> Dialogue:
 
 
 def any_of(marks: Iterable[str]) -> re.Pattern[str]:
-    """A pattern of these texts, the longest first; of nothing where there are none."""
+    """A pattern that matches any of these texts, the longest first, or nothing without any."""
     return re.compile(
         "|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)) or r"(?!)"
     )

@@ -43,9 +43,7 @@ _FINAL = np.uint64(0x94D049BB133111EB)
 
 
 class TokenTable(dict[str, V]):
-    """What is known of each token, worked out when it is first asked for; bounded, and fine to
-    share between threads.
-    """
+    """A bounded cache of a value per token; threads may share it."""
 
     LIMIT = 1 << 16
     LONGEST = 64
@@ -95,8 +93,8 @@ def hashed_features(tokens: list[str]) -> NDArray[np.int64]:
     places.sort()
     fresh = np.ones(len(places), np.bool_)
     np.not_equal(places[1:], places[:-1], out=fresh[1:])
-    found: NDArray[np.int64] = places[fresh].astype(np.int64)
-    return found
+    distinct: NDArray[np.int64] = places[fresh].astype(np.int64)
+    return distinct
 
 
 def sentences(tokens: list[str]) -> tuple[list[int], list[bool]]:
@@ -156,12 +154,12 @@ class CueList:
             if header:
                 self.names.append(header[1])
             elif line and not line.startswith("#"):
-                self._read(line)
+                self._add_cues(line)
         self._start_lengths = sorted({len(start) for start in self._starts})
         self._end_lengths = sorted({len(end) for end in self._ends})
         self._known = TokenTable(self.of_token)
 
-    def _read(self, line: str) -> None:
+    def _add_cues(self, line: str) -> None:
         if not self.names:
             raise ValueError(f"cues before the first [name]: {line[:60]!r}")
         section = len(self.names) - 1
@@ -179,15 +177,15 @@ class CueList:
                 phrases.setdefault(tokens[0], {}).setdefault(second, []).append((tokens, section))
 
     def of_token(self, token: str) -> tuple[int, ...]:
-        """Sections that a token belongs to wherever it stands, each once."""
-        found = set(self._words.get(token, ()))
+        """The cue sections of a token, regardless of its position, each once."""
+        sections = set(self._words.get(token, ()))
         for length in self._start_lengths:
             if token[:length] in self._starts:
-                found |= self._starts[token[:length]]
+                sections |= self._starts[token[:length]]
         for length in self._end_lengths:
             if token[-length:] in self._ends:
-                found |= self._ends[token[-length:]]
-        return tuple(sorted(found))
+                sections |= self._ends[token[-length:]]
+        return tuple(sorted(sections))
 
     def count(self, tokens: list[str], starts: list[int]) -> NDArray[np.int64]:
         """Occurrences per section in the tokens of one text, whose sentences start at the given
@@ -292,13 +290,13 @@ def content_words(tokens: Collection[str]) -> frozenset[str]:
 
 def marks(text: str, counts: Counter[str]) -> list[int]:
     """Occurrences of each of `MARKS`, from the text and the counts of its tokens."""
-    found = [0] * len(_CHARACTERS)
+    totals = [0] * len(_CHARACTERS)
     for character, place in _PLACES.items():
-        found[place] += counts.get(character, 0)
+        totals[place] += counts.get(character, 0)
     lines = Counter(match.lastgroup for match in _LINE_MARK.finditer(text))
-    found += [lines[name] for name in _LINE_MARKS]
-    found += [text.count(string) for string in _STRINGS.values()]
-    return [*found, sum(counts[token] for token in filter(str.isdigit, counts))]
+    totals += [lines[name] for name in _LINE_MARKS]
+    totals += [text.count(string) for string in _STRINGS.values()]
+    return [*totals, sum(counts[token] for token in filter(str.isdigit, counts))]
 
 
 def shape(

@@ -3,8 +3,7 @@
 
 Inputs from any number of samples in flight are scored together, in batches of about equal length:
 every job of every run awaits its own score, and one thread per model takes what is waiting and runs
-the model. So a model in this process is used alike from all doors, and no door needs a batch path
-of its own.
+the model. So every entry point uses a model in the same way, and none needs its own batch code.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class _Item(Generic[Q, E]):
         self.number = 0
         self.encoded: E
         deadline = current_deadline.get()
-        # the time of a sample does not run while it waits for its turn
+        # a sample's deadline pauses while it waits in the queue
         self.paused: AbstractContextManager[None] | None = (
             None if deadline is None else deadline.paused()
         )
@@ -108,7 +107,7 @@ class Batches(Generic[Q, E]):
     """The waiting inputs of one model, and the thread that scores them.
 
     The input that has waited longest is always in the next batch, with those nearest to it in
-    length, so that padding is short and nothing waits for ever.
+    length, so that padding is short and no input starves.
 
     Args:
         open_model: makes the model, on that thread, when it is first needed. What it raises, every
@@ -162,15 +161,15 @@ class Batches(Generic[Q, E]):
                         pool += self._encoded(more)
                     pool.sort(key=_length)
                 if pool:
-                    self._run(self._next_batch(pool))
+                    self._run_batch(self._next_batch(pool))
         except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it is
             with self._ready:
                 left, self._new, self._running = pool + self._new, [], False
-            self._tell([(item, error) for item in left])
+            self._hand_out([(item, error) for item in left])
 
     def _arrived(self, linger: float = 0.0, *, wait: bool = False) -> list[_Item[Q, E]] | None:
-        """What was sent since; waits for the first where there is nothing else to do, and is None
-        when nothing comes.
+        """The requests since the last call; with `wait`, waits for the first and returns None when
+        none comes.
         """
         with self._ready:
             if not self._new and (wait or linger):
@@ -191,16 +190,16 @@ class Batches(Generic[Q, E]):
                 zip(new, self._model.encode([item.request for item in new]), strict=True)
             )
         except BaseException as error:  # noqa: BLE001 - each of them is told
-            self._tell([(item, error) for item in new])
+            self._hand_out([(item, error) for item in new])
             return []
-        for item, found in encoded:
-            if isinstance(found, Exception):
-                refused.append((item, found))
+        for item, tokens in encoded:
+            if isinstance(tokens, Exception):
+                refused.append((item, tokens))
                 continue
-            item.encoded = found
+            item.encoded = tokens
             item.number = self._count = self._count + 1
             kept.append(item)
-        self._tell(refused)
+        self._hand_out(refused)
         return kept
 
     def _next_batch(self, pool: list[_Item[Q, E]]) -> list[_Item[Q, E]]:
@@ -222,7 +221,7 @@ class Batches(Generic[Q, E]):
         del pool[low:high]
         return [item for item in batch if not item.gone]
 
-    def _run(self, batch: list[_Item[Q, E]]) -> None:
+    def _run_batch(self, batch: list[_Item[Q, E]]) -> None:
         if not batch:
             return None
         assert self._model is not None
@@ -234,22 +233,22 @@ class Batches(Generic[Q, E]):
         self._post(batch[0].loop, resume)
         try:
             numbers = self._model.forward([item.encoded for item in batch])
-            found = [(item, _checked(own)) for item, own in zip(batch, numbers, strict=True)]
+            results = [(item, _finite(own)) for item, own in zip(batch, numbers, strict=True)]
         except BaseException as error:  # noqa: BLE001 - one input that breaks the model must not cost the others, nor a full memory
             if len(batch) == 1:
-                return self._tell([(batch[0], error)])
+                return self._hand_out([(batch[0], error)])
             half = len(batch) // 2
-            self._run(batch[:half])
-            return self._run(batch[half:])
-        return self._tell(found)
+            self._run_batch(batch[:half])
+            return self._run_batch(batch[half:])
+        return self._hand_out(results)
 
-    def _tell(self, results: list[_Result[Q, E]]) -> None:
-        """Hand results to whoever waits for them: one wake-up of the loop for all."""
+    def _hand_out(self, results: list[_Result[Q, E]]) -> None:
+        """Hand results to their waiters, with one wake-up per event loop."""
         by_loop: dict[Any, list[_Result[Q, E]]] = {}
         for result in results:
             by_loop.setdefault(result[0].loop, []).append(result)
         for loop, own in by_loop.items():
-            self._post(loop, partial(_settle, own))
+            self._post(loop, partial(_resolve, own))
 
     @staticmethod
     def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], Any]) -> None:
@@ -261,12 +260,12 @@ def _length(item: _Item[Any, Any]) -> int:
     return len(item.encoded)
 
 
-def _checked(numbers: list[float]) -> list[float] | BaseException:
+def _finite(numbers: list[float]) -> list[float] | BaseException:
     odd = next((number for number in numbers if not math.isfinite(number)), None)
     return numbers if odd is None else ScoreError(f"The model gave {odd}, which is no score.")
 
 
-def _settle(results: list[_Result[Any, Any]]) -> None:
+def _resolve(results: list[_Result[Any, Any]]) -> None:
     for item, result in results:
         if item.future.done():
             continue
@@ -283,11 +282,9 @@ def _settle(results: list[_Result[Any, Any]]) -> None:
 # -- the rewards -----------------------------------------------------------------------------------
 
 KEPT = 4
-"""Models kept in memory; the one that was made first goes when another is needed."""
+"""Models kept in memory; the oldest is dropped when another is needed."""
 FILL = 16
-"""Batches' worth of inputs that are in flight: among so many there are enough of about equal
-length.
-"""
+"""Batches of inputs in flight, so that enough of them have about equal length."""
 
 _KEY = "(model)"
 _Key = tuple[CheckpointSource, "InputSettings", int, int]
@@ -332,12 +329,12 @@ class _LocalReward(BaseReward):
             raise ConfigError(
                 f"{cls} needs a checkpoint: {self.SCHEME}ID_OR_PATH, or {cls}('ID_OR_PATH')."
             )
-        found = os.fspath(path)
-        super().__init__(**{"path": found, "name": f"{self.SCHEME}{found}", **settings})
+        checkpoint = os.fspath(path)
+        super().__init__(**{"path": checkpoint, "name": f"{self.SCHEME}{checkpoint}", **settings})
 
     @field_validator("chat_template")
     @classmethod
-    def _read(cls, value: str) -> str:
+    def _read_template(cls, value: str) -> str:
         return template_text(value, ("auto", "chat", "pair", "plain"))
 
     @property
@@ -351,16 +348,16 @@ class _LocalReward(BaseReward):
         """
         need_packages(f"The reward '{self.name}'")
         check_path(self.path)
-        self._look()
+        self._renew_key()
 
     def describe(self) -> dict[str, Any]:
         """The settings and which weights, tokenizer and template they were used with; not how
         batches are made.
         """
-        told = super().describe()
+        settings = super().describe()
         for name in ("batch_size", "batch_tokens", "device"):
-            told.pop(name, None)
-        return {**told, **identity(self._source())}
+            settings.pop(name, None)
+        return {**settings, **identity(self._source())}
 
     def _source(self) -> CheckpointSource:
         raise NotImplementedError
@@ -377,22 +374,20 @@ class _LocalReward(BaseReward):
         )
         return CheckpointSource(self.path, *how, stamp=stamp_of(self.path))
 
-    def _reading(self) -> InputSettings:
+    def _input_settings(self) -> InputSettings:
         raise NotImplementedError
 
-    def _look(self) -> _Key:
-        """What tells the model that is to be used from others, as it is now; every door looks once,
-        and not every sample.
-        """
-        key: _Key = (self._source(), self._reading(), self.batch_size, self.batch_tokens)
+    def _renew_key(self) -> _Key:
+        """The key of the model as it is on disk now; computed once per run, not per sample."""
+        key: _Key = (self._source(), self._input_settings(), self.batch_size, self.batch_tokens)
         self.__dict__[_KEY] = key
         return key
 
-    async def _numbers(self, dialogue: Dialogue) -> list[float]:
+    async def _model_numbers(self, dialogue: Dialogue) -> list[float]:
         """The model's numbers for one conversation; the model is loaded when it is first needed,
         once per process.
         """
-        key: _Key = self.__dict__.get(_KEY) or self._look()
+        key: _Key = self.__dict__.get(_KEY) or self._renew_key()
         batches = _models.get(key)
         if batches is None:
             from rm_gallery.gallery.rm.trained.local_model import LocalModel
@@ -421,9 +416,8 @@ class HFReward(_LocalReward, BasePointWiseReward):
     head (`v_head`), and with `tokens` a language model's log-odds of the first token against the
     second. Texts cannot end their turn: a control mark of the model inside them is broken up. A
     conversation too long for the model is unscored (`too_long`) unless it may be cut; NaN and
-    infinite scores are failed. All samples in flight, from whatever door, are scored in common
-    batches, so that `max_workers` sets nothing; scores of one input in unlike batches differ by
-    rounding.
+    infinite scores are failed. All samples in flight share batches, so `max_workers` has no effect;
+    scores of one input in different batches differ by rounding.
 
     Raises:
         ConfigError: (on first use) no checkpoint, one without a score head, a label it has not, or
@@ -460,7 +454,7 @@ class HFReward(_LocalReward, BasePointWiseReward):
         given = self.label
         return tuple(given) if isinstance(given, list) else () if given is None else (given,)
 
-    def _reading(self) -> InputSettings:
+    def _input_settings(self) -> InputSettings:
         from rm_gallery.gallery.rm.trained.local_model import InputSettings
 
         return InputSettings(
@@ -469,11 +463,11 @@ class HFReward(_LocalReward, BasePointWiseReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score the answer; one without text that only calls tools is unscored."""
-        numbers = await self._numbers(dialogue_of(sample, self.name))
+        numbers = await self._model_numbers(dialogue_of(sample, self.name))
         names = [str(label) for label in self._labels()] if len(numbers) > 1 else [self.name]
-        found = zip(names, numbers, strict=True)
+        scores = zip(names, numbers, strict=True)
         return RewardResult(
-            name=self.name, details=[RewardDimensionWithScore(name=n, score=s) for n, s in found]
+            name=self.name, details=[RewardDimensionWithScore(name=n, score=s) for n, s in scores]
         )
 
 
@@ -527,7 +521,7 @@ class HFProcessReward(_LocalReward, ProcessReward):
     def _source(self) -> CheckpointSource:
         return self._checkpoint(self.head, self.tokens, per_token=True)
 
-    def _reading(self) -> InputSettings:
+    def _input_settings(self) -> InputSettings:
         from rm_gallery.gallery.rm.trained.local_model import InputSettings
 
         labels = () if self.label is None else (self.label,)
@@ -537,14 +531,14 @@ class HFProcessReward(_LocalReward, ProcessReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         dialogue = dialogue_of(sample, self.name, steps=True)
-        return self.steps_result(await self._numbers(dialogue))
+        return self.steps_result(await self._model_numbers(dialogue))
 
 
-def _forget() -> None:
-    """A forked child has the memory of the models and not their threads."""
+def _forget_models() -> None:
+    """Drop the models in a forked child, which has their memory but not their threads."""
     global _guard
     _guard = threading.Lock()
     _models.clear()
 
 
-library_loop.after_fork(_forget)
+library_loop.after_fork(_forget_models)

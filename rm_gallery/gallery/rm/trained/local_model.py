@@ -29,8 +29,8 @@ SHIFTED = frozenset(
 )
 """Models that number positions from behind their padding token."""
 PLACE = "\u27e6answer\u27e7"
-"""Stands for the steps while the chat template is applied: templates strip and rewrite what an
-assistant says.
+"""Placeholder for the steps while the chat template is applied, since templates rewrite assistant
+turns.
 """
 
 
@@ -65,9 +65,9 @@ class TokenizedInput:
 class LocalModel:
     """A loaded checkpoint that scores conversations; one thread at a time.
 
-    Batches are padded on the right behind a mask. Where that changes a score (a model that reads
-    its last position, mask or not) they are padded on the left, and where that changes it too, only
-    inputs of one length are scored together.
+    Batches are padded on the right behind a mask. Models whose scores change with that (they read
+    the last position regardless of the mask) are padded on the left; if that changes scores too,
+    only inputs of equal length share a batch.
     """
 
     def __init__(self, source: CheckpointSource, reading: InputSettings) -> None:
@@ -95,7 +95,7 @@ class LocalModel:
         texts: list[Any] = []
         for request in requests:
             try:
-                texts.append(self._text(without_marks(request, self._marks)))
+                texts.append(self._model_text(without_marks(request, self._marks)))
             except (TemplateError, TypeError, ValueError) as error:
                 message = (
                     f"{self.source.named()}: its chat template refuses the conversation: "
@@ -106,7 +106,7 @@ class LocalModel:
         encoded = iter(self._tokens(good)) if good else iter(())
         return [text if isinstance(text, Exception) else next(encoded) for text in texts]
 
-    def _text(self, dialogue: Dialogue) -> tuple[str, str | None, tuple[int, ...]]:
+    def _model_text(self, dialogue: Dialogue) -> tuple[str, str | None, tuple[int, ...]]:
         """The text, a second one where the model reads pairs, and where each step ends in it."""
         if self.source.per_token:
             return self._with_steps(dialogue)
@@ -153,19 +153,19 @@ class LocalModel:
             padding=False, truncation=False, return_attention_mask=False,
             return_token_type_ids=self._kinds, return_offsets_mapping=steps, verbose=False,
         )  # fmt: skip
-        found: list[TokenizedInput | Exception] = []
+        inputs: list[TokenizedInput | Exception] = []
         for place, (text, pair, ends) in enumerate(texts):
             ids = made["input_ids"][place]
             kinds = made["token_type_ids"][place] if self._kinds else None
             at = _tokens_at(made["offset_mapping"][place], ends) if steps else ()
-            found.append(self._fitting(TokenizedInput(ids, kinds, at), text, pair))
+            inputs.append(self._fitting(TokenizedInput(ids, kinds, at), text, pair))
             if steps and len(set(at)) != len(ends):
-                found[-1] = Unscored(
+                inputs[-1] = Unscored(
                     f"{self.source.named()}: two of {len(ends)} steps end in one token; give a "
                     f"separator that is a token of "
                     "its own with separator=.", reason="steps",
                 )  # fmt: skip
-        return found
+        return inputs
 
     def _fitting(
         self, tokens: TokenizedInput, text: str, pair: str | None
@@ -195,9 +195,7 @@ class LocalModel:
         return TokenizedInput(cut["input_ids"], cut["token_type_ids"] if self._kinds else None)
 
     def _find_separator(self) -> str:
-        """What stands behind every step: what was given, else the mark that the tokenizer has for
-        it.
-        """
+        """The separator after every step: the given one, else the tokenizer's own mark."""
         given, vocabulary = self.reading.separator, self.loaded.tokenizer.get_vocab()
         if given is None:
             given = next(
@@ -219,20 +217,20 @@ class LocalModel:
             by_length: dict[int, list[int]] = {}
             for place, tokens in enumerate(batch):
                 by_length.setdefault(len(tokens), []).append(place)
-            found: list[list[float]] = [[] for _ in batch]
+            rows: list[list[float]] = [[] for _ in batch]
             for places in by_length.values():
                 for place, numbers in zip(
                     places, self._scores([batch[p] for p in places], "right"), strict=True
                 ):
-                    found[place] = numbers
-            return found
+                    rows[place] = numbers
+            return rows
         return self._scores(batch, self.padding)
 
     def _scores(self, batch: list[TokenizedInput], padding: Padding) -> list[list[float]]:
         import torch
 
         with torch.inference_mode():
-            numbers = self._numbers(batch, padding)  # (inputs, positions, width)
+            numbers = self._head_numbers(batch, padding)  # (inputs, positions, width)
             if self._places is None:
                 self._places = self._chosen(numbers.shape[-1])
             numbers = self._activated(numbers.float())[..., self._places]
@@ -242,7 +240,7 @@ class LocalModel:
             whole: list[list[float]] = numbers[:, 0].tolist()
             return whole
 
-    def _numbers(self, batch: list[TokenizedInput], padding: Padding) -> Any:
+    def _head_numbers(self, batch: list[TokenizedInput], padding: Padding) -> Any:
         """What the head gives at the positions that are read, as (inputs, positions, width); short
         rows repeat their last.
         """
@@ -271,16 +269,16 @@ class LocalModel:
         if self._kinds:
             arguments["token_type_ids"] = torch.from_numpy(kinds).to(loaded.device)
         if loaded.head == "classification" and not self.source.per_token:
-            return self._whole(arguments, pad)
+            return self._sequence_numbers(arguments, pad)
         shift = [longest - len(tokens) if padding == "left" else 0 for tokens in batch]
         wide = max(max(len(tokens.at), 1) for tokens in batch)
         at = []
         for tokens, by in zip(batch, shift, strict=True):
             places = list(tokens.at) or [len(tokens) - 1]
             at.append([by + place for place in places + places[-1:] * (wide - len(places))])
-        return self._read(arguments, torch.tensor(at, device=loaded.device))
+        return self._numbers_at(arguments, torch.tensor(at, device=loaded.device))
 
-    def _whole(self, arguments: dict[str, Any], pad: int) -> Any:
+    def _sequence_numbers(self, arguments: dict[str, Any], pad: int) -> Any:
         """The numbers of a sequence classifier, which finds the last token by the padding token of
         its configuration.
         """
@@ -304,7 +302,7 @@ class LocalModel:
             numbers = numbers[range(len(last)), last]
         return numbers.reshape(numbers.shape[0], 1, -1)
 
-    def _read(self, arguments: dict[str, Any], at: Any) -> Any:
+    def _numbers_at(self, arguments: dict[str, Any], at: Any) -> Any:
         """The numbers at given positions."""
         import torch
 
@@ -316,8 +314,8 @@ class LocalModel:
             hidden = loaded.model(**arguments).last_hidden_state
             return hidden[rows, at].float() @ weight.T + bias
         if loaded.head == "tokens" and self._keeps:
-            # a vocabulary of numbers for every token would not fit into memory: only those that are
-            # read are made
+            # logits over the vocabulary for every token do not fit into memory: compute only the
+            # positions that are read
             kept, where = torch.unique(at, return_inverse=True)
             logits = loaded.model(**arguments, logits_to_keep=kept).logits[rows, where]
         else:
@@ -326,8 +324,8 @@ class LocalModel:
         return logits[..., list(loaded.token_ids)] if loaded.head == "tokens" else logits
 
     def _free_token(self, batch: list[TokenizedInput]) -> int:
-        """A padding token that no input ends with: a classifier takes the last token that is not
-        the padding for the end.
+        """A padding token that no input ends with: a classifier reads the last token that is not
+        padding.
         """
         tokenizer = self.loaded.tokenizer
         taken: set[int] = {tokens.ids[-1] for tokens in batch}
@@ -372,7 +370,7 @@ class LocalModel:
         return "sigmoid" if self.loaded.problem == "multi_label_classification" else "softmax"
 
     def _find_padding(self) -> Padding:
-        """On which side padding leaves the scores of two texts as they are alone."""
+        """The padding side that leaves the scores of two probe texts unchanged."""
         made = self.loaded.tokenizer(list(PROBE), padding=False, return_attention_mask=False)
         short, long = (
             [*ids, *ids[-1:] * (size - len(ids))]
@@ -385,12 +383,12 @@ class LocalModel:
         import torch
 
         with torch.inference_mode():
-            alone = torch.cat([self._numbers([probe], "right").float() for probe in probes])
+            separate = torch.cat([self._head_numbers([probe], "right").float() for probe in probes])
             sides: tuple[Padding, ...] = ("right", "left")
             for side in sides:
-                together = self._numbers(probes, side).float()
+                together = self._head_numbers(probes, side).float()
                 near = 1e-3 if "float32" in str(getattr(self.loaded.model, "dtype", "")) else 5e-2
-                if torch.allclose(alone, together, rtol=near, atol=near, equal_nan=True):
+                if torch.allclose(separate, together, rtol=near, atol=near, equal_nan=True):
                     return side
         logger.warning(
             "{}: padding changes its scores; only inputs of one length are scored together.",
@@ -401,17 +399,17 @@ class LocalModel:
 
 def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[int, ...]:
     """The token that holds each of these characters."""
-    found, place = [], 0
+    tokens, place = [], 0
     for end in ends:
         while place < len(offsets) and not offsets[place][0] <= end < offsets[place][1]:
             place += 1
         if place == len(offsets):
             break
-        # of tokens that share a character, which byte tokens do, the last one
+        # byte tokens share a character: take the last one
         while place + 1 < len(offsets) and offsets[place + 1][0] <= end < offsets[place + 1][1]:
             place += 1
-        found.append(place)
-    return tuple(found)
+        tokens.append(place)
+    return tuple(tokens)
 
 
 def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) -> str:
@@ -428,10 +426,10 @@ def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) 
             f"{source.named()} has no chat template; give one with chat_template= (Jinja text or a "
             f".jinja file)."
         )
-    found = "pair" if tokenizer.sep_token is not None and not source.per_token else "plain"
+    fallback = "pair" if tokenizer.sep_token is not None and not source.per_token else "plain"
     how = (
         "question and answer as a text pair"
-        if found == "pair"
+        if fallback == "pair"
         else "the turns as plain text with their roles"
     )
     logger.warning(
@@ -439,7 +437,7 @@ def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) 
         source.named(),
         how,
     )
-    return found
+    return fallback
 
 
 def _limit(loaded: Loaded, reading: InputSettings) -> int | None:

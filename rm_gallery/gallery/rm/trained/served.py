@@ -48,7 +48,7 @@ WAYS = ("auto", "messages", "pair", "plain")
 
 
 class _ServedReward(BaseReward):
-    """A server and how it is asked; what `served:` and `served-prm:` share."""
+    """A reward server and how to call it; common base of `served:` and `served-prm:`."""
 
     SCHEME: ClassVar[str] = "served:"
     needs: ClassVar[frozenset[str]] = frozenset({"server"})
@@ -94,7 +94,7 @@ class _ServedReward(BaseReward):
 
     @field_validator("chat_template")
     @classmethod
-    def _read(cls, value: str) -> str:
+    def _read_template(cls, value: str) -> str:
         return template_text(value, WAYS)
 
     @field_serializer("default_headers", "extra_body", when_used="json")
@@ -121,8 +121,8 @@ class _ServedReward(BaseReward):
         return {}
 
     def check(self) -> None:
-        """Raise ConfigError for a URL that is none, or an endpoint that is not asked in this way;
-        asks nobody.
+        """Raise ConfigError for an invalid URL, or an endpoint that cannot take this template;
+        sends nothing.
         """
         scorer = self.scorer
         scorer.check()
@@ -132,7 +132,7 @@ class _ServedReward(BaseReward):
     def describe(self) -> dict[str, Any]:
         """The settings and the server, without secrets."""
         own = self.model_copy(update={"api_key": None, "default_headers": {}, "extra_body": {}})
-        told = super(_ServedReward, own).describe()
+        settings = super(_ServedReward, own).describe()
         for name in (
             "api_key",
             "default_headers",
@@ -141,21 +141,21 @@ class _ServedReward(BaseReward):
             "max_attempts",
             "max_outage",
         ):
-            told.pop(name, None)
-        return {**told, "server": {**self.scorer.describe(), **sent_along(self.scorer)}}
+            settings.pop(name, None)
+        return {**settings, "server": {**self.scorer.describe(), **sent_along(self.scorer)}}
 
     def _way(self) -> Way:
         ways: dict[str, Way] = {"auto": "auto", "messages": "messages", "pair": "pair"}
         return ways.get(self.chat_template, "text")
 
-    async def _ask(self, dialogue: Dialogue) -> Numbers:
+    async def _request_numbers(self, dialogue: Dialogue) -> Numbers:
         way = self._way()
         if way == "text":
-            return await self.scorer.ascore(way, self._written(dialogue))
+            return await self.scorer.ascore(way, self._request_text(dialogue))
         pair = {"query": dialogue.query(), "answer": dialogue.answer} if way != "messages" else {}
         return await self.scorer.ascore(way, {"messages": dialogue.messages(), **pair})
 
-    def _written(self, dialogue: Dialogue) -> dict[str, Any]:
+    def _request_text(self, dialogue: Dialogue) -> dict[str, Any]:
         if self.chat_template == "plain":
             return {"input": dialogue.plain()}
         try:
@@ -164,8 +164,8 @@ class _ServedReward(BaseReward):
             message = f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}"
             raise Unscored(message, reason="not_applicable") from error
 
-    def _place(self, numbers: Numbers, usual: int | None = None) -> int:
-        """Which number of a row is the score; ConfigError where that is not said."""
+    def _score_place(self, numbers: Numbers, usual: int | None = None) -> int:
+        """Which number of a row is the score; ConfigError where no label says so."""
         width = len(numbers.rows[0])
         names = numbers.names or tuple(map(str, range(width)))
         if self.label is None:
@@ -178,10 +178,10 @@ class _ServedReward(BaseReward):
                 f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
             )
         wanted = str(self.label).casefold()
-        found = next((place for place, name in enumerate(names) if name.casefold() == wanted), None)
-        if found is None:
+        match = next((place for place, name in enumerate(names) if name.casefold() == wanted), None)
+        if match is None:
             raise ConfigError(unknown_name(f"label of {self.name}", str(self.label), names))
-        return found
+        return match
 
 
 @RewardRegistry.register("served:")
@@ -193,7 +193,7 @@ class ServedReward(_ServedReward, BasePointWiseReward):
     server is asked. Unbounded, higher is better: the number before sigmoid or softmax where the
     server can give it (`raw`). Calls share retries, limits, cache and budget with those of judges.
     A reply in another layout, or a number that is NaN or infinite, is failed. Control marks of
-    wide-spread models inside texts are broken up, so that an answer cannot end its turn.
+    common models inside texts are broken, so that an answer cannot end its turn.
 
     Raises:
         ConfigError: no URL, a server that does not say what it is, a template its endpoint cannot
@@ -218,10 +218,11 @@ class ServedReward(_ServedReward, BasePointWiseReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score the answer; one without text that only calls tools is unscored."""
         dialogue = dialogue_of(sample, self.name)
-        numbers = await self._ask(without_marks(dialogue, CONTROL_MARKS))
-        # where every token has a row, the last one stands for the whole
+        numbers = await self._request_numbers(without_marks(dialogue, CONTROL_MARKS))
+        # with one row per token, the last row scores the whole text
         return one_score(
-            self.name, numbers.rows[-1][self._place(numbers, 0 if self.label_token_ids else None)]
+            self.name,
+            numbers.rows[-1][self._score_place(numbers, 0 if self.label_token_ids else None)],
         )
 
 
@@ -279,11 +280,11 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         dialogue = dialogue_of(sample, self.name, steps=True)
         dialogue = without_marks(without_marks(dialogue, CONTROL_MARKS), any_of([self.separator]))
         answer = "".join(step + self.separator for step in dialogue.steps)
-        numbers = await self._ask(dialogue._replace(answer=answer, steps=()))
+        numbers = await self._request_numbers(dialogue._replace(answer=answer, steps=()))
         rows = numbers.rows
         if len(rows) == 1 and len(rows[0]) == len(dialogue.steps) != 1:
             rows = [[number] for number in rows[0]]  # one number per step, in one list
-        place = self._place(Numbers(rows, numbers.names), 1 if len(rows[0]) == 2 else None)
+        place = self._score_place(Numbers(rows, numbers.names), 1 if len(rows[0]) == 2 else None)
         return self.steps_result([row[place] if place < len(row) else float("nan") for row in rows])
 
 
@@ -300,8 +301,8 @@ class NotScored(RMGalleryError):
 
 @RewardRegistry.register("remote:")
 class RemoteReward(BasePointWiseReward):
-    """Score that a reward or evaluator behind `rm-gallery serve` gives: the same number as beside
-    it.
+    """Score of a reward or evaluator behind `rm-gallery serve`: the same number as in its own
+    process.
 
     The URL is that of the reward, http://HOST:PORT/v1/rewards/NAME, or of a deployed evaluator,
     …/v1/evaluations/ID. Range is the reward's own, higher is better. The server sees conversation,
@@ -325,7 +326,7 @@ class RemoteReward(BasePointWiseReward):
     max_workers: int = Field(default=64, ge=1)
     """Judgements in flight at once, unless a batch says otherwise."""
     timeout: float = Field(default=120.0, gt=0)
-    """Seconds one attempt may take; the server is told."""
+    """Seconds one attempt may take; sent to the server as its deadline."""
     max_attempts: int = Field(default=6, ge=1)
     """Attempts per call, the first included."""
     max_outage: float = Field(default=30.0, ge=0)
@@ -368,16 +369,16 @@ class RemoteReward(BasePointWiseReward):
         return known[1]
 
     def check(self) -> None:
-        """Raise ConfigError for a URL or a token that is none; asks nobody."""
+        """Raise ConfigError for an invalid URL or token; sends nothing."""
         self.server.check()
 
     def describe(self) -> dict[str, Any]:
         """The settings and the server, without secrets."""
         own = self.model_copy(update={"api_key": None, "default_headers": {}})
-        told = super(RemoteReward, own).describe()
+        settings = super(RemoteReward, own).describe()
         for name in ("api_key", "default_headers", "timeout", "max_attempts", "max_outage"):
-            told.pop(name, None)
-        return {**told, "server": {**self.server.describe(), **sent_along(self.server)}}
+            settings.pop(name, None)
+        return {**settings, "server": {**self.server.describe(), **sent_along(self.server)}}
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         answer = (await self.server.ascore([item_of(sample)]))[0]
