@@ -135,10 +135,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        found = globals()[name] = getattr(
+        value = globals()[name] = getattr(
             importlib.import_module(f"rm_gallery.{_WHERE[name]}"), name
         )
-        return found
+        return value
     raise AttributeError(f"module 'rm_gallery' has no attribute {name!r}")
 
 

@@ -72,8 +72,8 @@ class ClaimsReply(BasePromptTemplate):
     def _each_with_a_verdict(cls, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
         clean: list[dict[str, Any]] = []
         for claim in claims:
-            said = plain(str(claim.get("verdict"))).strip(" .。").lower().replace(" ", "_")
-            if said not in VERDICTS:
+            verdict = plain(str(claim.get("verdict"))).strip(" .。").lower().replace(" ", "_")
+            if verdict not in VERDICTS:
                 raise ValueError(
                     f"a verdict is one of {', '.join(VERDICTS)}; found {claim.get('verdict')!r}"
                 )
@@ -88,7 +88,7 @@ class ClaimsReply(BasePromptTemplate):
                 {
                     "number": number,
                     "evidence": evidence if isinstance(evidence, str) else "",
-                    "verdict": said,
+                    "verdict": verdict,
                 }
             )
         return clean
@@ -117,16 +117,18 @@ class ClaimGrader(RubricGrader):
 
     def describe(self) -> dict[str, Any]:
         """As for every rubric, with the prompt that asks for claims where they are counted."""
-        said = super().describe()
-        return {**said, "prompts": prompts_hash("claims")} if self.claims else said
+        identity = super().describe()
+        return {**identity, "prompts": prompts_hash("claims")} if self.claims else identity
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """Instructions first, the fenced fields last."""
         if not self.claims:
             return super()._messages(fields, form)
-        found = self.texts()
-        of = found["claims"]["of"]
-        texts = {name: shown(fields.get(name)) for name in last_what_differs(found["inputs"])}
+        texts_of_file = self.texts()
+        of = texts_of_file["claims"]["of"]
+        texts = {
+            name: shown(fields.get(name)) for name in last_what_differs(texts_of_file["inputs"])
+        }
         texts[of] = "\n".join(
             f"[{number}] {text}" for number, text in enumerate(numbered(texts[of]), 1)
         )
@@ -134,7 +136,7 @@ class ClaimGrader(RubricGrader):
             "claims",
             self.language,
             texts=texts,
-            always=[name for name, required in found["inputs"].items() if required],
+            always=[name for name, required in texts_of_file["inputs"].items() if required],
             desc=self.desc,
             scenario="",
             rubrics=list(self.rubrics),
@@ -142,9 +144,9 @@ class ClaimGrader(RubricGrader):
             of=of,
             verdicts=[
                 f"`{name}`{': ' if self.language == 'en' else '：'}{text}"
-                for name, text in found[self.language]["verdicts"].items()
+                for name, text in texts_of_file[self.language]["verdicts"].items()
             ],
-            fields=told_fields(found["inputs"], self.language),
+            fields=told_fields(texts_of_file["inputs"], self.language),
             output_form=form,
         )
 
@@ -155,8 +157,8 @@ class ClaimGrader(RubricGrader):
         given: dict[int, dict[str, Any]] = {}
 
         def read(reply: ChatResponse) -> GraderScore:
-            said = parsed(self.reply, reply)
-            for number, verdicts in _by_number(said.claims).items():
+            verdict = parsed(self.reply, reply)
+            for number, verdicts in _by_number(verdict.claims).items():
                 if number not in given and len({each["verdict"] for each in verdicts}) == 1:
                     given[number] = verdicts[-1]
             left_out = [number for number in range(1, len(sentences) + 1) if number not in given]
@@ -169,7 +171,7 @@ class ClaimGrader(RubricGrader):
                     f"{listed}."
                 )
             claims = [{"claim": text, **given[number]} for number, text in enumerate(sentences, 1)]
-            return self._counted(claims, said.reason or "", reply, fields)
+            return self._counted(claims, verdict.reason or "", reply, fields)
 
         graded: GraderScore = await self._ask(fields, read)
         return graded
@@ -239,10 +241,10 @@ def numbered(text: str) -> list[str]:
 
 
 def _by_number(claims: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = {}
+    by_number: dict[int, list[dict[str, Any]]] = {}
     for claim in claims:
-        found.setdefault(claim["number"], []).append(claim)
-    return found
+        by_number.setdefault(claim["number"], []).append(claim)
+    return by_number
 
 
 def _texts(value: Any) -> Iterator[str]:

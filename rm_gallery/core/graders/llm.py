@@ -292,16 +292,16 @@ class LLMGrader(BaseGrader):
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         texts = {name: shown(value) for name, value in fields.items()}
         fence = fence_for(texts)
-        told = {name: fenced(name, text, fence) for name, text in texts.items()}
-        told[OUTPUT_FORM] = form
-        told["rubrics"] = "\n".join(
+        fenced_texts = {name: fenced(name, text, fence) for name, text in texts.items()}
+        fenced_texts[OUTPUT_FORM] = form
+        fenced_texts["rubrics"] = "\n".join(
             f"{number}. {rubric}" for number, rubric in enumerate(self.rubrics, 1)
         )
         turns = self._turns()
         stated = any(f"{{{OUTPUT_FORM}}}" in turn["content"] for turn in turns)
         # one pass: braces inside a text stay text
         made = [
-            {**t, "content": PLACEHOLDER.sub(lambda m: told.get(m[1], m[0]), t["content"])}
+            {**t, "content": PLACEHOLDER.sub(lambda m: fenced_texts.get(m[1], m[0]), t["content"])}
             for t in turns
         ]
         if not stated:
@@ -318,8 +318,8 @@ class LLMGrader(BaseGrader):
 
     async def _one(self, fields: Mapping[str, Any]) -> GraderScore:
         """One judgement of these fields on the grader's own scale."""
-        found: GraderScore = await self._ask(fields, self._read)
-        return found
+        score: GraderScore = await self._ask(fields, self._read)
+        return score
 
     async def _ask(
         self,
@@ -347,10 +347,10 @@ class LLMGrader(BaseGrader):
         )
 
     def _read(self, reply: ChatResponse) -> GraderScore:
-        found = parsed(self.reply, reply)
+        verdict = parsed(self.reply, reply)
         return GraderScore(
-            score=found.score,
-            reason=found.reason or "",
+            score=verdict.score,
+            reason=verdict.reason or "",
             metadata=told_of(reply),
             usage=usage_of(reply),
             **self.about(),
@@ -374,8 +374,8 @@ def usage_of(reply: ChatResponse) -> dict[str, float]:
 
 
 def _names(turns: Sequence[Mapping[str, str]]) -> list[str]:
-    found = (name for turn in turns for name in PLACEHOLDER.findall(turn["content"]))
-    return [name for name in dict.fromkeys(found) if name not in (OUTPUT_FORM, "rubrics")]
+    names = (name for turn in turns for name in PLACEHOLDER.findall(turn["content"]))
+    return [name for name in dict.fromkeys(names) if name not in (OUTPUT_FORM, "rubrics")]
 
 
 @cache
@@ -387,34 +387,35 @@ def rubric_texts(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        found = yaml.load(
+        texts = yaml.load(
             path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         )
         for language in ("en", "zh"):
-            found[language]["desc"], found[language]["rubrics"], found[language]["levels"]
-        found["inputs"], found["scale"]
+            texts[language]["desc"], texts[language]["rubrics"], texts[language]["levels"]
+        texts["inputs"], texts["scale"]
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise DataError(
             f"{path.name}: not a grader's rubric: {type(error).__name__} {error}"
         ) from error
-    assert isinstance(found, dict)
-    return found
+    assert isinstance(texts, dict)
+    return texts
 
 
 @cache
-def _told() -> dict[str, dict[str, str]]:
+def _descriptions() -> dict[str, dict[str, str]]:
     import yaml
 
-    told: dict[str, dict[str, str]] = yaml.safe_load(
+    descriptions: dict[str, dict[str, str]] = yaml.safe_load(
         (RUBRICS / "_fields.yaml").read_text(encoding="utf-8")
     )
-    return told
+    return descriptions
 
 
 def told_fields(names: Iterable[str], language: str) -> list[str]:
     """What each field is, as a judge is told."""
     return [
-        f"`{name}`{', ' if language == 'en' else '，'}{_told()[name][language]}" for name in names
+        f"`{name}`{', ' if language == 'en' else '，'}{_descriptions()[name][language]}"
+        for name in names
     ]
 
 
@@ -440,18 +441,18 @@ class RubricGrader(LLMGrader):
     def _of_the_file(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not cls.rubric:
             return data
-        found = cls.texts()
-        texts = found.get(data.get("language", "en")) or found["en"]
+        rubric = cls.texts()
+        texts = rubric.get(data.get("language", "en")) or rubric["en"]
         own = {
             "name": cls.rubric,
-            "score_range": tuple(map(float, found["scale"])),
-            "threshold": found.get("threshold"),
+            "score_range": tuple(map(float, rubric["scale"])),
+            "threshold": rubric.get("threshold"),
         }
-        own |= {name: found[name] for name in ("higher_is_better", "mode") if name in found}
+        own |= {name: rubric[name] for name in ("higher_is_better", "mode") if name in rubric}
         own |= {
             "desc": texts["desc"],
             "rubrics": list(texts["rubrics"]),
-            "description": found["en"]["desc"],
+            "description": rubric["en"]["desc"],
         }
         # what a class says itself counts more than its file
         plain = RubricGrader.model_fields
@@ -465,16 +466,21 @@ class RubricGrader(LLMGrader):
     @classmethod
     def declared(cls) -> dict[str, Any]:
         """What the class and its file say."""
-        said = super().declared()
+        declared = super().declared()
         if not cls.rubric:
-            return said
-        found = cls.texts()
+            return declared
+        texts = cls.texts()
         of_file = {
-            "score_range": tuple(map(float, found["scale"])),
-            **{k: found[k] for k in said if k in found},
+            "score_range": tuple(map(float, texts["scale"])),
+            **{k: texts[k] for k in declared if k in texts},
         }
-        own = {name for name in said if said[name] != RubricGrader.model_fields[name].default}
-        found_mode = {**said, **{name: value for name, value in of_file.items() if name not in own}}
+        own = {
+            name for name in declared if declared[name] != RubricGrader.model_fields[name].default
+        }
+        found_mode = {
+            **declared,
+            **{name: value for name, value in of_file.items() if name not in own},
+        }
         return {**found_mode, "mode": GraderMode(found_mode["mode"])}
 
     @property
@@ -492,24 +498,24 @@ class RubricGrader(LLMGrader):
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """Instructions first, the fenced fields last."""
-        found = self.texts()
-        either = found.get("one_of")
+        rubric = self.texts()
+        either = rubric.get("one_of")
         if either and all(fields.get(name) is None for name in either):
             raise DataError(
                 f"{self.name} needs {' or '.join(either)}, and the row has none of them."
             )
-        levels = found[self.language]["levels"]
+        levels = rubric[self.language]["levels"]
         return render(
             "grader",
             self.language,
-            texts={name: shown(fields.get(name)) for name in last_what_differs(found["inputs"])},
-            always=[name for name, required in found["inputs"].items() if required],
+            texts={name: shown(fields.get(name)) for name in last_what_differs(rubric["inputs"])},
+            always=[name for name, required in rubric["inputs"].items() if required],
             desc=self.desc,
             scenario="",
             rubrics=list(self.rubrics),
             examples=[],
             steps=[],
             scale=[f"{level}: {meaning}" for level, meaning in levels.items()],
-            fields=told_fields(found["inputs"], self.language),
+            fields=told_fields(rubric["inputs"], self.language),
             output_form=form,
         )

@@ -134,9 +134,9 @@ class Composition(PerOutputReward):
 
     def describe(self) -> dict[str, Any]:
         """As of every reward; the parts tell their own models."""
-        said = super().describe()
-        said.pop("llm", None)
-        return said
+        identity = super().describe()
+        identity.pop("llm", None)
+        return identity
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of its scores has to know about its parts, a sentence each."""
@@ -227,20 +227,22 @@ class _Notes:
         self.metrics: dict[str, dict[str, Any]] = {}
         self.extra: dict[str, Any] = {}
 
-    def add(self, name: str, part: BaseReward, said: _Part) -> None:
+    def add(self, name: str, part: BaseReward, scored_part: _Part) -> None:
         """Note a part's score, and what else it found out."""
-        own = said.output.answer.reward
+        own = scored_part.output.answer.reward
         reason = (
             "; ".join(d.reason for d in own.details if d.reason)
-            if said.outcome.ok
-            else said.outcome.reason
+            if scored_part.outcome.ok
+            else scored_part.outcome.reason
         )
-        self.metrics[name] = metric(said.outcome.value, reason)
+        self.metrics[name] = metric(scored_part.outcome.value, reason)
         extra = own.extra_data.get(part.key_in(own)) if own.extra_data else None
         if extra:
             self.extra[name] = extra
 
-    def found(self, name: str, outcome: Score[float], reason: str | None = None) -> JudgedOutput:
+    def judged_output(
+        self, name: str, outcome: Score[float], reason: str | None = None
+    ) -> JudgedOutput:
         """The composition's own outcome, with all that was noted."""
         given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
         extra = {key: value for key, value in given.items() if value}
@@ -420,26 +422,26 @@ class Cascade(Composition):
                 notes[i].stages[name] = "not asked"
             if not open_:
                 continue
-            for i, said in zip(
+            for i, scored_part in zip(
                 open_, await self._asked(stage.reward, sample, open_, kwargs), strict=True
             ):
-                notes[i].add(name, stage.reward, said)
-                ended = self._ended(stage, name, said, notes[i])
+                notes[i].add(name, stage.reward, scored_part)
+                ended = self._ended(stage, name, scored_part, notes[i])
                 if ended is not None:
                     done[i] = ended
         control = current_run.get()
-        spared = sum(state == "not asked" for note in notes for state in note.stages.values())
-        if control is not None and spared:
-            control.count("skipped_by_gate", spared)
-        return [notes[i].found(self.name, *done[i]) for i in range(len(sample.output))]
+        skipped = sum(state == "not asked" for note in notes for state in note.stages.values())
+        if control is not None and skipped:
+            control.count("skipped_by_gate", skipped)
+        return [notes[i].judged_output(self.name, *done[i]) for i in range(len(sample.output))]
 
     def _ended(
-        self, stage: Stage, name: str, said: _Part, notes: _Notes
+        self, stage: Stage, name: str, scored_part: _Part, notes: _Notes
     ) -> tuple[Score[float], str | None] | None:
         """An output's outcome and its reason if the cascade ends with this stage, None where it
         goes on.
         """
-        outcome, part = said.outcome, stage.reward
+        outcome, part = scored_part.outcome, stage.reward
         if outcome.value is None:
             notes.stages[name] = outcome.status
             if stage.no_score == "next" and stage is not self.stages[-1]:
@@ -465,9 +467,9 @@ class Cascade(Composition):
         counts = {name: [0, 0] for name in self.parts()}
         for sample in samples:
             for output in sample.output:
-                said = output.answer.reward
+                written = output.answer.reward
                 for name, state in (
-                    said.extra_data.get(self.key_in(said), {}).get(STAGES, {}).items()
+                    written.extra_data.get(self.key_in(written), {}).get(STAGES, {}).items()
                 ):
                     counts[name][state == "not asked"] += 1
         return {name: Savings(*count) for name, count in counts.items()}
@@ -637,15 +639,23 @@ class WeightedSum(Composition):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
-        told = zip(self.rewards.items(), await together_or_none(asked), strict=True)
-        said = {name: [self._on_scale(part, one) for one in found] for (name, part), found in told}
-        return [self._sum({name: found[i] for name, found in said.items()}) for i in everything]
+        results = zip(self.rewards.items(), await together_or_none(asked), strict=True)
+        on_scale = {
+            name: [self._on_scale(part, one) for one in by_output]
+            for (name, part), by_output in results
+        }
+        return [
+            self._sum({name: by_output[i] for name, by_output in on_scale.items()})
+            for i in everything
+        ]
 
-    def _on_scale(self, part: BaseReward, said: _Part) -> _Part:
-        score = said.outcome.value
+    def _on_scale(self, part: BaseReward, scored_part: _Part) -> _Part:
+        score = scored_part.outcome.value
         if score is None:
-            return said
-        return said._replace(outcome=replace(said.outcome, value=self.reported(part, score)))
+            return scored_part
+        return scored_part._replace(
+            outcome=replace(scored_part.outcome, value=self.reported(part, score))
+        )
 
     def reported(self, part: BaseReward, score: float) -> float:
         """The score, or its share of the part's range with `normalize`."""
@@ -654,14 +664,14 @@ class WeightedSum(Composition):
         share = part.normalized(score)  # 1 is best, and a penalty is to stay one
         return share if part.higher_is_better else 1.0 - share
 
-    def _sum(self, said: Mapping[str, _Part]) -> JudgedOutput:
+    def _sum(self, parts: Mapping[str, _Part]) -> JudgedOutput:
         notes = _Notes()
-        for name, found in said.items():
-            notes.add(name, self.rewards[name], found)
-        whole = Combination(self._weighted)({name: part.outcome for name, part in said.items()})
+        for name, scored_part in parts.items():
+            notes.add(name, self.rewards[name], scored_part)
+        whole = Combination(self._weighted)({name: part.outcome for name, part in parts.items()})
         if whole.value is None:
-            return notes.found(self.name, whole)
-        return notes.found(self.name, scored(whole.value), whole.reason)
+            return notes.judged_output(self.name, whole)
+        return notes.judged_output(self.name, scored(whole.value), whole.reason)
 
     def _weighted(self, scores: Mapping[str, float]) -> tuple[float, str]:
         return weighted_sum({name: (self.weights[name], score) for name, score in scores.items()})
@@ -720,10 +730,10 @@ def checked_weights(
 
 def _named(parts: Sequence[BaseReward]) -> dict[str, BaseReward]:
     """Rewards by their names; a name that comes again is numbered."""
-    found: dict[str, BaseReward] = {}
+    named: dict[str, BaseReward] = {}
     for part in parts:
         name, number = part.name, 2
-        while name in found:
+        while name in named:
             name, number = f"{part.name} {number}", number + 1
-        found[name] = part
-    return found
+        named[name] = part
+    return named

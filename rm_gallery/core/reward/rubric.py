@@ -212,9 +212,11 @@ class Rubric(BaseModel):
         return RubricResult(raw, missed, tags)
 
     def _raw(self, criteria: Sequence[Criterion], values: Iterator[float | None]) -> float:
-        found = [_value(one, values) for one in criteria]
+        values_found = [_value(one, values) for one in criteria]
         applied = [
-            (one, value) for one, value in zip(criteria, found, strict=True) if value is not None
+            (one, value)
+            for one, value in zip(criteria, values_found, strict=True)
+            if value is not None
         ]
         if self.aggregate == "sum":
             return math.fsum(one.points * value for one, value in applied)
@@ -227,7 +229,7 @@ class Rubric(BaseModel):
             if not counted:
                 raise Unscored("no criterion applies.", reason="no_criteria")
             return float(any(counted) if self.aggregate == "any" else all(counted))
-        share = _share(criteria, found, self.least, self.faults_alone)
+        share = _share(criteria, values_found, self.least, self.faults_alone)
         return float(share >= self.threshold) if self.aggregate == "threshold" else share
 
 
@@ -258,9 +260,9 @@ def _may_go(one: Criterion) -> bool:
 def _value(one: Criterion, values: Iterator[float | None]) -> float | None:
     if not one.parts:
         return next(values)
-    found = [_value(part, values) for part in one.parts]
+    parts = [_value(part, values) for part in one.parts]
     return (
-        None if all(value is None for value in found) else _share(one.parts, found, 0.0, "unscored")
+        None if all(value is None for value in parts) else _share(one.parts, parts, 0.0, "unscored")
     )
 
 

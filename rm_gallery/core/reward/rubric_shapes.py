@@ -113,18 +113,18 @@ def _choices(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _typed(item: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "negate": bool(item.pop("negate", False)),
         "optional": bool(item.pop("optional", False)),
     }
     kind = item.pop("type", "binary")
     if kind == "likert":
-        found["scale"] = (1.0, float(item.pop("points", 5)))
+        fields["scale"] = (1.0, float(item.pop("points", 5)))
     elif kind == "numeric":
-        found["scale"] = (float(item.pop("min", 0.0)), float(item.pop("max", 1.0)))
+        fields["scale"] = (float(item.pop("min", 0.0)), float(item.pop("max", 1.0)))
     elif kind == "rubric":
         levels = list(item.pop("levels"))
-        found["levels"] = [
+        fields["levels"] = [
             {**one, "label": str(n), "description": one["label"]}
             for n, one in enumerate(_even(levels))
         ]
@@ -135,7 +135,7 @@ def _typed(item: dict[str, Any]) -> dict[str, Any]:
             )
         )
     # an answer by a number has `points` of its own, so the weight is its own key
-    return {**found, "points": item.pop("weight", 1.0)}
+    return {**fields, "points": item.pop("weight", 1.0)}
 
 
 def _options(item: dict[str, Any]) -> dict[str, Any]:
@@ -151,15 +151,15 @@ def _options(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own(item: dict[str, Any]) -> dict[str, Any]:
-    found = {name: item.pop(name) for name in OWN & item.keys()}
+    own = {name: item.pop(name) for name in OWN & item.keys()}
     levels = item.pop("levels", None) or []
-    found["levels"] = _even(levels) if all(isinstance(one, str) for one in levels) else levels
+    own["levels"] = _even(levels) if all(isinstance(one, str) for one in levels) else levels
     parts = item.pop("parts", None) or []
-    found["parts"] = [
+    own["parts"] = [
         _criterion(_item(part, number), SHAPES["plain"], f"parts.{number}")
         for number, part in enumerate(parts, 1)
     ]
-    return found
+    return own
 
 
 def _task(item: dict[str, Any]) -> dict[str, Any]:
@@ -178,10 +178,10 @@ def _written(one: Criterion, shape: str) -> dict[str, Any]:
     """Text, points and name under the keys of a shape; ConfigError for what it cannot say."""
     known = SHAPES[shape]
     plain = Criterion(text=one.text)
-    said = {
+    fields = {
         name for name in Criterion.model_fields if getattr(one, name) != getattr(plain, name)
     } - {"notes", "text"}
-    lost = said - known.holds - ({"points"} if known.points else set()) - {"name"}
+    lost = fields - known.holds - ({"points"} if known.points else set()) - {"name"}
     if lost:
         raise ConfigError(
             f"{shape} has no word for {', '.join(sorted(lost))} of the criterion {one.text!r:.60}."
@@ -372,12 +372,12 @@ def read_rubric(value: Any, shape: str | None = None) -> Rubric:
         and "criteria" in value
         and shape is None
     ):
-        found = read_rubric(value["criteria"])
+        rubric = read_rubric(value["criteria"])
         return _made(
             {
-                **{name: getattr(found, name) for name in Rubric.model_fields},
+                **{name: getattr(rubric, name) for name in Rubric.model_fields},
                 **value,
-                "criteria": found.criteria,
+                "criteria": rubric.criteria,
             }
         )
     items, about = _items(value)
@@ -410,32 +410,32 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
         if rubric.aggregate == "sum" or any(one.points < 0 for one in rubric.criteria)
         else set()
     )
-    said = {
+    fields = {
         name: getattr(rubric, name)
         for name in rules
         if getattr(rubric, name) != known.rubric.get(name, getattr(plain, name))
     }
     items = [known.write(one) for one in rubric.criteria]
     if kind == "plain":
-        return {"criteria": items, **said} if said else items
+        return {"criteria": items, **fields} if fields else items
     if kind == "harbor":
-        said.pop("clip", None)
+        fields.pop("clip", None)
         if rubric.aggregate != "sum" and any(one.points < 0 for one in rubric.criteria):
             raise ConfigError(
                 "harbor takes negative weights with the aggregation weighted-sum alone; set "
                 "aggregate='sum'."
             )
         back = {own: theirs for theirs, own in HARBOR.items()}
-        scoring = {"aggregation": back.get(rubric.aggregate)} if "aggregate" in said else {}
-        scoring |= {"threshold": said["threshold"]} if "threshold" in said else {}
-        said = {
+        scoring = {"aggregation": back.get(rubric.aggregate)} if "aggregate" in fields else {}
+        scoring |= {"threshold": fields["threshold"]} if "threshold" in fields else {}
+        fields = {
             name: item
-            for name, item in said.items()
+            for name, item in fields.items()
             if name not in ("aggregate", "threshold") or None in scoring.values()
         }
         items = {**rubric.notes, "criterion": items, **({"scoring": scoring} if scoring else {})}  # type: ignore[assignment]
-    if said:
-        rest = ", ".join(f"{name}={item}" for name, item in sorted(said.items()))
+    if fields:
+        rest = ", ".join(f"{name}={item}" for name, item in sorted(fields.items()))
         raise ConfigError(
             f"{kind} has a rule of its own and no word for {rest}; write the rubric as plain."
         )
@@ -506,22 +506,24 @@ def _item(one: Any, number: int) -> Item:
 def _criterion(item: Item, known: Shape, where: str) -> Criterion:
     rest = {key: value for key, value in item.items() if value is not None}
     try:
-        said = known.item(rest)
+        fields = known.item(rest)
         texts = [
             name for name in dict.fromkeys((known.text, *TEXTS)) if isinstance(rest.get(name), str)
         ]
-        if not texts and "text" not in said:
+        if not texts and "text" not in fields:
             raise ConfigError(f"it has no text; give it one of {', '.join(TEXTS)}")
         if texts:
-            said["text"] = rest.pop(texts[0])
+            fields["text"] = rest.pop(texts[0])
         for field_name, spellings in (
             ("points", (known.points, *POINTS)),
             ("name", (known.name, *NAMES)),
         ):
-            found = next((name for name in dict.fromkeys(spellings) if name and name in rest), None)
-            if found is not None and field_name not in said:
-                said[field_name] = (
-                    rest.pop(found) if field_name == "points" else str(rest.pop(found))
+            spelling = next(
+                (name for name in dict.fromkeys(spellings) if name and name in rest), None
+            )
+            if spelling is not None and field_name not in fields:
+                fields[field_name] = (
+                    rest.pop(spelling) if field_name == "points" else str(rest.pop(spelling))
                 )
         numbers = [
             name
@@ -533,8 +535,8 @@ def _criterion(item: Item, known: Shape, where: str) -> Criterion:
                 f"'{numbers[0]}' holds a number ({rest[numbers[0]]!r}) that no score would depend "
                 f"on; points are one of {', '.join(POINTS)}, and notes go into 'notes'"
             )
-        said["notes"] = {**said.get("notes", {}), **rest}
-        return Criterion(**said)
+        fields["notes"] = {**fields.get("notes", {}), **rest}
+        return Criterion(**fields)
     except ValidationError as error:
         raise ConfigError(f"Criterion {where}: {_problem(error)}.") from error
     except ConfigError as error:
@@ -548,19 +550,19 @@ def _criterion(item: Item, known: Shape, where: str) -> Criterion:
 def _of_the_whole(about: dict[str, Any]) -> dict[str, Any]:
     """What a document says beside its items: the rule, and notes."""
     scoring = about.pop("scoring", None) or {}
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: about.pop(name) for name in ("aggregate", "threshold", "clip") if name in about
     }
     if isinstance(scoring, Mapping) and "aggregation" in scoring:
-        told = str(scoring["aggregation"]).replace("_", "-")
-        if told not in HARBOR:
-            raise ConfigError(unknown_name("aggregation", told, HARBOR))
-        found["aggregate"] = HARBOR[told]
+        aggregation = str(scoring["aggregation"]).replace("_", "-")
+        if aggregation not in HARBOR:
+            raise ConfigError(unknown_name("aggregation", aggregation, HARBOR))
+        settings["aggregate"] = HARBOR[aggregation]
     if isinstance(scoring, Mapping) and "threshold" in scoring:
-        found["threshold"] = scoring["threshold"]
-    if found.get("aggregate") == "sum":
-        found["clip"] = False
-    return {**found, "notes": about}
+        settings["threshold"] = scoring["threshold"]
+    if settings.get("aggregate") == "sum":
+        settings["clip"] = False
+    return {**settings, "notes": about}
 
 
 def _of_file(path: Path) -> Any:

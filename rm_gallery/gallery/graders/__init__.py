@@ -40,12 +40,12 @@ def class_name(name: str) -> str:
 @cache
 def graders() -> dict[str, type[BaseGrader]]:
     """Every ready-made grader by its registered name, sorted."""
-    found: dict[str, type[BaseGrader]] = {}
+    classes: dict[str, type[BaseGrader]] = {}
     for path in sorted(RUBRICS.rglob("*.yaml")):
-        found[path.stem] = grader_of_file(path, __name__)
+        classes[path.stem] = grader_of_file(path, __name__)
     for name, target in discover().items():
         if not target.startswith(JUDGED_MODULE) and not name.endswith(":"):
-            found[name] = grader_of_reward(name, NAMES.get(name, class_name(name)), __name__)
+            classes[name] = grader_of_reward(name, NAMES.get(name, class_name(name)), __name__)
     for module in pkgutil.iter_modules(__path__):
         for kind in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
             if (
@@ -54,8 +54,8 @@ def graders() -> dict[str, type[BaseGrader]]:
                 and kind.__module__ == f"{__name__}.{module.name}"
             ):
                 if not kind.__name__.startswith("_"):
-                    found[kind.registered_name()] = kind
-    return dict(sorted(found.items()))
+                    classes[kind.registered_name()] = kind
+    return dict(sorted(classes.items()))
 
 
 def __getattr__(name: str) -> Any:

@@ -58,13 +58,13 @@ def _text(content: Any) -> str:
 
 def messages_of(messages: Any, name: str) -> list[Mapping[str, Any]]:
     """The messages of a trajectory; Unscored for what is none."""
-    found = [m.get("message", m) if isinstance(m, Mapping) else m for m in messages or ()]
-    if not found or not all(isinstance(m, Mapping) and "role" in m for m in found):
+    turns = [m.get("message", m) if isinstance(m, Mapping) else m for m in messages or ()]
+    if not turns or not all(isinstance(m, Mapping) and "role" in m for m in turns):
         raise Unscored(
             f"{name} needs messages: a list of dicts with a role, and there are none.",
             reason="no_messages",
         )
-    return found
+    return turns
 
 
 def calls_of(given: Any, name: str) -> list[MadeCall]:
@@ -85,9 +85,9 @@ def calls_of(given: Any, name: str) -> list[MadeCall]:
             f"{name} needs a list of tool calls, found a {type(given).__name__}.",
             reason="no_tool_calls",
         )
-    found = [as_call(call) for call in given]
+    calls = [as_call(call) for call in given]
     return [
-        call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call}) for call in found
+        call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call}) for call in calls
     ]
 
 
@@ -134,12 +134,12 @@ def _share(matched: int, made: int, wanted: int, metric: Metric) -> float:
 
 
 def _wanted(given: Any, arguments: bool, name: str) -> list[ExpectedCall]:
-    found = read_wanted(given)
-    if isinstance(found, str):
+    wanted = read_wanted(given)
+    if isinstance(wanted, str):
         raise Unscored(
-            f"{name} cannot read the reference tool calls: {found}", reason="no_reference"
+            f"{name} cannot read the reference tool calls: {wanted}", reason="no_reference"
         )
-    return found
+    return wanted
 
 
 def _table(
@@ -285,15 +285,17 @@ def information_gain(observations: Sequence[str], threshold: float) -> float:
     gains = []
     for text in observations:
         own = frozenset(words(text))
-        likeness = max((_jaccard(own, other) for other in seen), default=0.0)
-        gains.append((1 - likeness) * math.exp(-2 * max(0.0, likeness - threshold)))
+        overlap = max((_jaccard(own, other) for other in seen), default=0.0)
+        gains.append((1 - overlap) * math.exp(-2 * max(0.0, overlap - threshold)))
         seen.append(own)
     return math.fsum(gains) / len(gains)
 
 
 def _observations(actions: Sequence[Action], messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    found = [action.observation for action in actions if action.observation is not None]
-    return found or [_text(m.get("content")) for m in messages if m["role"] in ("tool", "function")]
+    observations = [action.observation for action in actions if action.observation is not None]
+    return observations or [
+        _text(m.get("content")) for m in messages if m["role"] in ("tool", "function")
+    ]
 
 
 class ObservationInformationGainGrader(BaseGrader):
@@ -464,14 +466,14 @@ class TrajectoryComprehensiveGrader(RubricGrader):
                 reason="no_tool_calls",
                 cause="answer",
             )
-        told = [
+        lines = [
             {"call": action.signature, "result": action.observation or ""} for action in actions
         ]
         steps, usages = [], []
-        for number, step in enumerate(told):
-            fields = {"query": asked, "history": told[:number], "step": step}
-            found, usage = await self._ask(fields, self._read_step)
-            steps.append(found)
+        for number, step in enumerate(lines):
+            fields = {"query": asked, "history": lines[:number], "step": step}
+            verdicts, usage = await self._ask(fields, self._read_step)
+            steps.append(verdicts)
             usages.append(usage)
         score = math.fsum(
             (value - 1) / 4 for step in steps for value in step["scores"].values()
@@ -486,6 +488,6 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         )
 
     def _read_step(self, reply: ChatResponse) -> tuple[dict[str, Any], dict[str, float]]:
-        found = parsed(self.reply, reply)
-        scores = {name: getattr(found, name) for name in PARTS}
-        return {"scores": scores, "reason": found.reason or ""}, usage_of(reply)
+        verdict = parsed(self.reply, reply)
+        scores = {name: getattr(verdict, name) for name in PARTS}
+        return {"scores": scores, "reason": verdict.reason or ""}, usage_of(reply)

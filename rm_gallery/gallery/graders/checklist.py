@@ -52,7 +52,7 @@ def _field(
         low, high = scale  # type: ignore[assignment]
     if not levels and scale is None:
         kind, read = bool, read_boolean
-        told = (
+        expected = (
             f"Whether criterion {number} is met: yes or no{en}, nothing else",
             f"第 {number} 条是否符合：yes 或 no{zh}，不写其他内容",
         )
@@ -63,7 +63,7 @@ def _field(
         kind = int if whole else float
         limits = {"ge": int(low), "le": int(high)} if whole else {"ge": low, "le": high}
         what = ("level", "等级") if levels else ("number", "分数")
-        told = (
+        expected = (
             f"The {what[0]} of criterion {number}, from {low:g} to {high:g}{en}, nothing else",
             f"第 {number} 条的{what[1]}，从 {low:g} 到 {high:g}{zh}，不写其他内容",
         )
@@ -73,10 +73,12 @@ def _field(
             else (lambda value: read_number(value, high, True))
         )
     annotated: Any = Annotated  # a list of notes cannot stand in its brackets on Python 3.10
-    notes: list[Any] = [Described(zh=told[1])] if open_ else [Described(zh=told[1]), OnScale()]
+    notes: list[Any] = (
+        [Described(zh=expected[1])] if open_ else [Described(zh=expected[1]), OnScale()]
+    )
     if not open_:
         return annotated[tuple([kind | None, *notes])], Field(
-            default=None, description=told[0], **limits
+            default=None, description=expected[0], **limits
         )
 
     numbers = (
@@ -89,13 +91,13 @@ def _field(
     def read_open(value: Any) -> Any:
         if isinstance(value, str) and plain(value).strip(" .。").lower() in _NO_VERDICT:
             return NOT_APPLICABLE
-        found = read(value)
-        if limits and not limits["ge"] <= found <= limits["le"]:
-            raise ParseError(f"Expected a number from {low:g} to {high:g}, found {found:g}.")
-        return found
+        value_read = read(value)
+        if limits and not limits["ge"] <= value_read <= limits["le"]:
+            raise ParseError(f"Expected a number from {low:g} to {high:g}, found {value_read:g}.")
+        return value_read
 
     return annotated[tuple([Any, *notes, ReadBy(read_open, answers)])], Field(
-        default=None, description=told[0]
+        default=None, description=expected[0]
     )
 
 
@@ -127,7 +129,7 @@ def _line(one: Criterion, words: tuple[str, str, str]) -> str:
     parts = [one.text]
     if one.levels:
         first = _first_level(one)
-        told = [
+        line = [
             " = ".join(
                 dict.fromkeys(
                     text for text in (str(first + place), level.label, level.description) if text
@@ -135,7 +137,7 @@ def _line(one: Criterion, words: tuple[str, str, str]) -> str:
             )
             for place, level in enumerate(one.levels)
         ]
-        parts.append(f"({words[0]}: {'; '.join(told)})")
+        parts.append(f"({words[0]}: {'; '.join(line)})")
     elif one.scale is not None:
         parts.append(f"({words[1]}: {one.scale[0]:g}–{one.scale[1]:g})")
     if one.reference:
@@ -151,13 +153,13 @@ class CriterionVerdict(BaseModel):
 
     Attributes:
         value: the share of its points, 0 to 1; None where it does not apply.
-        said: yes or no, the level's label, or the number; n/a; refused by a judge that declined
+        answer: yes or no, the level's label, or the number; n/a; refused by a judge that declined
             this question alone.
-        agreement: the share of the samples that said so.
+        agreement: the share of the samples that gave this answer.
         probabilities: by answer, where the judge stated them.
     """
 
-    said: Any
+    answer: Any
     value: float | None
     agreement: float = 1.0
     probabilities: dict[str, float] | None = None
@@ -267,14 +269,18 @@ class ChecklistGrader(LLMGrader):
         ]
         # all end before one raises: what is in flight is paid for, and belongs into the cache
         done = await asyncio.gather(*asked, return_exceptions=True)
-        found: list[tuple[list[Any], str, dict[str, float]]] = []
+        outcomes: list[tuple[list[Any], str, dict[str, float]]] = []
         for one in done:
             if isinstance(one, BaseException):
                 raise one
-            found.append(one)
+            outcomes.append(one)
         n = len(batches)
         votes = [
-            [said for verdicts, *_ in found[at * n : (at + 1) * n] for said in verdicts]
+            [
+                one_verdict
+                for verdicts, *_ in outcomes[at * n : (at + 1) * n]
+                for one_verdict in verdicts
+            ]
             for at in range(self.samples)
         ]
         soft = rubric.aggregate in ("points", "sum", "threshold")
@@ -282,7 +288,7 @@ class ChecklistGrader(LLMGrader):
             _elected(one, [vote[place] for vote in votes], soft) for place, one in enumerate(leaves)
         ]
         refused = [
-            one for one, verdict in zip(leaves, verdicts, strict=True) if verdict.said == REFUSED
+            one for one, verdict in zip(leaves, verdicts, strict=True) if verdict.answer == REFUSED
         ]
         if len(refused) == len(leaves) or any(one.gate for one in refused):
             raise Unscored(
@@ -291,8 +297,8 @@ class ChecklistGrader(LLMGrader):
                 cause="judge",
             )
         scored = rubric.score([verdict.value for verdict in verdicts])
-        reason = "\n".join(dict.fromkeys(why for _, why, _ in found[:n] if why))
-        usage = {name: math.fsum(used[name] for *_, used in found) for name in found[0][2]}
+        reason = "\n".join(dict.fromkeys(why for _, why, _ in outcomes[:n] if why))
+        usage = {name: math.fsum(used[name] for *_, used in outcomes) for name in outcomes[0][2]}
         cut = (criteria is not None or rubric.clip) if self.clip is None else self.clip
         return self._result(scored, cut, leaves, verdicts, reason, usage)
 
@@ -305,7 +311,7 @@ class ChecklistGrader(LLMGrader):
         reason: str,
         usage: dict[str, float],
     ) -> GraderScore:
-        told = [
+        lines = [
             {
                 **{
                     name: getattr(one, name)
@@ -318,7 +324,7 @@ class ChecklistGrader(LLMGrader):
             }
             for one, verdict in zip(leaves, verdicts, strict=True)
         ]
-        metadata: dict[str, Any] = {"raw": scored.raw, "clipped": scored.clipped, "criteria": told}
+        metadata: dict[str, Any] = {"raw": scored.raw, "clipped": scored.clipped, "criteria": lines}
         metadata |= {"gates": list(scored.gates)} if scored.gates else {}
         metadata |= {"tags": dict(scored.tags)} if scored.tags else {}
         score = scored.clipped if cut else scored.raw
@@ -331,12 +337,12 @@ class ChecklistGrader(LLMGrader):
         template = score_reply(1, LIKERT, True)
 
         def read(reply: ChatResponse) -> GraderScore:
-            found = parsed(template, reply)
-            score = likert(found.score)
-            metadata = {"raw": score, "clipped": score, "said": found.score}
+            reply_read = parsed(template, reply)
+            score = likert(reply_read.score)
+            metadata = {"raw": score, "clipped": score, "said": reply_read.score}
             return GraderScore(
                 score=score,
-                reason=found.reason or "",
+                reason=reply_read.reason or "",
                 metadata=metadata,
                 usage=usage_of(reply),
                 **self.about(),
@@ -352,10 +358,10 @@ class ChecklistGrader(LLMGrader):
     ) -> tuple[list[Any], str, dict[str, float]]:
         """What one sample says of some criteria; those that a reply leaves out are asked for alone."""
         repeat_index.set(repeat_index.get() * 1024 + sample)  # the context is this task's own
-        said: dict[int, Any] = {}
+        answers: dict[int, Any] = {}
         reason, usage = "", Counter[str]()
         for turn in range(self.repair_attempts + 1):
-            left = [place for place in range(len(criteria)) if place not in said]
+            left = [place for place in range(len(criteria)) if place not in answers]
             now = [criteria[place] for place in left]
             template = _reply(
                 tuple((len(o.levels), _first_level(o), o.scale, o.not_applicable) for o in now)
@@ -367,15 +373,15 @@ class ChecklistGrader(LLMGrader):
                 left: list[int] = left,
                 last: bool = turn == self.repair_attempts,
             ) -> tuple[dict[int, Any], str, dict[str, float]]:
-                found = parsed(template, reply)
+                reply_read = parsed(template, reply)
                 if reply.decisions is not None:
-                    told = [
+                    lines = [
                         reply.decisions.get(f"c{number}", REFUSED)
                         for number in range(1, len(left) + 1)
                     ]
-                    return dict(zip(left, told, strict=True)), "", usage_of(reply)
+                    return dict(zip(left, lines, strict=True)), "", usage_of(reply)
                 values = {
-                    place: getattr(found, f"c{number}") for number, place in enumerate(left, 1)
+                    place: getattr(reply_read, f"c{number}") for number, place in enumerate(left, 1)
                 }
                 missing = [number for number, place in enumerate(left, 1) if values[place] is None]
                 if missing and (last or len(missing) == len(left)):
@@ -390,7 +396,7 @@ class ChecklistGrader(LLMGrader):
                     )
                 return (
                     {p: v for p, v in values.items() if v is not None},
-                    found.reason or "",
+                    reply_read.reason or "",
                     usage_of(reply),
                 )
 
@@ -400,12 +406,12 @@ class ChecklistGrader(LLMGrader):
             answered, why, used = await self._ask(
                 {**fields, "criteria": now}, read, template, about=about
             )
-            said |= answered
+            answers |= answered
             reason = reason or why
             usage.update(used)
-            if len(said) == len(criteria):
+            if len(answers) == len(criteria):
                 break
-        return [said[place] for place in range(len(criteria))], reason, dict(usage)
+        return [answers[place] for place in range(len(criteria))], reason, dict(usage)
 
 
 def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerdict:
@@ -423,7 +429,7 @@ def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerd
     total = math.fsum(applies.values())
     if not 2 * total > 1:
         return CriterionVerdict(
-            said=NOT_APPLICABLE, value=None, probabilities=dict(mean.probabilities)
+            answer=NOT_APPLICABLE, value=None, probabilities=dict(mean.probabilities)
         )
     first = _first_level(one)
     worth = {
@@ -433,23 +439,23 @@ def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerd
         for name in applies
     }
     top = max(applies.values())
-    said = min(
+    answer = min(
         (name for name, share in applies.items() if share == top),
         key=lambda name: one.points * worth[name],
     )
     value = (
         math.fsum(share * worth[name] for name, share in applies.items()) / total
         if soft and not one.gate
-        else worth[said]
+        else worth[answer]
     )
     label: Any = (
-        one.levels[int(said) - first].label
+        one.levels[int(answer) - first].label
         if one.levels
-        else said == YES
-        if said in (YES, NO)
-        else float(said)
+        else answer == YES
+        if answer in (YES, NO)
+        else float(answer)
     )
-    return CriterionVerdict(said=label, value=value, probabilities=dict(mean.probabilities))
+    return CriterionVerdict(answer=label, value=value, probabilities=dict(mean.probabilities))
 
 
 def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
@@ -459,29 +465,31 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
     if any(isinstance(vote, Decision) or vote == REFUSED for vote in votes):
         decided = [vote for vote in votes if isinstance(vote, Decision)]
         return (
-            _weighed(one, decided, soft) if decided else CriterionVerdict(said=REFUSED, value=None)
+            _weighed(one, decided, soft)
+            if decided
+            else CriterionVerdict(answer=REFUSED, value=None)
         )
     first = _first_level(one)
     share = Counter(votes).most_common(1)[0][1] / len(votes)
     numbers = [vote for vote in votes if vote != NOT_APPLICABLE]
     if 2 * len(numbers) <= len(votes) and len(numbers) < len(votes):
         return CriterionVerdict(
-            said=NOT_APPLICABLE, value=None, agreement=1 - len(numbers) / len(votes)
+            answer=NOT_APPLICABLE, value=None, agreement=1 - len(numbers) / len(votes)
         )
     if one.scale is not None:
         mean = math.fsum(numbers) / len(numbers)
-        return CriterionVerdict(said=mean, value=one.value_of(mean), agreement=share)
+        return CriterionVerdict(answer=mean, value=one.value_of(mean), agreement=share)
     counted = Counter(numbers)
     top = max(counted.values())
     worst_first = sorted(
         (vote for vote, n in counted.items() if n == top),
         key=lambda v: one.points * one.value_of(v - first),
     )
-    said = worst_first[0]
-    label = one.levels[said - first].label if one.levels else said
+    answer = worst_first[0]
+    label = one.levels[answer - first].label if one.levels else answer
     return CriterionVerdict(
-        said=label,
-        value=one.value_of(said - first if one.levels else said),
+        answer=label,
+        value=one.value_of(answer - first if one.levels else answer),
         agreement=top / len(votes),
     )
 

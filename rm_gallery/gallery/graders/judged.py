@@ -47,13 +47,15 @@ class _PreferenceGrader(RewardGrader):
             own = {
                 key: value for key, value in settings.items() if key not in type(self).model_fields
             }
-            beside = {
+            strategy_settings = {
                 key: value for key, value in settings.items() if key in type(self).model_fields
             }
             judge = own.pop("llm", model)
             made: Any = type(self).kind
-            reward = made(llm=judge, name=beside.get("name") or self.registered_name(), **own)
-            settings = beside
+            reward = made(
+                llm=judge, name=strategy_settings.get("name") or self.registered_name(), **own
+            )
+            settings = strategy_settings
         super().__init__(reward, **settings)
 
 
@@ -131,10 +133,10 @@ class GEvalGrader(LLMGrader):
         return await self._ask(fields, self._read, logprobs=True, top_logprobs=self.top_logprobs)
 
     def _read(self, reply: ChatResponse) -> GraderScore:
-        said = super()._read(reply)
+        verdict = super()._read(reply)
         low, high = self.score_range
         assert low is not None and high is not None
-        shares = level_shares(reply.logprobs, said.score, low, high)
+        shares = level_shares(reply.logprobs, verdict.score, low, high)
         if shares is None:
             raise Unscored(
                 f"{self.name}: the endpoint gave no probabilities for its score; use an endpoint "
@@ -145,10 +147,10 @@ class GEvalGrader(LLMGrader):
         total = math.fsum(shares.values())
         expected = math.fsum(level * share for level, share in shares.items()) / total
         metadata = {
-            "said": said.score,
+            "said": verdict.score,
             "shares": {f"{k:g}": v / total for k, v in sorted(shares.items())},
         }
-        return said.model_copy(
+        return verdict.model_copy(
             update={"score": min(high, max(low, expected)), "metadata": metadata}
         )
 
@@ -169,7 +171,9 @@ def _anchors(low: Any, high: Any, language: str) -> list[str]:
     ]
 
 
-def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[float, float] | None:
+def level_shares(
+    logprobs: Any, stated: float, low: float, high: float
+) -> dict[float, float] | None:
     """The probabilities of the levels at the place of the score: the last tag or key of that name
     that the number said follows.
 
@@ -185,11 +189,11 @@ def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[fl
     ]
     starts = list(accumulate((len(entry["token"]) for entry in entries), initial=0))
     places = [
-        found.end() - 1 for found in _SCORE.finditer("".join(entry["token"] for entry in entries))
+        match.end() - 1 for match in _SCORE.finditer("".join(entry["token"] for entry in entries))
     ]
     for place in reversed(places):
         entry = entries[bisect_right(starts, place) - 1]
-        if _level(entry["token"], low, high) != said:
+        if _level(entry["token"], low, high) != stated:
             continue
         shares: dict[float, float] = {}
         options = entry.get("top_logprobs") or [entry]
@@ -253,14 +257,14 @@ class SearchCorrectnessGrader(ClaimGrader):
 
     async def _grade(self, query: str, response: str) -> GraderScore:
         texts = [query, *islice(pieces_of(response, SEARCHED), self.max_searches)]
-        found = await asyncio.gather(*map(self._found, texts))
-        if not any(found):
+        pages = await asyncio.gather(*map(self._pages_of, texts))
+        if not any(pages):
             raise Unscored(f"{self.name}: the search found nothing.", reason="no_results")
         return await self._one(
-            {"query": query, "response": response, "search_results": list(found)}
+            {"query": query, "response": response, "search_results": list(pages)}
         )
 
-    async def _found(self, text: str) -> Any:
+    async def _pages_of(self, text: str) -> Any:
         search = self.search
         if search is None:
             raise ConfigError(
@@ -270,10 +274,10 @@ class SearchCorrectnessGrader(ClaimGrader):
         if inspect.iscoroutinefunction(search):
             return await search(text)
         # what blocks is run on a thread of the engine, as a plain grader is
-        beside = FunctionGrader(
+        searcher = FunctionGrader(
             lambda text: GraderScore(score=0.0, metadata={"found": search(text)}), name="search"
         )
-        return (await agraded(beside, {"text": text})).metadata["found"]
+        return (await agraded(searcher, {"text": text})).metadata["found"]
 
 
 _ENDS = re.compile(r"[.!?](?=\s)|[。！？\n]")
@@ -287,7 +291,7 @@ def pieces_of(text: str, longest: int) -> Iterator[str]:
     while len(rest) > longest:
         start = rest[:longest]
         ends = (
-            max((found.end() for found in _ENDS.finditer(start)), default=0),
+            max((match.end() for match in _ENDS.finditer(start)), default=0),
             start.rfind(" ") + 1,
         )
         cut = next((end for end in ends if end > longest // 2), longest)

@@ -238,8 +238,8 @@ class SimilarityGrader(BaseGrader):
         return self._best(own, references)
 
     def _best(self, response: str, references: Sequence[str]) -> GraderScore:
-        found = self._of_a_reward(response, references)
-        score = max(self._alike(response, one) for one in references) if found is None else found
+        best = self._of_a_reward(response, references)
+        score = max(self._alike(response, one) for one in references) if best is None else best
         return GraderScore(score=min(1.0, max(0.0, score)), metadata={"algorithm": self.algorithm})
 
     def _of_a_reward(self, response: str, references: Sequence[str]) -> float | None:
@@ -299,18 +299,18 @@ class SimilarityGrader(BaseGrader):
 
 
 def _cased_words(text: str) -> list[str]:
-    folded, found, at = text.lower(), [], 0
+    folded, cased, at = text.lower(), [], 0
     for word in words(text):
         at = max(at, folded.find(word, at))
-        found.append(text[at : at + len(word)])
+        cased.append(text[at : at + len(word)])
         at += len(word)
-    return found
+    return cased
 
 
 _NO_PATTERN = (re.error, OverflowError, RecursionError)
 
 
-def _found(pattern: str, text: str, case_sensitive: bool) -> bool | str:
+def _search_here(pattern: str, text: str, case_sensitive: bool) -> bool | str:
     """Whether the pattern is in the text, or why it is no pattern."""
     try:
         flags = re.RegexFlag(0) if case_sensitive else re.IGNORECASE
@@ -393,19 +393,21 @@ class StringMatchGrader(BaseGrader):
         """A pattern may stand in the data, and one can take for ever without letting go of the
         interpreter.
         """
-        found = await killable(self, _found, pattern, response, self.case_sensitive)
-        if isinstance(found, str):
+        match = await killable(self, _search_here, pattern, response, self.case_sensitive)
+        if isinstance(match, str):
             raise Unscored(
-                f"{self.name}: the reference is no regular expression: {found}",
+                f"{self.name}: the reference is no regular expression: {match}",
                 reason="invalid_pattern",
             )
-        return {"score": float(found), "algorithm": self.algorithm}
+        return {"score": float(match), "algorithm": self.algorithm}
 
     def _score(self, own: str, other: str) -> float:
         if self.algorithm in ("contains_all", "contains_any"):
-            found = [self._plain(text) in own for text in self.substrings if text]
+            matches = [self._plain(text) in own for text in self.substrings if text]
             return (
-                sum(found) / len(found) if self.algorithm == "contains_all" else float(any(found))
+                sum(matches) / len(matches)
+                if self.algorithm == "contains_all"
+                else float(any(matches))
             )
         if not own or not other:
             return float(own == other)
@@ -493,8 +495,8 @@ class JsonMatchGrader(BaseGrader):
             return GraderScore(score=0.0, reason=f"No JSON: {error}")
         if not self.partial:
             return GraderScore(score=float(self._same(given, wanted)))
-        found, total = self._counted(given, wanted)
-        return GraderScore(score=found / total, reason=f"{found} of {total} values.")
+        equal, total = self._counted(given, wanted)
+        return GraderScore(score=equal / total, reason=f"{equal} of {total} values.")
 
     def _same(self, given: Any, wanted: Any) -> bool:
         if isinstance(given, bool) or isinstance(wanted, bool) or given is None or wanted is None:
@@ -544,7 +546,7 @@ class JsonMatchGrader(BaseGrader):
         else:
             return int(self._same(given, wanted)), 1
         parts = [self._counted(a, b) for a, b in pairs]
-        return sum(found for found, _ in parts), sum(total for _, total in parts)
+        return sum(equal for equal, _ in parts), sum(total for _, total in parts)
 
 
 def _close(one: float, other: float) -> bool:
@@ -562,10 +564,10 @@ def _matching(table: list[list[bool]]) -> int:
 
     if not table or not table[0]:
         return 0
-    found = maximum_bipartite_matching(
+    partners = maximum_bipartite_matching(
         csr_matrix(np.array(table, dtype=np.int8)), perm_type="column"
     )
-    return int((found >= 0).sum())
+    return int((partners >= 0).sum())
 
 
 class MarkupValidatorGrader(BaseGrader):
