@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.abstract import AbstractGrader
 from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import build
@@ -141,7 +141,7 @@ def mapped(row: Mapping[str, Any], mapper: Mapper) -> Mapping[str, Any]:
     return {**row, **over}
 
 
-def bound(grader: BaseGrader, row: Mapping[str, Any], mapper: Mapper = None) -> dict[str, Any]:
+def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None) -> dict[str, Any]:
     """Of a row, the fields that the grader asks for.
 
     Raises:

@@ -21,8 +21,8 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.engine.run_records import STATUSES
 from rm_gallery.core.engine.standing import arun_single
-from rm_gallery.core.graders.base import (
-    BaseGrader,
+from rm_gallery.core.graders.abstract import (
+    AbstractGrader,
     GraderError,
     GraderRank,
     GraderResult,
@@ -83,7 +83,7 @@ def error_of(outcome: Score[Any]) -> Exception:
 class GraderPlan(NamedTuple):
     """A grader and how the rows reach it."""
 
-    grader: BaseGrader
+    grader: AbstractGrader
     mapper: Mapper = None
     on_error: Missing = "none"
     """`none` gives a GraderError, `raise` ends the run, a number stands in for the score and says
@@ -97,7 +97,7 @@ Plans = Mapping[str, GraderPlan]
 # -- one grader, some fields --------------------------------------------------------------------------
 
 
-def _graded(grader: BaseGrader, fields: Any) -> Any:
+def _graded(grader: AbstractGrader, fields: Any) -> Any:
     """The grader's result for these fields, or a coroutine of it."""
     began = time.perf_counter()
     value = grader._grade(**fields)
@@ -108,13 +108,13 @@ def _graded(grader: BaseGrader, fields: Any) -> Any:
     )
 
 
-async def _awaited(grader: BaseGrader, value: Any, fields: Any, began: float) -> GraderResult:
+async def _awaited(grader: AbstractGrader, value: Any, fields: Any, began: float) -> GraderResult:
     result = _checked(grader, await value, fields)
     result.usage.setdefault("seconds", round(time.perf_counter() - began, 4))
     return result
 
 
-def _checked(grader: BaseGrader, value: Any, fields: Any) -> GraderResult:
+def _checked(grader: AbstractGrader, value: Any, fields: Any) -> GraderResult:
     if isinstance(value, GraderError):
         return value
     try:
@@ -139,7 +139,7 @@ def _checked(grader: BaseGrader, value: Any, fields: Any) -> GraderResult:
     return result
 
 
-async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
+async def agraded(grader: AbstractGrader, fields: dict[str, Any]) -> GraderResult:
     """A grader inside another one: its result for these fields, as a part of the job this is called
     in.
 
@@ -149,7 +149,7 @@ async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
     return await _agraded(grader, bound(grader, fields))
 
 
-async def _agraded(grader: BaseGrader, fields: Any) -> GraderResult:
+async def _agraded(grader: AbstractGrader, fields: Any) -> GraderResult:
     """The grader's result, for the library loop; what would block it is handed to a thread."""
     value: Any = _graded(grader, fields) if grader.is_async else _on_a_thread(grader, fields)
     # a grader that asks a model may have a plain `_grade` of its own
@@ -157,7 +157,7 @@ async def _agraded(grader: BaseGrader, fields: Any) -> GraderResult:
     return result
 
 
-def _on_a_thread(grader: BaseGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
+def _on_a_thread(grader: AbstractGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
     how = single_run(type(grader), grader.max_workers, grader.deadline, "threads")
     return arun_single((None, [fields]), partial(_graded, grader), _value_of, **how)
 
@@ -177,7 +177,7 @@ def _outcome(result: Any) -> Score[Any]:
     return score_of_error(result) if isinstance(result, Exception) else Score()
 
 
-def _suspected(grader: BaseGrader, fields: Any, result: Any) -> Score[Any] | None:
+def _suspected(grader: AbstractGrader, fields: Any, result: Any) -> Score[Any] | None:
     """Why there is no score, where that may be the response's own doing; else None."""
     if not isinstance(fields.get("response"), str):
         return None
@@ -185,7 +185,7 @@ def _suspected(grader: BaseGrader, fields: Any, result: Any) -> Score[Any] | Non
     return why if may_be_the_answers_doing(asks_a_model(grader), why) else None
 
 
-def _trials(grader: BaseGrader, fields: Any) -> Generator[Any, Any, Any]:
+def _trials(grader: AbstractGrader, fields: Any) -> Generator[Any, Any, Any]:
     """The fields to grade where an answer may have made itself impossible to grade: the row's own,
     and what `attempts` asks for. Takes what came of each, a result or the error.
     """
@@ -215,7 +215,7 @@ def _trials(grader: BaseGrader, fields: Any) -> Generator[Any, Any, Any]:
     return first
 
 
-async def _tried(grader: BaseGrader, fields: Any) -> Any:
+async def _tried(grader: AbstractGrader, fields: Any) -> Any:
     """The grader's result for the fields after control answers."""
     trying, undo = _trials(grader, fields), list[Callable[[], None]]()
     try:
@@ -294,7 +294,7 @@ class RowReward(BaseReward):
     def _evaluate(self, sample: Any) -> Any:
         return self._begun(sample, _graded)
 
-    def _begun(self, sample: TableRow, grade: Callable[[BaseGrader, Any], Any]) -> Any:
+    def _begun(self, sample: TableRow, grade: Callable[[AbstractGrader, Any], Any]) -> Any:
         grader = self.plans[sample.grader].grader
         if grader.declares_missing and (mark := stop_mark.get()) is not None:
             mark.declared = True
@@ -355,7 +355,7 @@ def _fields_for(plan: GraderPlan, row: TableRow) -> Any:
         return error
 
 
-def _result(grader: BaseGrader, outcome: Score[Any]) -> GraderResult:
+def _result(grader: AbstractGrader, outcome: Score[Any]) -> GraderResult:
     """The founding shape of what became of a grader's job."""
     result: GraderResult
     if outcome.value is not None:
@@ -397,7 +397,7 @@ def _settled(plan: GraderPlan, result: GraderResult, row: TableRow) -> GraderRes
 
 
 def grade_one(
-    grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None
+    grader: AbstractGrader, fields: Mapping[str, Any], options: RunOptions | None
 ) -> GraderResult:
     """Grade one row, which costs itself; with options it is a batch of one."""
     library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
@@ -409,7 +409,7 @@ def grade_one(
 
 
 async def agrade_one(
-    grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None
+    grader: AbstractGrader, fields: Mapping[str, Any], options: RunOptions | None
 ) -> GraderResult:
     """Awaitable twin of `grade_one`."""
     plans = {grader.name: GraderPlan(grader)}

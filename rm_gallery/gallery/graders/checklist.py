@@ -153,13 +153,13 @@ class CriterionVerdict(BaseModel):
 
     Attributes:
         value: the share of its points, 0 to 1; None where it does not apply.
-        answer: yes or no, the level's label, or the number; n/a; refused by a judge that declined
+        said: yes or no, the level's label, or the number; n/a; refused by a judge that declined
             this question alone.
         agreement: the share of the samples that gave this answer.
         probabilities: by answer, where the judge stated them.
     """
 
-    answer: Any
+    said: Any
     value: float | None
     agreement: float = 1.0
     probabilities: dict[str, float] | None = None
@@ -288,7 +288,7 @@ class ChecklistGrader(LLMGrader):
             _elected(one, [vote[place] for vote in votes], soft) for place, one in enumerate(leaves)
         ]
         refused = [
-            one for one, verdict in zip(leaves, verdicts, strict=True) if verdict.answer == REFUSED
+            one for one, verdict in zip(leaves, verdicts, strict=True) if verdict.said == REFUSED
         ]
         if len(refused) == len(leaves) or any(one.gate for one in refused):
             raise Unscored(
@@ -429,7 +429,7 @@ def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerd
     total = math.fsum(applies.values())
     if not 2 * total > 1:
         return CriterionVerdict(
-            answer=NOT_APPLICABLE, value=None, probabilities=dict(mean.probabilities)
+            said=NOT_APPLICABLE, value=None, probabilities=dict(mean.probabilities)
         )
     first = _first_level(one)
     worth = {
@@ -455,7 +455,7 @@ def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerd
         if answer in (YES, NO)
         else float(answer)
     )
-    return CriterionVerdict(answer=label, value=value, probabilities=dict(mean.probabilities))
+    return CriterionVerdict(said=label, value=value, probabilities=dict(mean.probabilities))
 
 
 def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
@@ -467,18 +467,18 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
         return (
             _weighed(one, decided, soft)
             if decided
-            else CriterionVerdict(answer=REFUSED, value=None)
+            else CriterionVerdict(said=REFUSED, value=None)
         )
     first = _first_level(one)
     share = Counter(votes).most_common(1)[0][1] / len(votes)
     numbers = [vote for vote in votes if vote != NOT_APPLICABLE]
     if 2 * len(numbers) <= len(votes) and len(numbers) < len(votes):
         return CriterionVerdict(
-            answer=NOT_APPLICABLE, value=None, agreement=1 - len(numbers) / len(votes)
+            said=NOT_APPLICABLE, value=None, agreement=1 - len(numbers) / len(votes)
         )
     if one.scale is not None:
         mean = math.fsum(numbers) / len(numbers)
-        return CriterionVerdict(answer=mean, value=one.value_of(mean), agreement=share)
+        return CriterionVerdict(said=mean, value=one.value_of(mean), agreement=share)
     counted = Counter(numbers)
     top = max(counted.values())
     worst_first = sorted(
@@ -488,7 +488,7 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
     answer = worst_first[0]
     label = one.levels[answer - first].label if one.levels else answer
     return CriterionVerdict(
-        answer=label,
+        said=label,
         value=one.value_of(answer - first if one.levels else answer),
         agreement=top / len(votes),
     )

@@ -1,0 +1,406 @@
+"""What a grader is given and what it gives: a score, a rank, or an error."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rm_gallery.core.reward.abstract import Identified
+from rm_gallery.core.reward.schema import RewardMeta
+from rm_gallery.core.score import Bounds, Score
+from rm_gallery.core.utils.errors import Cause, ConfigError
+from rm_gallery.core.utils.identity import is_users
+
+if TYPE_CHECKING:
+    pass
+
+
+class GraderMode(str, Enum):
+    """Whether a grader looks at one response or orders several."""
+
+    POINTWISE = "pointwise"
+    LISTWISE = "listwise"
+
+
+class GraderResult(BaseModel):
+    """What all results have in common.
+
+    Attributes:
+        name: the grader's name.
+        reason: why, in a sentence; of an error, what went wrong.
+        metadata: further findings of the grader, as plain values.
+        usage: what it cost: calls, input_tokens, output_tokens, seconds; empty where nothing was
+            asked.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
+
+    name: str = ""
+    reason: str = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    usage: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a score or a rank."""
+        return True
+
+
+class GraderScore(GraderResult):
+    """One response's score, a finite number inside `range`.
+
+    Attributes:
+        score: in the grader's own units.
+        range: lowest and highest possible score; None where there is no bound.
+        higher_is_better: the direction of the score.
+        threshold: from where on (or down to where, if lower is better) the response passes; None
+            without one.
+    """
+
+    score: float
+    range: Bounds = (None, None)
+    higher_is_better: bool = True
+    threshold: float | None = None
+
+    @field_validator("score", mode="before")
+    @classmethod
+    def _a_number(cls, value: Any) -> Any:
+        if (
+            isinstance(value, str)
+            or not isinstance(value, (bool, int, float))
+            and not hasattr(value, "__float__")
+        ):
+            raise ValueError(f"a score is a number, found {type(value).__name__}")
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError(f"a score is a finite number, found {number}")
+        return number
+
+    @property
+    def normalized(self) -> float:
+        """The score mapped to [0, 1], 1 being best; ConfigError without bounds."""
+        low, high = self.range
+        if low is None or high is None or not high > low:
+            raise ConfigError(
+                f"{self.name}: the score range {self.range} has no two bounds, so {self.score} "
+                f"cannot be normalised; give the "
+                "grader a score_range."
+            )
+        share = (self.score - low) / (high - low)
+        return share if self.higher_is_better else 1.0 - share
+
+    def passed(self, threshold: float | None = None) -> bool:
+        """Whether the score reaches a threshold in the grader's units: the given one, else its own;
+        ConfigError without any.
+        """
+        wanted = self.threshold if threshold is None else threshold
+        if wanted is None:
+            raise ConfigError(f"{self.name} has no threshold; pass one: result.passed(0.5).")
+        return self.score >= wanted if self.higher_is_better else self.score <= wanted
+
+
+class GraderRank(GraderResult):
+    """The order of several responses.
+
+    Attributes:
+        rank: the place of each response, 1 being best: `rank[i]` is the place of response i. Equal
+            places are a tie.
+    """
+
+    rank: list[int]
+
+    @field_validator("rank")
+    @classmethod
+    def _places(cls, value: list[int]) -> list[int]:
+        n = len(value)
+        if not value or any(not 1 <= place <= n for place in value) or 1 not in value:
+            raise ValueError(
+                f"each response has a place from 1 to their number and one is first, found {value}"
+            )
+        return value
+
+    @property
+    def order(self) -> list[int]:
+        """The responses' positions, counted from 0, best first; equal ones in the order given."""
+        return sorted(range(len(self.rank)), key=self.rank.__getitem__)
+
+
+class GraderError(GraderResult):
+    """There is no score: the judge could not be read, the call failed, a field was missing. Prints
+    as nan, sums to nan.
+
+    Attributes:
+        error: what went wrong and the next step.
+        error_type: a short code: parse, missing_field, data, deadline, budget, stopped, rate_limit,
+            transient, fatal, …
+        status: `unscored` where there is nothing to judge by or no verdict to read, `failed` where
+            something broke.
+        cause: who brought it about: endpoint, judge, answer, data, rule or caller.
+        range: of the scores its grader gives; `higher_is_better` their direction. Both as of
+            `GraderScore`.
+    """
+
+    error: str
+    error_type: str = "error"
+    status: Literal["unscored", "failed"] = "failed"
+    cause: Cause | None = None
+    range: Bounds = (None, None)
+    higher_is_better: bool = True
+
+    @classmethod
+    def of(cls, name: str, outcome: Score[Any]) -> GraderError:
+        """What a grader of this name says of a job without a value."""
+        status: Literal["unscored", "failed"] = (
+            "unscored" if outcome.status == "unscored" else "failed"
+        )
+        why = outcome.reason
+        return cls(
+            name=name,
+            reason=why,
+            error=why,
+            error_type=outcome.code,
+            status=status,
+            cause=outcome.cause,
+        )
+
+    def outcome(self) -> Score[Any]:
+        """The same as the outcome of a job."""
+        return Score(None, self.error, status=self.status, cause=self.cause, code=self.error_type)
+
+    @property
+    def ok(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def score(self) -> float:
+        """NaN, so that nothing made of it passes for a score."""
+        return math.nan
+
+    @property
+    def normalized(self) -> float:
+        """NaN."""
+        return math.nan
+
+    @property
+    def rank(self) -> list[int]:
+        """No places."""
+        return []
+
+    def passed(self, threshold: float | None = None) -> bool:
+        """Never."""
+        return False
+
+
+def usage_sum(results: Iterable[GraderResult]) -> dict[str, float]:
+    """What results cost together."""
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result.usage)
+    return dict(total)
+
+
+RunnerResult = dict[str, list[GraderResult]]
+"""Results by grader (or aggregator) name, each list in the order of the rows."""
+
+
+class OutOfRange(ValueError):
+    """A grader's score outside its range, or outside the one that the result itself names."""
+
+    def __init__(self, score: float, bounds: Bounds) -> None:
+        super().__init__(f"the score {score} is outside {bounds}")
+        self.score, self.bounds = score, bounds
+
+
+def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
+    """What a grader returned as a result: a number, True or False, a dict of fields, or a result.
+
+    `about` holds what the grader knows itself (name, range, direction, threshold). A score outside
+    its range is an error, never a clamp.
+
+    Raises:
+        OutOfRange: the score is outside the range.
+        ValueError: it is none of these; names what was found.
+    """
+    if isinstance(value, GraderRank):
+        return value.model_copy(update={"name": value.name or about["name"]})
+    if isinstance(value, GraderScore):
+        known = {
+            key: item
+            for key, item in about.items()
+            if key not in value.model_fields_set or key == "name"
+        }
+        known["name"] = value.name or about["name"]
+        result = value.model_copy(update=known)
+    elif isinstance(value, Mapping):
+        if "rank" in value:
+            return GraderRank(**{"name": about["name"], **value})
+        if "score" not in value:
+            raise ValueError(
+                f"a dict with 'score' is needed, found the keys {sorted(map(str, value))}"
+            )
+        fields = {key: item for key, item in value.items() if key in GraderScore.model_fields}
+        rest = {key: item for key, item in value.items() if key not in fields}
+        if rest:
+            fields["metadata"] = {**fields.get("metadata", {}), **rest}
+        result = GraderScore(**{**about, **fields})
+    elif isinstance(value, (bool, int, float)) or (
+        hasattr(value, "__float__") and not isinstance(value, str)
+    ):
+        result = GraderScore(score=float(value), **about)
+    else:
+        raise ValueError(
+            f"a number, True or False, a dict or a GraderScore is needed, found "
+            f"{type(value).__name__}"
+        )
+    low, high = result.range
+    if (low is not None and result.score < low) or (high is not None and result.score > high):
+        raise OutOfRange(result.score, result.range)
+    return result
+
+
+# -- graders ---------------------------------------------------------------------------------------
+
+
+class AbstractGrader(Identified, metaclass=RewardMeta):
+    """A grader without the doors it is called through."""
+
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
+    )
+
+    score_range: Bounds = (0.0, 1.0)
+    """Lowest and highest possible score; None where there is no bound. A score outside is an error,
+    never a clamp.
+    """
+    higher_is_better: bool = True
+    threshold: float | None = None
+    """From where on a response passes, in the units of the score."""
+    mode: GraderMode = GraderMode.POINTWISE
+    description: str = ""
+    max_workers: int = Field(default=32, ge=1)
+    """Judgements in flight at once, unless a run says otherwise."""
+    deadline: float | None = Field(default=600.0, gt=0)
+    """Seconds one row may take; None for no limit."""
+
+    judged: ClassVar[bool] = False
+    """Whether a model judges."""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What the machine must offer: llm, vision, logprobs, an extra's name."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> AbstractGrader:
+        if not self.name:
+            object.__setattr__(self, "name", default_name(type(self)))
+        low, high = self.score_range
+        if low is not None and high is not None and not low < high:
+            raise ValueError(
+                f"score_range is {self.score_range}; the first number is below the second"
+            )
+        if self.threshold is not None and not (
+            (low is None or low <= self.threshold) and (high is None or self.threshold <= high)
+        ):
+            raise ValueError(
+                f"threshold is {self.threshold}; it lies inside the score range {self.score_range}"
+            )
+        return self
+
+    # -- what graders implement --------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+        _grade: ClassVar[Callable[..., Any]]
+        """Each grader names its own fields."""
+    else:
+
+        def _grade(self, /, **fields: Any) -> Any:
+            """The result for one row's fields."""
+            raise NotImplementedError(
+                f"{type(self).__name__} implements _grade(self, query, response, …)."
+            )
+
+    def check(self) -> None:
+        """Raise ConfigError when no row could be graded at all (no model, no key, a missing extra)."""
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """The fields it takes, and whether each is required; ``"*"`` stands for any other field."""
+        return dict(parameters(type(self)._grade))
+
+    @property
+    def declares_missing(self) -> bool:
+        """Whether it says itself what a part without a score means, as all of the library does;
+        code of one's own may hide one.
+        """
+        return not is_users(type(self)._grade.__module__)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `_grade` is a coroutine function; one that only returns something awaitable is
+        awaited too.
+        """
+        return inspect.iscoroutinefunction(type(self)._grade)
+
+    @classmethod
+    def registered_name(cls) -> str:
+        """The name it has where none is given."""
+        own = getattr(cls, "registered", "") or cls.model_fields["name"].default
+        return str(own or getattr(cls, "rubric", "") or default_name(cls))
+
+    @classmethod
+    def declared(cls) -> dict[str, Any]:
+        """What is known of its scores before one is built: score_range, higher_is_better, mode."""
+        return {
+            name: cls.model_fields[name].default
+            for name in ("score_range", "higher_is_better", "mode")
+        }
+
+    @property
+    def range_declared(self) -> bool:
+        """Whether somebody stated the range; False for the [0, 1] of every grader."""
+        kinds = itertools.takewhile(lambda kind: kind is not AbstractGrader, type(self).__mro__)
+        return "score_range" in self.model_fields_set or any(
+            "score_range" in inspect.get_annotations(kind) for kind in kinds
+        )
+
+    def about(self) -> dict[str, Any]:
+        """What each of its scores carries: name, range, direction, threshold."""
+        return {
+            "name": self.name,
+            "range": self.score_range,
+            "higher_is_better": self.higher_is_better,
+            "threshold": self.threshold,
+        }
+
+
+def default_name(kind: type) -> str:
+    """`RelevanceGrader` is called relevance, `ToolCallAccuracyGrader` tool_call_accuracy."""
+    base = kind.__name__.removesuffix("Grader") or kind.__name__
+    return "".join(
+        f"_{c.lower()}" if c.isupper() and i and not base[i - 1].isupper() else c.lower()
+        for i, c in enumerate(base)
+    )
+
+
+@lru_cache(maxsize=1024)
+def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
+    """The named parameters of a function and whether each is required; ("*", False) for any other."""
+    required = {}
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is p.VAR_KEYWORD:
+            required["*"] = False
+        elif p.kind is not p.VAR_POSITIONAL and p.name != "self":
+            if p.kind is p.POSITIONAL_ONLY:
+                raise ConfigError(
+                    f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by "
+                    f"name."
+                )
+            required[p.name] = p.default is p.empty
+    return required
