@@ -109,6 +109,11 @@ class Judged:
         return [preference_of(output) == "chosen" for output in self.sample.output]
 
     @cached_property
+    def lengths(self) -> list[int]:
+        """Per output the characters of its answer."""
+        return [len(output.answer.text) for output in self.sample.output]
+
+    @cached_property
     def scores(self) -> list[float | None]:
         """One score per output, higher is better; None where there is none."""
         scores: list[float | None] = [None] * len(self.sample.output)
@@ -141,9 +146,11 @@ class Judged:
         """
         if self.status != "scored":
             return None
-        # NaN is not equal to itself
-        known = [score for score in self.scores if score is not None and score == score]
-        return known if len(known) == len(self.scores) else None
+        scores = self.scores
+        for score in scores:
+            if score is None or score != score:  # NaN is not equal to itself
+                return None
+        return scores  # type: ignore[return-value]  # none is missing
 
     def verdict(self, first: int, second: int) -> Verdict:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
@@ -255,7 +262,10 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
                 Pair(first, second), verdict=sign(judgements[first].score, judgements[second].score)
             )
         )
-    return Judged(sample, judgements, status, issues)
+    one = Judged(sample, judgements, status, issues)
+    if reward.kind == "pointwise":  # nothing was compared; a cached property costs its lock
+        one.__dict__.update(scores=[j.score for j in judgements], played_orders=0)
+    return one
 
 
 def status_of(issues: Sequence[RewardIssue]) -> Status:
