@@ -79,6 +79,7 @@ check: $(VENV)/.dev-$(KEY)  ## Lint and type-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.way --check
 
 $(VENV)/.docs-$(KEY): $(VENV)/.run-$(KEY)
 	$(call install,$(VENV),-e '.[docs]' -c tests/constraints.txt)

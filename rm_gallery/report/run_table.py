@@ -181,7 +181,7 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     for run in open_runs:
         with sound(run):
             reports.append(figures_of(run, summarize(run)) if not run.report else run.report)
-    by_run = [_columns(report, sections) for report in reports]
+    by_run = [_cells_by_section(report, sections) for report in reports]
     inner = list(dict.fromkeys(name for parts in by_run for name in parts if name != OVERALL))
     if sections and not inner:
         why = (
@@ -215,7 +215,7 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     )
 
 
-def _columns(report: Mapping[str, Any], sections: bool) -> dict[str, Mapping[str, Any]]:
+def _cells_by_section(report: Mapping[str, Any], sections: bool) -> dict[str, Mapping[str, Any]]:
     parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
     return {**(parts or {}), OVERALL: report}
 

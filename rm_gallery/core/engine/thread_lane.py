@@ -270,7 +270,7 @@ class ThreadLane:
             if unit.context is None:
                 value = work.execute(job)
                 if type(value) not in plain_types and awaitable(value):
-                    value = _awaited(value, deadline)
+                    value = _wait_for(value, deadline)
             else:
                 value = unit.context.copy().run(_in_context, work, job, deadline)
             return Score(value)
@@ -346,13 +346,13 @@ def _in_context(work: Work, job: Any, deadline: Deadline | None) -> Any:
     stop_mark.set(mark)
     try:
         value = work.execute(job)
-        value, ok = _awaited(value, deadline) if awaitable(value) else value, True
+        value, ok = _wait_for(value, deadline) if awaitable(value) else value, True
     finally:
         mark.taken(ok)
     return value
 
 
-def _awaited(value: Any, deadline: Deadline | None) -> Any:
+def _wait_for(value: Any, deadline: Deadline | None) -> Any:
     """The result of something awaitable that a plain function returned; it runs on the library loop
     as any coroutine.
     """

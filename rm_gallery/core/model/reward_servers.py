@@ -468,7 +468,7 @@ class RewardServer(OpenaiEndpoint):
         try:
             if not isinstance(results, list) or len(results) != len(payload["items"]):
                 raise ValueError("not one result per item")
-            return [_answer(each) for each in results]
+            return [_score_of_entry(each) for each in results]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             shown = one_line(str(raw)[:400], 120)
             raise ProviderError(
@@ -503,7 +503,7 @@ class RewardServer(OpenaiEndpoint):
         return {"X-Timeout-Seconds": f"{patience:g}", **super()._headers(endpoint, key)}
 
 
-def _answer(entry: Any) -> Score[float]:
+def _score_of_entry(entry: Any) -> Score[float]:
     status, score = entry["status"], entry["score"]
     if status not in ("scored", "unscored", "failed") or (score is None) != (status != "scored"):
         raise ValueError("status and score do not fit")

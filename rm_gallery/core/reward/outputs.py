@@ -309,7 +309,7 @@ class RewardFolder(RunFolder):
         """
         if self._judged and (record := self.record_of(sample)) is not None:
             self.check_asked(sample, record, asked_by(self._asking(sample, record)))
-        kept = self.known(sample, lambda record: _read(self._reward, record, sample))
+        kept = self.known(sample, lambda record: _read_record(self._reward, record, sample))
         return _restored(self._reward, kept)
 
     def _asking(self, sample: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
@@ -343,7 +343,7 @@ class RewardFolder(RunFolder):
 
     def fits(self, record: dict[str, Any], data: DataSample) -> bool:
         """Whether it says something of each of its answers and steps."""
-        return _read(self._reward, record, data) is not None
+        return _read_record(self._reward, record, data) is not None
 
     def append(self, sample: DataSample) -> None:
         """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to
@@ -426,7 +426,7 @@ def all_said(reward: AbstractReward, sample: DataSample) -> dict[str, Any]:
 
 def restore_all(reward: AbstractReward, sample: DataSample, record: dict[str, Any]) -> bool:
     """Write to a sample what `all_said` told of it; False where that does not fit it."""
-    return _restored(reward, _read(reward, record, sample))
+    return _restored(reward, _read_record(reward, record, sample))
 
 
 def _restored(reward: AbstractReward, kept: list[tuple[Step, _Kept]] | None) -> bool:
@@ -435,7 +435,7 @@ def _restored(reward: AbstractReward, kept: list[tuple[Step, _Kept]] | None) -> 
     return kept is not None
 
 
-def _read(
+def _read_record(
     reward: AbstractReward, record: dict[str, Any], sample: DataSample
 ) -> list[tuple[Step, _Kept]] | None:
     """What a record says about each place of the sample; None when it does not fit it."""

@@ -183,7 +183,7 @@ def run_list(
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
-    options = _counted(options)
+    options = _with_control(options)
     scored = RewardBatch(reward, samples, options, hooks).all()
     _blame(reward, scored, options, hooks)
     _account(options)
@@ -194,7 +194,7 @@ async def arun_list(
     reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Awaitable twin of `run_list`."""
-    options = _counted(options)
+    options = _with_control(options)
     scored = await RewardBatch(reward, samples, options, hooks).aall()
     await look_again(reward, scored, options, hooks)
     _account(options)
@@ -232,7 +232,7 @@ def _one_by_one(
     hooks: dict[str, Any],
     **how: bool,
 ) -> Generator[DataSample, None, None]:
-    options = _counted(options)
+    options = _with_control(options)
     with closing(RewardBatch(reward, samples, options, hooks).stream(**how)) as going:
         for _, sample in going:
             _blame(reward, [sample], options, hooks)
@@ -244,7 +244,7 @@ async def arun_stream(
     reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> AsyncIterator[DataSample]:
     """Awaitable twin of `run_stream`."""
-    options = _counted(options)
+    options = _with_control(options)
     async with aclosing(
         RewardBatch(reward, samples, options, hooks).astream(streaming=True)
     ) as going:
@@ -254,7 +254,7 @@ async def arun_stream(
     _account(options)
 
 
-def _counted(options: RunOptions) -> RunOptions:
+def _with_control(options: RunOptions) -> RunOptions:
     """The options with a control of their own, whose counts the second look mends."""
     return (
         replace(options, control=options.control or RunControl())
