@@ -20,6 +20,7 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings
+from rm_gallery.serve.formats import NATIVE
 from rm_gallery.serve.handler import Handler
 from rm_gallery.study.table import score_table
 from tests.integrations.adapters import ADAPTERS, Row, waited
@@ -213,7 +214,11 @@ def over_http(family: Family, texts: Sequence[str]) -> list[float | None]:
     row = {key: value for key, value in family.row.items() if key != "reference"}
     fixed = {"prompt": "What is it?", "reference": family.row.get("reference"), "row": row}
     said = [text if text != WAYS["half a pair"] else "" for text in texts]
-    app = create_app(Handler({"it": family.make()}), ServeSettings(max_body=1 << 26))
+    app = create_app(
+        Handler({"it": family.make()}),
+        ServeSettings(max_body=1 << 26),
+        [codec for codec in NATIVE if codec.name == "reward_batch"],
+    )
     reply = post(
         app, "/v1/rewards/it/batch", {"items": [{"completion": text, **fixed} for text in said]}
     )

@@ -383,7 +383,7 @@ def test_a_reward_that_knows_nothing_earns_no_more_than_the_chance_printed(
         return
     kind = KINDS["listwise" if mode == "ranking" else "pointwise"]
     more: defaultdict[str, list[float]] = defaultdict(list)
-    for seed in range(20):
+    for seed in range(20 if values != 1 else 1):  # equal scores are the same with every seed
         found = evaluate(
             kind(judge=random_scores(seed, values)), rows_of(name), benchmark, progress=False
         )

@@ -23,6 +23,7 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings
+from rm_gallery.serve.formats import NATIVE
 from rm_gallery.serve.handler import Handler
 from tests.gallery.registry_cases import example_of
 from tests.integrations.adapters import ADAPTERS, Row, waited
@@ -153,8 +154,11 @@ def by_itself(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
     return [reward.score_of_output(output) for output in done.output]
 
 
+BATCHES = [codec for codec in NATIVE if codec.name == "reward_batch"]
+
+
 def over_http(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
-    app = create_app(Handler({"it": reward}), ServeSettings())
+    app = create_app(Handler({"it": reward}), ServeSettings(), BATCHES)
     reply = post(
         app,
         "/v1/rewards/it/batch",

@@ -31,7 +31,7 @@ from rm_gallery.core.engine.processes.pool import (
 )
 from rm_gallery.core.engine.processes.worker_process import AnswerFrame, WorkerProcess
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
-from tests.engine import slow_to_import, worker_jobs
+from tests.engine import worker_jobs
 from tests.engine.processes import (
     every,
     finish,
@@ -41,7 +41,6 @@ from tests.engine.processes import (
     start,
     wait_until,
 )
-from tests.engine.slow_to_import import SECONDS
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -184,13 +183,11 @@ def test_deadline_counts_from_the_start_of_the_call_itself() -> None:
 
 
 def test_a_fresh_process_imports_what_its_first_call_is_about_before_the_clock_runs() -> None:
+    from tests.engine.slow_to_import import SECONDS, Labelled  # three seconds, here alone
+
     with WorkerPool(1) as pool:
-        assert (
-            pool.submit(
-                worker_jobs.label_of, slow_to_import.Labelled("a"), deadline=SECONDS / 2
-            ).result()
-            == "a"
-        )
+        done = pool.submit(worker_jobs.label_of, Labelled("a"), deadline=SECONDS / 2)
+        assert done.result() == "a"
 
 
 def test_worker_killed_while_idle_costs_nothing() -> None:

@@ -17,6 +17,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.trl import trl_rewards
 from rm_gallery.serve.app import create_app
+from rm_gallery.serve.formats import NATIVE
 from rm_gallery.serve.handler import Handler
 from rm_gallery.train.bradley_terry import train_bradley_terry
 from tests.integrations.adapters import ADAPTERS, Row, waited
@@ -96,7 +97,8 @@ def test_every_spelling_is_known_to_the_server(
 ) -> None:
     found = {}
     for spelled in (*SPELLED, trained(), *JUDGED):
-        app = create_app(Handler({"it": served(spelled, JUDGE if spelled in JUDGED else None)}))
+        handler = Handler({"it": served(spelled, JUDGE if spelled in JUDGED else None)})
+        app = create_app(handler, codecs=[codec for codec in NATIVE if codec.name == "reward"])
         row = {"prompt": "q", "completion": "<answer>1</answer>", "reference": "1"}
         found[spelled] = post(app, "/v1/rewards/it", row).json()
     assert all(isinstance(told["score"], float) for told in found.values()), found

@@ -26,6 +26,7 @@ from rm_gallery.evaluation.worker import _metric_results
 from rm_gallery.integrations.causes import NoScore
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve.app import create_app
+from rm_gallery.serve.formats import NATIVE
 from rm_gallery.serve.handler import Handler
 from rm_gallery.study.check import check_reward
 from tests.integrations.adapters import ADAPTERS, Row, waited
@@ -164,7 +165,8 @@ def by_rows(function: RewardFunction[Any], answer: str) -> Score[float]:
 
 
 def over_http(function: RewardFunction[Any], answer: str) -> Score[float]:
-    app = create_app(Handler({"points": function.reward()}))
+    batches = [codec for codec in NATIVE if codec.name == "reward_batch"]
+    app = create_app(Handler({"points": function.reward()}), codecs=batches)
     item = {"prompt": "q", "completion": answer}
     # one by itself is not compared with itself
     told = post(app, "/v1/rewards/points/batch", {"items": [item, item]}).json()["results"][0]

@@ -19,10 +19,11 @@ def grows(work: Callable[[str], object], piece: str, size: int) -> bool:
     is not asked.
     """
     text = (piece * (size // len(piece) + 1))[:size]
-    whole = spent(work, text)
+    whole, quarter = spent(work, text), text[: size // 4]
     if whole < 0.15:
         return False
+    part = min(spent(work, quarter) for _ in range(2))
+    if whole <= 6 * part:
+        return False
     # a collection of the whole test process may fall into one of the tries
-    return min(whole, spent(work, text), spent(work, text)) > 8 * min(
-        spent(work, text[: size // 4]) for _ in range(3)
-    )
+    return min(whole, spent(work, text), spent(work, text)) > 8 * min(part, spent(work, quarter))
