@@ -29,8 +29,8 @@ from rm_gallery.study.benchmark import evaluate as evaluate_reward
 from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score_recorded
 from rm_gallery.study.grading import grade as grade_rows
 from rm_gallery.study.runs import open_run
+from rm_gallery.study.source import RunPart, Source
 from rm_gallery.study.table import Columns, Scoring, TableTask
-from rm_gallery.study.task import RunPart, open_data
 from rm_gallery.study.winrate import WinRateTask
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
@@ -183,7 +183,7 @@ def _judge(
             run.json,
         )
     if gate.reference is not None:
-        check_fits(gate.reference, open_data(data, benchmark, limit=rows.limit, seed=run.seed))
+        check_fits(gate.reference, Source(data, benchmark, limit=rows.limit, seed=run.seed).open())
     with (
         run.resumable(),
         gate.keeping(options.run_dir) as folder,
@@ -306,13 +306,14 @@ def _bench_recorded(
     be scored.
     """
     gate = rows.gate()
-    data = source and open_data(source, benchmark, seed=run.seed, on_bad_row=run.on_bad_row)
+    known = Source(source, benchmark, seed=run.seed, on_bad_row=run.on_bad_row)
+    data = known.open() if source else None
     with (
         gate.keeping(None if run.out is None else str(run.out)) as folder,
         exported(rows.export, folder, title=rows.title) as kept,
     ):
         reports = score_recorded(
-            benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept
+            benchmark, scores=scores, replay=replay, data=data, seed=run.seed, run_dir=kept
         )
         for option, name in (
             ("--export", "export"),

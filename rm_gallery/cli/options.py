@@ -26,8 +26,8 @@ from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.gate import QualityGate, reference_run
+from rm_gallery.study.source import RunPart
 from rm_gallery.study.table import Columns
-from rm_gallery.study.task import RunPart
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

@@ -43,9 +43,10 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.study.runs import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
+from rm_gallery.study.source import RunPart, file_sha256, parted
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of
-from rm_gallery.study.task import Reasons, RunPart, file_sha256, judge_of, parted, spent_by
+from rm_gallery.study.task import Reasons, judge_of, spent_by
 from rm_gallery.study.winrate_figures import as_dict, mean_of
 
 ASKED = ("query", "instruction", "prompt", "messages")
