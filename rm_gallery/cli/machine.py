@@ -17,6 +17,7 @@ from rm_gallery._version import __version__
 from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls.cache import CallCache
+from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -34,7 +35,7 @@ JUDGED = "safety_listwise_reward"
 def demo(
     llm: Annotated[str | None, typer.Option(help="Also judge with this model.")] = None,
     base_url: opt.BaseUrl = None,
-    max_workers: opt.MaxWorkers = 32,
+    max_workers: opt.MaxWorkers = MAX_WORKERS,
 ) -> None:
     """Train the embedded model on the training split, score the test split with it and others,
     print one table.

@@ -61,7 +61,7 @@ class Listening:
         int | None,
         typer.Option(
             min=1,
-            help="Judgements of one reward in flight; its own max_workers, else 128, by default.",
+            help="Judgements of one reward in flight; its own max_workers by default.",
         ),
     ] = None
     max_waiting: Annotated[

@@ -13,12 +13,12 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import SOURCE_NAME, placed_rows
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions, chosen_options
+from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
@@ -48,6 +48,9 @@ from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_
 from rm_gallery.study.table_rows import Clusters, hash_of
 from rm_gallery.study.task import Reasons, judge_of, spent_by
 from rm_gallery.study.winrate_figures import as_dict, mean_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 ASKED = ("query", "instruction", "prompt", "messages")
 ANSWERED = ("responses", "response", "answer", "output", "messages")
@@ -240,7 +243,7 @@ def grade(
     part: str | None = None,
     options: RunOptions | None = None,
     on_graded: Callable[[GradedRow], None] | None = None,
-    **run_options: Any,
+    **run_options: Unpack[RunKeywords],
 ) -> GradeReport:
     """Grade the rows of a data set and report how far the scores can be trusted.
 
@@ -257,7 +260,8 @@ def grade(
             folder keeps `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a
             page.
         on_graded: called with every row and what was said of it, in the order of the data.
-        **run_options: fields of `RunOptions` as keywords.
+        **run_options: fields of `RunOptions`, which win over `options`, and these over the
+            runner's.
 
     Raises:
         ConfigError: labels of a grader there is not; a label that is none, naming row and column.
@@ -267,7 +271,7 @@ def grade(
     for name in wanted:
         if name not in columns:
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
-    chosen = chosen_options(options, RunOptions(max_workers=32), run_options, None)[0]
+    chosen = chosen_options(options, runner.options, run_options, None)[0]
     share, chosen = parted(part, chosen)
     control = chosen.control or RunControl()
     identity: dict[str, Any] = {}

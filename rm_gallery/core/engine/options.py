@@ -19,13 +19,16 @@ from rm_gallery.core.score import NOT_BEGUN, Score, deciding
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, logger
 from rm_gallery.core.utils.models import unknown_name
 
+MAX_WORKERS = 64
+"""Judgements in flight at once, at every door, where nobody says otherwise."""
+
 
 @dataclass(frozen=True)
 class RunOptions:
     """How a run goes. Every door takes these names as keywords, too; they win over `options=`."""
 
-    max_workers: int = 8
-    """Judgements in flight at once."""
+    max_workers: int = MAX_WORKERS
+    """Judgements of one reward in flight at once, in this process."""
     deadline: float | None = None
     """Seconds one sample may take; None takes the reward's own."""
     progress: bool | None = False
