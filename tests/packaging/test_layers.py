@@ -21,7 +21,7 @@ FLOORS = {
     for floor, rooms in enumerate(FROM_THE_GROUND)
     for room in rooms.split()
 }
-DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__")
+DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__", "rm_gallery.core.utils.compat")
 """Packages that stand beside the floors: what they offer is looked up when it is asked for."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import holm
+from rm_gallery.core.utils.compat import earlier
 
 NEVER_BEGUN = "caller"
 """The cause of what a run did not get to."""
@@ -284,3 +285,7 @@ def labelled_traits(
         traits["length of the answers"] = float(sum(answers))
     traits["length of the prompt"] = float(prompt)
     return traits
+
+
+def __getattr__(name: str) -> Any:
+    return earlier(__name__, name)
