@@ -335,16 +335,19 @@ class _Counting:
         if one.status == "stopped" or (one.status != "scored" and one.cause is None):
             return
         sides = self.benchmark.sides(one)
-        scores, verdicts, lost = [], [], []
-        for judgement in one.judgements:
-            place = judgement.place
-            if not isinstance(place, Pair):
-                scores.append(judgement.score)
-                if judgement.status != "scored" and isinstance(place, Candidate):
-                    lost.append(sides[place.output])
-            elif (won := judgement.verdict) is not None:
-                verdicts.append((won, _named_winner(one, place, won, sides)))
-        self.constancy.add(scores, verdicts)
+        games = [
+            (j.place, j.verdict)
+            for j in one.judgements
+            if isinstance(j.place, Pair) and j.verdict is not None
+        ]
+        scores = (j.score for j in one.judgements if not isinstance(j.place, Pair))
+        self.constancy.add(scores, ((won, _named_winner(one, p, won, sides)) for p, won in games))
+        places = (
+            j.place
+            for j in one.judgements
+            if isinstance(j.place, Candidate) and j.status != "scored"
+        )
+        lost = [sides[place.output] for place in places if isinstance(place, Candidate)]
         self.missingness.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
 
     def report(self, data: Data | None, notes: Sequence[str] = (), turn: float = 1.0) -> Report:
@@ -430,7 +433,7 @@ def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) 
 
 def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
-    lengths = [turn * float(length) for length in one.lengths]
+    lengths = [turn * float(len(output.answer.text)) for output in one.sample.output]
     by_length = Judged(one.sample, _outputs(len(lengths)))
     # what was worked out already, and does not depend on who judges
     by_length.__dict__.update(

@@ -181,10 +181,10 @@ class Benchmark(DataConverter):
         """What a sample is like, which a missing score may go with: its subset, lengths in
         characters, its labels.
         """
-        prompt = 0
-        for message in one.sample.input:
-            prompt += len(message.text)
-        return labelled_traits(one.subset, prompt, one.lengths, one.chosen)
+        answers = [len(output.answer.text) for output in one.sample.output]
+        return labelled_traits(
+            one.subset, sum(len(m.text) for m in one.sample.input), answers, one.chosen
+        )
 
     def in_turn(self, one: Judged) -> Iterable[Judged]:
         """The samples that count from now on, now that `one` is judged: itself, unless the rule may

@@ -109,11 +109,6 @@ class Judged:
         return [preference_of(output) == "chosen" for output in self.sample.output]
 
     @cached_property
-    def lengths(self) -> list[int]:
-        """Per output the characters of its answer."""
-        return [len(output.answer.text) for output in self.sample.output]
-
-    @cached_property
     def scores(self) -> list[float | None]:
         """One score per output, higher is better; None where there is none."""
         scores: list[float | None] = [None] * len(self.sample.output)
@@ -146,11 +141,9 @@ class Judged:
         """
         if self.status != "scored":
             return None
-        scores = self.scores
-        for score in scores:
-            if score is None or score != score:  # NaN is not equal to itself
-                return None
-        return scores  # type: ignore[return-value]  # none is missing
+        # NaN is not equal to itself
+        known = [score for score in self.scores if score is not None and score == score]
+        return known if len(known) == len(self.scores) else None
 
     def verdict(self, first: int, second: int) -> Verdict:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
@@ -262,10 +255,7 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
                 Pair(first, second), verdict=sign(judgements[first].score, judgements[second].score)
             )
         )
-    one = Judged(sample, judgements, status, issues)
-    if reward.kind == "pointwise":  # nothing was compared; a cached property costs its lock
-        one.__dict__.update(scores=[j.score for j in judgements], played_orders=0)
-    return one
+    return Judged(sample, judgements, status, issues)
 
 
 def status_of(issues: Sequence[RewardIssue]) -> Status:

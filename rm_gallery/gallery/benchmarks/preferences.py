@@ -98,30 +98,26 @@ class Lists(StrictPairs):
 
 
 class _Either:
-    """Counts strictly while every labelled sample is a pair, of which only a half is then nothing;
-    with the first that is none, all of them with tie credit.
+    """Counts with tie credit, and reports strictly where every labelled sample was a pair: of a
+    pair only a half is then nothing.
     """
 
     def __init__(self) -> None:
-        self._pooled = PooledScorer(strict_pairs())
+        self._tallies, self._strict = tie_credit(), strict_pairs()
+        self._pooled = PooledScorer(self._tallies)
         self._only_pairs = True
-        self._ties: list[tuple[str, int]] = []
 
     def add(self, judged: Judged) -> float | None:
-        pair = is_pair(judged.chosen)
-        if self._only_pairs and not pair and has_preference(judged.chosen):
-            self._only_pairs = False
-            self._pooled.tallies = self._pooled.tallies.with_tie_credit(self._ties)
         credit = self._pooled.add(judged)
-        if pair and credit is not None:
-            if credit == 0.0 and self._only_pairs and judged.scores[0] == judged.scores[1]:
-                counted = self._pooled.tallies.by_subset[judged.subset]
-                self._ties.append((judged.subset, counted.n_scored - 1))
-            return float(credit == 1.0)
+        if self._only_pairs:
+            self._strict.add(judged)
+        if is_pair(judged.chosen):
+            return None if credit is None else float(credit == 1.0)
+        self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
         return credit
 
     def report(self) -> Report:
-        return self._pooled.report()
+        return self._pooled.report_of(self._strict if self._only_pairs else self._tallies)
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"

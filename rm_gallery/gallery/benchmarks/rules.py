@@ -217,12 +217,14 @@ class Tally:
 
     def counts(self) -> dict[str, Any]:
         """The counts as a `Figure` names them."""
-        return self._counts(self.with_missing())
-
-    def _counts(self, bounded: Bounded) -> dict[str, Any]:
         lost = {f"n_{status}": self.lost[status] for status in ("unscored", "failed", "stopped")}
-        n = self.n_scored
-        return {"n": n + sum(lost.values()), "n_scored": n, **lost, "missing": bounded.missing}
+        missing = self.with_missing().missing
+        return {
+            "n": self.n_scored + sum(lost.values()),
+            "n_scored": self.n_scored,
+            **lost,
+            "missing": missing,
+        }
 
     def with_missing(self) -> Bounded:
         """The credits with what is missing of them: between all wrong and all right."""
@@ -242,14 +244,9 @@ class Tally:
 
     def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
         """The mean credit with its interval."""
-        bounded = self.with_missing()
+        ci95, bounds = self.interval(), self.bounds
         return Figure(
-            rule=rule,
-            score=self.mean,
-            ci95=self.interval(),
-            extra=extra or {},
-            bounds=bounded.bounds,
-            **self._counts(bounded),
+            rule=rule, score=self.mean, ci95=ci95, extra=extra or {}, bounds=bounds, **self.counts()
         )
 
 
@@ -360,18 +357,10 @@ class MeanChance:
     def __init__(self, share: Callable[[Judged], float | None]) -> None:
         self._share, self._shares = share, array("d")
 
-    def add(self, judged: Judged, other: MeanChance | None = None) -> None:
-        """Look at one sample, for an `other` figure that it is part of as well."""
+    def add(self, judged: Judged) -> None:
+        """Look at one sample."""
         if (share := self._share(judged)) is not None:
             self._shares.append(share)
-            if other is not None:
-                other._shares.append(share)
-
-    def of_pairs(self) -> MeanChance:
-        """As if each sample that was looked at were a pair of which one output is chosen."""
-        chance = MeanChance(chosen_share)
-        chance._shares.extend([0.5] * len(self._shares))
-        return chance
 
     @property
     def level(self) -> float | None:
@@ -469,12 +458,8 @@ class SubsetTallies:
             else:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
-        whole, part = self._whole_chance, self._chances[name]
-        if isinstance(whole, MeanChance) and isinstance(part, MeanChance):
-            whole.add(judged, part)
-        else:
-            whole.add(judged)
-            part.add(judged)
+        for level in (self._whole_chance, self._chances[name]):
+            level.add(judged)
         self.by_subset[name].add(
             credit,
             judged.status,
@@ -497,29 +482,13 @@ class SubsetTallies:
             for name, counts in parts
         }
 
-    def pooled(self, parts: Mapping[str, Figure] | None = None) -> Figure:
-        """The figure of all subsets together; that of the only subset, where `parts` hold it."""
+    def pooled(self) -> Figure:
+        """The figure of all subsets together."""
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
-        if parts is not None and len(parts) == 1:
-            [figure] = parts.values()
-        else:
-            figure = merged(self.by_subset.values()).figure(self.rule)
-        return replace(figure, extra=extra, chance=self._whole_chance.level)
-
-    def with_tie_credit(self, ties: Iterable[tuple[str, int]]) -> SubsetTallies:
-        """What `tie_credit` would have counted of the same pairs; `ties` are the places, by subset,
-        of those with equal scores.
-        """
-        assert isinstance(self._whole_chance, MeanChance)
-        tallies = tie_credit()
-        tallies.by_subset, tallies.n_unfit = self.by_subset, self.n_unfit
-        for subset, place in ties:
-            tallies.by_subset[subset].credits[place] = 0.5
-        tallies._whole_chance = self._whole_chance.of_pairs()
-        for subset, chance in self._chances.items():
-            assert isinstance(chance, MeanChance)
-            tallies._chances[subset] = chance.of_pairs()
-        return tallies
+        return replace(
+            merged(self.by_subset.values()).figure(self.rule, extra),
+            chance=self._whole_chance.level,
+        )
 
 
 def strict_pairs() -> SubsetTallies:
@@ -586,17 +555,17 @@ class PooledScorer:
     def __init__(
         self, tallies: SubsetTallies, category: Callable[[Judged], str] | None = None
     ) -> None:
-        self.tallies = tallies
+        self._tallies = tallies
         self._category = category
         self._categories: defaultdict[str, Tally] = defaultdict(Tally)
         self._orders = Orders()
 
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned."""
-        credit = self.tallies.add(judged)
+        credit = self._tallies.add(judged)
         self._orders.add(judged)
         if self._category is not None:
-            cause = self.tallies.cause(judged)
+            cause = self._tallies.cause(judged)
             self._categories[self._category(judged)].add(
                 credit, judged.status, judged.cluster, cause
             )
@@ -604,14 +573,17 @@ class PooledScorer:
 
     def report(self) -> Report:
         """Report what was counted so far."""
-        parts, extra = self.tallies.figures(), self._orders.extra()
-        figure = self.tallies.pooled(parts)
+        return self.report_of(self._tallies)
+
+    def report_of(self, tallies: SubsetTallies) -> Report:
+        """Report the samples that were counted so far, with other credits."""
+        figure, extra = tallies.pooled(), self._orders.extra()
         if self._category is not None:
-            rule = self.tallies.rule
+            rule = tallies.rule
             extra["categories"] = {
                 name: self._categories[name].figure(rule) for name in sorted(self._categories)
             }
-        return headline(replace(figure, extra={**figure.extra, **extra}), parts)
+        return headline(replace(figure, extra={**figure.extra, **extra}), tallies.figures())
 
 
 class Gathered:
