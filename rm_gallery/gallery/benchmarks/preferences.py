@@ -34,11 +34,15 @@ from rm_gallery.gallery.benchmarks.judgements import (
     is_pair,
 )
 from rm_gallery.gallery.benchmarks.rules import (
+    MeanChance,
     PooledScorer,
     RuleScorer,
     SubsetTallies,
+    best_of_n_credit,
     games,
+    mean_of,
     strict_pairs,
+    strict_share,
     tie_credit,
 )
 
@@ -97,27 +101,48 @@ class Lists(StrictPairs):
         return PooledScorer(tie_credit())
 
 
-class _Either:
+class _Either(PooledScorer):
     """Counts with tie credit, and reports strictly where every labelled sample was a pair: of a
     pair only a half is then nothing.
     """
 
     def __init__(self) -> None:
-        self._tallies, self._strict = tie_credit(), strict_pairs()
-        self._pooled = PooledScorer(self._tallies)
-        self._only_pairs = True
+        super().__init__(
+            SubsetTallies(
+                "best_of_n_tie_credit",
+                best_of_n_credit,
+                has_preference,
+                lambda: _ChanceOfEither(self),
+            )
+        )
+        self.only_pairs = True
 
     def add(self, judged: Judged) -> float | None:
-        credit = self._pooled.add(judged)
-        if self._only_pairs:
-            self._strict.add(judged)
+        credit = super().add(judged)
         if is_pair(judged.chosen):
             return None if credit is None else float(credit == 1.0)
-        self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
+        self.only_pairs = self.only_pairs and not has_preference(judged.chosen)
         return credit
 
     def report(self) -> Report:
-        return self._pooled.report_of(self._strict if self._only_pairs else self._tallies)
+        if not self.only_pairs:
+            return super().report()
+        strict = self._tallies.with_credits("pair_strict", lambda credit: float(credit == 1.0))
+        return self.report_of(strict)
+
+
+class _ChanceOfEither(MeanChance):
+    """What guessing earns under the rule that holds in the end."""
+
+    def __init__(self, scorer: _Either) -> None:
+        super().__init__(strict_share)
+        self._scorer = scorer
+
+    @property
+    def level(self) -> float | None:
+        """The mean share; with tie credit a pair whose orders contradict each other is worth a half."""
+        strict = self._scorer.only_pairs
+        return mean_of(self._shares if strict else [share or 0.5 for share in self._shares])
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
@@ -220,6 +245,14 @@ class _ChanceOfVotes:
                 self._tied + (verdict == 0),
                 self._voted + (not any(judged.chosen)),
             )
+
+    def merge(self, other: _ChanceOfVotes) -> None:
+        """Add the votes of another one."""
+        self._n, self._tied, self._voted = (
+            self._n + other._n,
+            self._tied + other._tied,
+            self._voted + other._voted,
+        )
 
     @property
     def level(self) -> float | None:

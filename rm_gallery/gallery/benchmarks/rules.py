@@ -217,19 +217,21 @@ class Tally:
 
     def counts(self) -> dict[str, Any]:
         """The counts as a `Figure` names them."""
-        lost = {f"n_{status}": self.lost[status] for status in ("unscored", "failed", "stopped")}
-        missing = self.with_missing().missing
+        n_scored, lost = len(self.credits), self.lost
         return {
-            "n": self.n_scored + sum(lost.values()),
-            "n_scored": self.n_scored,
-            **lost,
-            "missing": missing,
+            "n": n_scored + lost.total(),
+            "n_scored": n_scored,
+            "n_unscored": lost["unscored"],
+            "n_failed": lost["failed"],
+            "n_stopped": lost["stopped"],
+            "missing": self.with_missing().missing,
         }
 
     def with_missing(self) -> Bounded:
         """The credits with what is missing of them: between all wrong and all right."""
-        n = self.n_scored + self.missing.total()
-        return worst_case_bounds(n, self.n_scored, math.fsum(self.credits), self.missing)
+        n_scored = len(self.credits)
+        n = n_scored + self.missing.total()
+        return worst_case_bounds(n, n_scored, math.fsum(self.credits), self.missing)
 
     @property
     def bounds(self) -> Interval | None:
@@ -244,9 +246,13 @@ class Tally:
 
     def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
         """The mean credit with its interval."""
-        ci95, bounds = self.interval(), self.bounds
         return Figure(
-            rule=rule, score=self.mean, ci95=ci95, extra=extra or {}, bounds=bounds, **self.counts()
+            rule=rule,
+            score=self.mean,
+            ci95=self.interval(),
+            extra=extra or {},
+            bounds=self.bounds,
+            **self.counts(),
         )
 
 
@@ -283,9 +289,14 @@ def mean_over_clusters(
     clusters = np.concatenate(
         [np.frombuffer(tally.clusters, dtype=np.uint64) for tally in scored.values()]
     )
-    strata = np.repeat(np.arange(len(scored)), [tally.n_scored for tally in scored.values()])
-    order = np.lexsort((values, clusters, strata))  # the same digits in whatever order samples came
-    values, clusters, strata = values[order], clusters[order], strata[order]
+    # the same digits in whatever order samples came
+    if len(scored) == 1 and weights is None:  # most figures: no stratum to number per sample
+        order, strata = np.lexsort((values, clusters)), None
+    else:
+        strata = np.repeat(np.arange(len(scored)), [len(each.credits) for each in scored.values()])
+        order = np.lexsort((values, clusters, strata))
+        strata = strata[order]
+    values, clusters = values[order], clusters[order]
     shares = (
         None if weights is None else {place: weights[name] for place, name in enumerate(scored)}
     )
@@ -344,6 +355,9 @@ class Chance(Protocol):
     def add(self, judged: Judged) -> None:
         """Look at one sample."""
 
+    def merge(self, other: Any) -> None:
+        """Add the samples another one of this kind looked at."""
+
     @property
     def level(self) -> float | None:
         """What guessing earns, 0..1; None where nothing was asked."""
@@ -362,6 +376,10 @@ class MeanChance:
         if (share := self._share(judged)) is not None:
             self._shares.append(share)
 
+    def merge(self, other: MeanChance) -> None:
+        """Add the shares of another one."""
+        self._shares.extend(other._shares)
+
     @property
     def level(self) -> float | None:
         """The mean share."""
@@ -379,13 +397,9 @@ def strict_share(judged: Judged) -> float | None:
     """As `chosen_share`; nothing where a pair's two orders contradict each other, as they do for
     every second coin.
     """
-    contradicts = (
-        judged.played_orders == 2
-        and judged.status == "scored"
-        and is_pair(judged.chosen)
-        and not _balance(judged)
-    )
-    return 0.0 if contradicts else chosen_share(judged)
+    if judged.played_orders == 2 and judged.status == "scored" and is_pair(judged.chosen):
+        return 0.5 if _balance(judged) else 0.0
+    return chosen_share(judged)
 
 
 def all_losers_share(judged: Judged) -> float | None:
@@ -444,7 +458,7 @@ class SubsetTallies:
         self.rule = rule
         self.by_subset: defaultdict[str, Tally] = defaultdict(Tally)
         self.n_unfit = 0
-        self._whole_chance = chance()
+        self._chance = chance
         self._chances: defaultdict[str, Chance] = defaultdict(chance)
         self._credit = credit
         self._fits = fits
@@ -458,14 +472,11 @@ class SubsetTallies:
             else:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
-        for level in (self._whole_chance, self._chances[name]):
-            level.add(judged)
-        self.by_subset[name].add(
-            credit,
-            judged.status,
-            judged.cluster,
-            None if credit is not None else self.cause(judged),
-        )
+        self._chances[name].add(judged)
+        if credit is None:
+            self.by_subset[name].add(None, judged.status, cause=self.cause(judged))
+        else:
+            self.by_subset[name].add(credit, cluster=judged.cluster)
         return credit
 
     def cause(self, judged: Judged) -> Cause | None:
@@ -473,6 +484,15 @@ class SubsetTallies:
         do not fit the rule.
         """
         return judged.cause_or("judge" if self._fits(judged.chosen) else "data")
+
+    def with_credits(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
+        """The same samples under another rule, whose credit follows from the one of this rule."""
+        other = SubsetTallies(rule, self._credit, self._fits, self._chance)
+        other.n_unfit, other._chances = self.n_unfit, self._chances
+        for name, tally in self.by_subset.items():
+            other.by_subset[name].merge(tally)
+            other.by_subset[name].credits = array("d", map(credit, tally.credits))
+        return other
 
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
@@ -485,9 +505,11 @@ class SubsetTallies:
     def pooled(self) -> Figure:
         """The figure of all subsets together."""
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
+        chance = self._chance()
+        for part in self._chances.values():
+            chance.merge(part)
         return replace(
-            merged(self.by_subset.values()).figure(self.rule, extra),
-            chance=self._whole_chance.level,
+            merged(self.by_subset.values()).figure(self.rule, extra), chance=chance.level
         )
 
 
@@ -521,7 +543,7 @@ class Orders:
     }
 
     def __init__(self) -> None:
-        self._tallies = {name: Tally() for name in self.CREDITS}
+        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.ties = 0
 
     def add(self, judged: Judged) -> None:
@@ -583,7 +605,9 @@ class PooledScorer:
             extra["categories"] = {
                 name: self._categories[name].figure(rule) for name in sorted(self._categories)
             }
-        return headline(replace(figure, extra={**figure.extra, **extra}), tallies.figures())
+        # the only part, without a name, is the whole
+        parts = {} if list(tallies.by_subset) == [""] else tallies.figures()
+        return headline(replace(figure, extra={**figure.extra, **extra}), parts)
 
 
 class Gathered:
