@@ -322,8 +322,9 @@ class _Counting:
             self._observe(counted)
             for name, baseline in self.baselines.items():
                 baseline.add(_by_length(counted, self.turns[name]) if asked else counted)
-            for issue in {issue.reason: issue for issue in counted.issues}.values():
-                self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
+            if counted.issues:
+                for issue in {issue.reason: issue for issue in counted.issues}.values():
+                    self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
         return credit
 
     def _observe(self, one: Judged) -> None:
@@ -334,21 +335,28 @@ class _Counting:
         """
         if one.status == "stopped" or (one.status != "scored" and one.cause is None):
             return
-        sides = self.benchmark.sides(one)
-        games = [
-            (j.place, j.verdict)
-            for j in one.judgements
-            if isinstance(j.place, Pair) and j.verdict is not None
-        ]
-        scores = (j.score for j in one.judgements if not isinstance(j.place, Pair))
-        self.constancy.add(scores, ((won, _named_winner(one, p, won, sides)) for p, won in games))
-        places = (
-            j.place
-            for j in one.judgements
-            if isinstance(j.place, Candidate) and j.status != "scored"
+        scores: list[float | None] = []
+        games: list[tuple[Pair, int]] = []
+        lost: list[int] = []
+        for place, status, score, verdict in one.judgements:
+            if isinstance(place, Pair):
+                if verdict is not None:
+                    games.append((place, verdict))
+                continue
+            scores.append(score)
+            if status != "scored" and isinstance(place, Candidate):
+                lost.append(place.output)
+        # speed: of most samples every answer has its score, and nobody asks whose answers they are
+        sides = self.benchmark.sides(one) if games or lost else []
+        self.constancy.add(
+            scores, [(won, _named_winner(one, place, won, sides)) for place, won in games]
         )
-        lost = [sides[place.output] for place in places if isinstance(place, Candidate)]
-        self.missingness.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
+        self.missingness.add(
+            one.status != "scored",
+            self.benchmark.traits(one),
+            [sides[place] for place in lost],
+            sides,
+        )
 
     def report(self, data: Data | None, notes: Sequence[str] = (), turn: float = 1.0) -> Report:
         """What was counted, with what was met while the data were read; `turn` is -1 where lower
@@ -389,10 +397,12 @@ def _report(
             on_judged(one, credit)
 
     def judged_samples() -> Iterator[tuple[Judged, bool]]:
-        yield from ((judged(task.reward, sample), True) for sample in scored)
-        yield from ((one, False) for one in task.left_out)
+        for sample in scored:
+            yield judged(task.reward, sample), True
+        for one in task.left_out:
+            yield one, False
 
-    return report_of(task, judged_samples(), seed, record)
+    return report_of(task, judged_samples(), seed, record if keeping or on_judged else None)
 
 
 def report_of(
@@ -433,11 +443,16 @@ def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) 
 
 def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
-    lengths = [turn * float(len(output.answer.text)) for output in one.sample.output]
+    lengths = [turn * float(length) for length in one.lengths]
     by_length = Judged(one.sample, _outputs(len(lengths)))
-    # what was worked out already, and does not depend on who judges
+    # speed: what was worked out already, and does not depend on who judges
     by_length.__dict__.update(
-        chosen=one.chosen, cluster=one.cluster, subset=one.subset, scores=lengths, played_orders=0
+        chosen=one.chosen,
+        cluster=one.cluster,
+        subset=one.subset,
+        lengths=one.lengths,
+        scores=lengths,
+        played_orders=0,
     )
     return by_length
 

@@ -79,10 +79,12 @@ class JudgeBench(Benchmark):
         ),
     }
 
+    own_columns = frozenset({"pair_id", "question", "response_A", "response_B", "label"})
+
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A question with two responses A and B and a label that names the better one."""
-        own = {"pair_id", "question", "response_A", "response_B", "label"} <= columns.keys()
-        return own and columns["label"] in tuple(_PREFERRED)  # a list or an object has no hash
+        # a list or an object has no hash
+        return super().detect(columns) and columns["label"] in tuple(_PREFERRED)
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response A, then response B, labelled by the better one.

@@ -96,7 +96,8 @@ class Judged:
     @cached_property
     def subset(self) -> str:
         """The part of the benchmark it belongs to; empty where there are no parts."""
-        return str(self.metadata.get("subset") or "")
+        metadata = self.sample.metadata
+        return str(metadata.get("subset") or "") if metadata else ""
 
     @cached_property
     def cluster(self) -> str:
@@ -107,6 +108,11 @@ class Judged:
     def chosen(self) -> list[bool]:
         """Per output whether the benchmark prefers it."""
         return [preference_of(output) == "chosen" for output in self.sample.output]
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Per output the characters of its answer."""
+        return [len(output.answer.text) for output in self.sample.output]
 
     @cached_property
     def scores(self) -> list[float | None]:
@@ -189,10 +195,12 @@ def cluster_of(sample: DataSample) -> str:
     given = (sample.metadata or {}).get("cluster")
     if given is not None and given != "":
         return str(given)
-    texts = [part for message in sample.input for part in (message.role.value, message.text)]
-    if not texts:
+    joined = ""
+    for message in sample.input:
+        role, text = message.role.value, message.text
+        joined += f"{len(role)}:{role}{len(text)}:{text}"
+    if not joined:
         return f"id:{sample.sample_id}"
-    joined = "".join(f"{len(part)}:{part}" for part in texts)
     return hashed(hashlib.blake2b(digest_size=8), joined.encode("utf-8", "surrogatepass"))
 
 
@@ -222,30 +230,30 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
     one judgement is.
     """
     turn = 1.0 if reward.higher_is_better else -1.0
+    stepwise = reward.kind == "stepwise"
     judgements: list[Judgement] = []
     issues: list[RewardIssue] = []
-
-    def scored(place: Place, record: Reward) -> Judgement:
-        key = reward.key_in(record)
-        own = [issue for issue in record.issues if issue.name == key]
-        issues.extend(own)
-        score = reward.score_of(record)
-        if score is not None:
-            return Judgement(place, score=turn * score)
-        return Judgement(place, status_of(own))
-
+    places: list[tuple[Place, Reward]] = []
     for index, output in enumerate(sample.output):
-        if reward.kind == "stepwise" and output.steps:
-            judgements += [
-                scored(StepOf(index, place), step.reward) for place, step in enumerate(output.steps)
-            ]
+        if stepwise and output.steps:
+            steps = enumerate(output.steps)
+            places += [(StepOf(index, place), step.reward) for place, step in steps]
         else:
-            judgements.append(scored(Candidate(index), output.answer.reward))
-    status: Status = (
-        "scored"
-        if judgements and all(j.status == "scored" for j in judgements)
-        else status_of(issues)
-    )
+            places.append((Candidate(index), output.answer.reward))
+    complete = bool(places)
+    for place, record in places:
+        own: list[RewardIssue] = []
+        if record.issues:
+            key = reward.key_in(record)
+            own = [issue for issue in record.issues if issue.name == key]
+            issues += own
+        score = reward.score_of(record)
+        if score is None:
+            complete = False
+            judgements.append(Judgement(place, status_of(own)))
+        else:
+            judgements.append(Judgement(place, "scored", turn * score))
+    status: Status = "scored" if complete else status_of(issues)
     if reward.kind == "pairwise" and sample.output:
         judgements += _games(reward, sample)
     elif reward.kind == "listwise" and reward.judged and len(judgements) == 2:
@@ -309,7 +317,7 @@ def is_pair(chosen: Sequence[bool]) -> bool:
 
 def has_preference(chosen: Sequence[bool]) -> bool:
     """Whether the labels prefer some outputs to others."""
-    return any(chosen) and not all(chosen)
+    return True in chosen and False in chosen
 
 
 # -- judgements made elsewhere, as a file recorded them --------------------------------------------

@@ -62,8 +62,11 @@ class Preferences(Benchmark):
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A prompt with chosen and rejected answers, or samples written by this library."""
-        asked = any(columns.get(name) is not None for name in ("messages", *PROMPT_COLUMNS))
-        return is_record(columns) or (asked and "chosen" in columns and "rejected" in columns)
+        if "chosen" in columns and "rejected" in columns:
+            for name in ("messages", *PROMPT_COLUMNS):
+                if columns.get(name) is not None:
+                    return True
+        return is_record(columns)
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """The row by its usual column names."""
@@ -284,12 +287,17 @@ class HHRLHF(Benchmark):
     split = "test"
     version = "strict pairs; the data set names no rule of its own"
     chance = 0.5
+    own_columns = frozenset({"chosen", "rejected"})
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Two transcripts, and no prompt."""
-        sides = [columns.get(side) for side in ("chosen", "rejected")]
-        return "prompt" not in columns and all(
-            isinstance(side, str) and _MARK.match(side) for side in sides
+        return (
+            super().detect(columns)
+            and "prompt" not in columns
+            and all(
+                isinstance(columns[side], str) and _MARK.match(columns[side])
+                for side in ("chosen", "rejected")
+            )
         )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
