@@ -310,8 +310,9 @@ class _Counting:
             MissingnessTest(),
         )
         self.constancy = Constancy()
-        self.turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
-        self.baselines = {name: benchmark.scorer(seed) for name in self.turns}
+        turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
+        self.baselines = {name: benchmark.scorer(seed) for name in turns}
+        self.by_length = list(zip(turns.values(), self.baselines.values(), strict=True))
 
     def add(self, one: Judged, asked: bool = True) -> float | None:
         """Count one sample and give what it earned; one that the reward was not asked about counts
@@ -320,8 +321,8 @@ class _Counting:
         credit = self.scorer.add(one)
         for counted in self.benchmark.in_turn(one):
             self._observe(counted)
-            for name, baseline in self.baselines.items():
-                baseline.add(_by_length(counted, self.turns[name]) if asked else counted)
+            for turn, baseline in self.by_length:
+                baseline.add(_by_length(counted, turn) if asked else counted)
             if counted.issues:
                 for issue in {issue.reason: issue for issue in counted.issues}.values():
                     self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
@@ -444,9 +445,13 @@ def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) 
 def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
     lengths = [turn * float(length) for length in one.lengths]
-    by_length = Judged(one.sample, _outputs(len(lengths)))
-    # speed: what was worked out already, and does not depend on who judges
+    # speed: two a sample, with what was worked out already and does not depend on who judges
+    by_length = Judged.__new__(Judged)
     by_length.__dict__.update(
+        sample=one.sample,
+        judgements=_outputs(len(lengths)),
+        status="scored",
+        issues=(),
         chosen=one.chosen,
         cluster=one.cluster,
         subset=one.subset,

@@ -243,10 +243,11 @@ def _message_parts(message: ChatMessage) -> list[Any]:
 
 def _spoken(message: ChatMessage) -> str:
     """A message as one text; any difference between messages shows in it."""
-    if isinstance(message.content, str) and not (
+    content = message.content
+    if isinstance(content, str) and not (
         message.tool_calls or message.reasoning_content or message.tool_call_id
     ):
-        return f"{message.role.value}\x1f{message.name or ''}\x1f{message.content}"
+        return f"{message.role.value}\x1f{message.name or ''}\x1f{content}"
     body = {**message.to_openai(), "reasoning_content": message.reasoning_content}
     return json.dumps(body, sort_keys=True, default=str)
 

@@ -9,9 +9,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rm_gallery.core.data.load.converters import shown
 from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
@@ -73,6 +72,25 @@ class Judgement(NamedTuple):
     verdict: Verdict = None
 
 
+T = TypeVar("T")
+
+
+class derived(Generic[T]):  # noqa: N801 - a decorator, named as property is
+    """An attribute that is worked out when first read.
+
+    Speed: before Python 3.12 `functools.cached_property` takes a lock for each value, which costs
+    more than most of these.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+
+    def __get__(self, one: Any, kind: type) -> T:
+        """Work the value out; from then on it stands in the object's `__dict__`, which wins."""
+        value = one.__dict__[self.name] = self.function(one)
+        return value
+
+
 @dataclass(frozen=True)
 class Judged:
     """A sample with every judgement of it; what the scoring rules are fed with."""
@@ -93,28 +111,28 @@ class Judged:
         """The sample's metadata, empty where there are none."""
         return self.sample.metadata or {}
 
-    @cached_property
+    @derived
     def subset(self) -> str:
         """The part of the benchmark it belongs to; empty where there are no parts."""
         metadata = self.sample.metadata
         return str(metadata.get("subset") or "") if metadata else ""
 
-    @cached_property
+    @derived
     def cluster(self) -> str:
         """What it shares its fate with, see `cluster_of`."""
         return cluster_of(self.sample)
 
-    @cached_property
+    @derived
     def chosen(self) -> list[bool]:
         """Per output whether the benchmark prefers it."""
         return [preference_of(output) == "chosen" for output in self.sample.output]
 
-    @cached_property
+    @derived
     def lengths(self) -> list[int]:
         """Per output the characters of its answer."""
         return [len(output.answer.text) for output in self.sample.output]
 
-    @cached_property
+    @derived
     def scores(self) -> list[float | None]:
         """One score per output, higher is better; None where there is none."""
         scores: list[float | None] = [None] * len(self.sample.output)
@@ -147,9 +165,10 @@ class Judged:
         """
         if self.status != "scored":
             return None
+        scores = self.scores
         # NaN is not equal to itself
-        known = [score for score in self.scores if score is not None and score == score]
-        return known if len(known) == len(self.scores) else None
+        known = [score for score in scores if score is not None and score == score]
+        return known if len(known) == len(scores) else None
 
     def verdict(self, first: int, second: int) -> Verdict:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
@@ -169,7 +188,7 @@ class Judged:
             else sign(self.scores[first], self.scores[second])
         )
 
-    @cached_property
+    @derived
     def played_orders(self) -> int:
         """In how many orders each pair was shown: 0 when candidates were scored rather than
         compared.

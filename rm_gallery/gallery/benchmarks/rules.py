@@ -80,6 +80,8 @@ def best_of_n_credit(judged: Judged) -> float | None:
     if values is None:
         return None
     top = max(values)
+    if values.count(top) == 1:
+        return float(judged.chosen[values.index(top)])
     winners = [label for value, label in zip(values, judged.chosen, strict=True) if value == top]
     return sum(winners) / len(winners)
 
@@ -390,16 +392,20 @@ def chosen_share(judged: Judged) -> float | None:
     """What guessing earns where one answer has to come out on top: the share of chosen ones; None
     where none is preferred.
     """
-    return sum(judged.chosen) / len(judged.chosen) if has_preference(judged.chosen) else None
+    chosen = judged.chosen
+    return sum(chosen) / len(chosen) if has_preference(chosen) else None
 
 
 def strict_share(judged: Judged) -> float | None:
     """As `chosen_share`; nothing where a pair's two orders contradict each other, as they do for
     every second coin.
     """
-    if judged.played_orders == 2 and judged.status == "scored" and is_pair(judged.chosen):
+    chosen = judged.chosen
+    if not has_preference(chosen):
+        return None
+    if judged.played_orders == 2 and judged.status == "scored" and is_pair(chosen):
         return 0.5 if _balance(judged) else 0.0
-    return chosen_share(judged)
+    return sum(chosen) / len(chosen)
 
 
 def all_losers_share(judged: Judged) -> float | None:
@@ -473,10 +479,8 @@ class SubsetTallies:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
         self._chances[name].add(judged)
-        if credit is None:
-            self.by_subset[name].add(None, judged.status, cause=self.cause(judged))
-        else:
-            self.by_subset[name].add(credit, cluster=judged.cluster)
+        cause = self.cause(judged) if credit is None else None
+        self.by_subset[name].add(credit, judged.status, judged.cluster, cause)
         return credit
 
     def cause(self, judged: Judged) -> Cause | None:
@@ -585,7 +589,8 @@ class PooledScorer:
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned."""
         credit = self._tallies.add(judged)
-        self._orders.add(judged)
+        if judged.played_orders:
+            self._orders.add(judged)
         if self._category is not None:
             cause = self._tallies.cause(judged)
             self._categories[self._category(judged)].add(
