@@ -49,15 +49,15 @@ def main() -> None:
     os.environ["RM_GALLERY_CACHE"] = "off"
     rows = [pair(i) for i in range(options.n)]
     answers = [single(row[side]) for row in rows for side in ("chosen", "rejected")]
-    for name in ("length_baseline",):
-        reward: Any = RewardRegistry.get(name)()
-        floor = cpu(lambda reward=reward: [reward._evaluate(answer) for answer in answers])
-        whole = cpu(lambda name=name: evaluate(name, rows, progress=False))
-        micro = 1e6 / options.n
-        print(
-            f"{name}: evaluate {whole * micro:.1f} µs a row, the rule alone {floor * micro:.1f} µs: "
-            f"{whole / floor:.1f} times"
-        )
+    name = "length_baseline"
+    reward: Any = RewardRegistry.get(name)()
+    floor = cpu(lambda: [reward._evaluate(answer) for answer in answers])
+    whole = cpu(lambda: evaluate(name, rows, progress=False))
+    micro = 1e6 / options.n
+    print(
+        f"{name}: evaluate {whole * micro:.1f} µs a row, the rule alone {floor * micro:.1f} µs: "
+        f"{whole / floor:.1f} times"
+    )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     judged,
     status_of,
 )
-from rm_gallery.gallery.benchmarks.rules import RuleScorer
+from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.study.task import (
     KEYWORDS,
@@ -312,6 +312,9 @@ class _Counting:
         self.constancy = Constancy()
         turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
         self.baselines = {name: benchmark.scorer(seed) for name in turns}
+        for baseline in self.baselines.values():
+            if isinstance(baseline, PooledScorer):  # speed: their scores are all that is shown
+                baseline.only_scores()
         self.by_length = list(zip(turns.values(), self.baselines.values(), strict=True))
 
     def add(self, one: Judged, asked: bool = True) -> float | None:
@@ -445,17 +448,13 @@ def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) 
 def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
     lengths = [turn * float(length) for length in one.lengths]
-    # speed: two a sample, with what was worked out already and does not depend on who judges
     by_length = Judged.__new__(Judged)
+    # speed: two a sample, with what was worked out already and does not depend on who judges
     by_length.__dict__.update(
-        sample=one.sample,
+        vars(one),
         judgements=_outputs(len(lengths)),
         status="scored",
         issues=(),
-        chosen=one.chosen,
-        cluster=one.cluster,
-        subset=one.subset,
-        lengths=one.lengths,
         scores=lengths,
         played_orders=0,
     )

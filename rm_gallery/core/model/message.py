@@ -141,7 +141,7 @@ class ChatMessage(BaseModel):
         names = _field_names(cls)
         # speed: most messages have the fields of one, and text
         if (
-            data.keys() <= names
+            names.issuperset(data)
             and data.get("content", "") is not None
             and data.get("reasoning_content", "") is not None
         ):

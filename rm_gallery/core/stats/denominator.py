@@ -66,7 +66,9 @@ def worst_case_bounds(
     causes = _largest_first(causes)
     if not n or (lost and not any(map(math.isfinite, scale))):
         return Bounded(n, n_scored, causes, None)
-    low, high = ((total + lost * end if lost else total) / n for end in scale)
+    if not lost:
+        return Bounded(n, n_scored, causes, Interval(total / n, total / n))
+    low, high = ((total + lost * end) / n for end in scale)
     return Bounded(n, n_scored, causes, Interval(low, high))
 
 

@@ -35,7 +35,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
-    MeanChance,
     Orders,
     RuleScorer,
     SubsetTallies,
@@ -310,12 +309,8 @@ class _Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._both = SubsetTallies(
-            "two_game_sign", two_game_credit, is_pair, lambda: MeanChance(two_game_share)
-        )
-        self._single = SubsetTallies(
-            "single_game", single_game_credit, is_pair, lambda: MeanChance(single_game_share)
-        )
+        self._both = SubsetTallies("two_game_sign", two_game_credit, is_pair, two_game_share)
+        self._single = SubsetTallies("single_game", single_game_credit, is_pair, single_game_share)
         self._orders = Orders()
         self._one_order = mode == SINGLE_GAME
         self._unread_is_a_tie = Tally()

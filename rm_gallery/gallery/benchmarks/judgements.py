@@ -75,7 +75,7 @@ class Judgement(NamedTuple):
 T = TypeVar("T")
 
 
-class derived(Generic[T]):  # noqa: N801 - a decorator, named as property is
+class derived(Generic[T]):
     """An attribute that is worked out when first read.
 
     Speed: before Python 3.12 `functools.cached_property` takes a lock for each value, which costs
@@ -249,30 +249,28 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
     one judgement is.
     """
     turn = 1.0 if reward.higher_is_better else -1.0
-    stepwise = reward.kind == "stepwise"
+    stepwise, complete = reward.kind == "stepwise", True
     judgements: list[Judgement] = []
     issues: list[RewardIssue] = []
-    places: list[tuple[Place, Reward]] = []
     for index, output in enumerate(sample.output):
-        if stepwise and output.steps:
-            steps = enumerate(output.steps)
-            places += [(StepOf(index, place), step.reward) for place, step in steps]
-        else:
-            places.append((Candidate(index), output.answer.reward))
-    complete = bool(places)
-    for place, record in places:
-        own: list[RewardIssue] = []
-        if record.issues:
-            key = reward.key_in(record)
-            own = [issue for issue in record.issues if issue.name == key]
-            issues += own
-        score = reward.score_of(record)
-        if score is None:
-            complete = False
-            judgements.append(Judgement(place, status_of(own)))
-        else:
-            judgements.append(Judgement(place, "scored", turn * score))
-    status: Status = "scored" if complete else status_of(issues)
+        records: list[tuple[Place, Reward]] = (
+            [(StepOf(index, place), step.reward) for place, step in enumerate(output.steps)]
+            if stepwise and output.steps
+            else [(Candidate(index), output.answer.reward)]
+        )
+        for place, record in records:
+            own: list[RewardIssue] = []
+            if record.issues:
+                key = reward.key_in(record)
+                own = [issue for issue in record.issues if issue.name == key]
+                issues += own
+            score = reward.score_of(record)
+            if score is None:
+                complete = False
+                judgements.append(Judgement(place, status_of(own)))
+            else:
+                judgements.append(Judgement(place, "scored", turn * score))
+    status: Status = "scored" if complete and judgements else status_of(issues)
     if reward.kind == "pairwise" and sample.output:
         judgements += _games(reward, sample)
     elif reward.kind == "listwise" and reward.judged and len(judgements) == 2:

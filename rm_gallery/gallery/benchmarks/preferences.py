@@ -34,7 +34,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
     is_pair,
 )
 from rm_gallery.gallery.benchmarks.rules import (
-    MeanChance,
     PooledScorer,
     RuleScorer,
     SubsetTallies,
@@ -112,40 +111,27 @@ class _Either(PooledScorer):
     def __init__(self) -> None:
         super().__init__(
             SubsetTallies(
-                "best_of_n_tie_credit",
-                best_of_n_credit,
-                has_preference,
-                lambda: _ChanceOfEither(self),
+                "best_of_n_tie_credit", best_of_n_credit, has_preference, strict_share, self._chance
             )
         )
-        self.only_pairs = True
+        self._only_pairs = True
 
     def add(self, judged: Judged) -> float | None:
         credit = super().add(judged)
         if is_pair(judged.chosen):
             return None if credit is None else float(credit == 1.0)
-        self.only_pairs = self.only_pairs and not has_preference(judged.chosen)
+        self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
         return credit
 
     def report(self) -> Report:
-        if not self.only_pairs:
+        if not self._only_pairs:
             return super().report()
         strict = self._tallies.with_credits("pair_strict", lambda credit: float(credit == 1.0))
         return self.report_of(strict)
 
-
-class _ChanceOfEither(MeanChance):
-    """What guessing earns under the rule that holds in the end."""
-
-    def __init__(self, scorer: _Either) -> None:
-        super().__init__(strict_share)
-        self._scorer = scorer
-
-    @property
-    def level(self) -> float | None:
-        """The mean share; with tie credit a pair whose orders contradict each other is worth a half."""
-        strict = self._scorer.only_pairs
-        return mean_of(self._shares if strict else [share or 0.5 for share in self._shares])
+    def _chance(self, shares: Sequence[float]) -> float | None:
+        """The mean; with tie credit a pair whose orders contradict each other is worth a half."""
+        return mean_of(shares if self._only_pairs else [share or 0.5 for share in shares])
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
@@ -222,48 +208,31 @@ class Votes(Benchmark):
         if self.mode != WITH_TIES:
             return PooledScorer(strict_pairs())
         return PooledScorer(
-            SubsetTallies("three_class_agreement", agreement_credit, _is_vote, _ChanceOfVotes)
+            SubsetTallies(
+                "three_class_agreement", agreement_credit, _is_vote, _vote, _chance_of_votes
+            )
         )
 
 
-class _ChanceOfVotes:
+def _vote(judged: Judged) -> float | None:
+    """2 for a verdict of tie plus 1 for a vote of tie; None for a sample without a verdict."""
+    if judged.status != "scored" or not _is_vote(judged.chosen):
+        return None
+    verdict = verdict_of(judged)
+    return None if verdict is None else 2.0 * (verdict == 0) + (not any(judged.chosen))
+
+
+def _chance_of_votes(votes: Sequence[float]) -> float | None:
     """What verdicts earn that say tie as often as this scorer does, and else name a side by lot.
 
     One that never ties is right in half of the votes that are none, so that a third is no level for
     all.
     """
-
-    def __init__(self) -> None:
-        self._n = self._tied = self._voted = 0
-
-    def add(self, judged: Judged) -> None:
-        """Look at one sample; one without a verdict does not count."""
-        if (
-            judged.status == "scored"
-            and _is_vote(judged.chosen)
-            and (verdict := verdict_of(judged)) is not None
-        ):
-            self._n, self._tied, self._voted = (
-                self._n + 1,
-                self._tied + (verdict == 0),
-                self._voted + (not any(judged.chosen)),
-            )
-
-    def merge(self, other: _ChanceOfVotes) -> None:
-        """Add the votes of another one."""
-        self._n, self._tied, self._voted = (
-            self._n + other._n,
-            self._tied + other._tied,
-            self._voted + other._voted,
-        )
-
-    @property
-    def level(self) -> float | None:
-        """The chance that a verdict by lot is the vote."""
-        if not self._n:
-            return None
-        tied, voted = self._tied / self._n, self._voted / self._n
-        return tied * voted + (1 - tied) * (1 - voted) / 2
+    if not votes:
+        return None
+    tied = sum(vote >= 2.0 for vote in votes) / len(votes)
+    voted = sum(vote % 2.0 for vote in votes) / len(votes)
+    return tied * voted + (1 - tied) * (1 - voted) / 2
 
 
 def _is_vote(chosen: Sequence[bool]) -> bool:

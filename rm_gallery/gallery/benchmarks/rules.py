@@ -219,6 +219,9 @@ class Tally:
 
     def counts(self) -> dict[str, Any]:
         """The counts as a `Figure` names them."""
+        return self._counts(self.with_missing())
+
+    def _counts(self, bounded: Bounded) -> dict[str, Any]:
         n_scored, lost = len(self.credits), self.lost
         return {
             "n": n_scored + lost.total(),
@@ -226,7 +229,7 @@ class Tally:
             "n_unscored": lost["unscored"],
             "n_failed": lost["failed"],
             "n_stopped": lost["stopped"],
-            "missing": self.with_missing().missing,
+            "missing": bounded.missing,
         }
 
     def with_missing(self) -> Bounded:
@@ -243,18 +246,21 @@ class Tally:
         return self.with_missing().bounds
 
     def interval(self) -> Interval | None:
-        """The 95 % interval of the mean credit over clusters; None without a scored sample."""
-        return interval_of_mean({"": self})
+        """The 95 % interval of the mean credit over clusters; None without a scored sample, and
+        where no clusters are kept.
+        """
+        return interval_of_mean({"": self}) if self.clusters else None
 
     def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
         """The mean credit with its interval."""
+        bounded = self.with_missing()
         return Figure(
             rule=rule,
             score=self.mean,
             ci95=self.interval(),
             extra=extra or {},
-            bounds=self.bounds,
-            **self.counts(),
+            bounds=bounded.bounds,
+            **self._counts(bounded),
         )
 
 
@@ -349,43 +355,8 @@ def reliability(report: Report) -> dict[str, Any]:
     }
 
 
-class Chance(Protocol):
-    """Works out what guessing earns under a rule on the samples of one figure, with the ties and
-    orders of this scorer.
-    """
-
-    def add(self, judged: Judged) -> None:
-        """Look at one sample."""
-
-    def merge(self, other: Any) -> None:
-        """Add the samples another one of this kind looked at."""
-
-    @property
-    def level(self) -> float | None:
-        """What guessing earns, 0..1; None where nothing was asked."""
-
-
-class MeanChance:
-    """The mean over samples of what guessing earns on each, 0..1; `share` is None for a sample that
-    does not count.
-    """
-
-    def __init__(self, share: Callable[[Judged], float | None]) -> None:
-        self._share, self._shares = share, array("d")
-
-    def add(self, judged: Judged) -> None:
-        """Look at one sample."""
-        if (share := self._share(judged)) is not None:
-            self._shares.append(share)
-
-    def merge(self, other: MeanChance) -> None:
-        """Add the shares of another one."""
-        self._shares.extend(other._shares)
-
-    @property
-    def level(self) -> float | None:
-        """The mean share."""
-        return mean_of(self._shares)
+Chance = Callable[[Judged], "float | None"]
+"""What guessing earns on one sample, 0..1; None for a sample that does not count."""
 
 
 def chosen_share(judged: Judged) -> float | None:
@@ -450,8 +421,15 @@ def _balance(judged: Judged) -> int:
 class SubsetTallies:
     """Credits of samples by subset under one rule.
 
-    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`. `chance`
-    makes what works out the chance level of one figure, of the whole or of a part.
+    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`.
+
+    Args:
+        rule: its name.
+        credit: what a scored sample earns.
+        fits: whether the rule compares answers with these labels.
+        chance: what guessing earns on a sample; None where nobody knows.
+        level: what it earns on samples, out of `chance` of each; the mean, unless it goes with what
+            this scorer says.
     """
 
     def __init__(
@@ -459,15 +437,18 @@ class SubsetTallies:
         rule: str,
         credit: Credit,
         fits: Callable[[Sequence[bool]], bool],
-        chance: Callable[[], Chance] = lambda: MeanChance(lambda judged: None),
+        chance: Chance | None = None,
+        level: Callable[[Sequence[float]], float | None] | None = None,
     ) -> None:
         self.rule = rule
         self.by_subset: defaultdict[str, Tally] = defaultdict(Tally)
         self.n_unfit = 0
-        self._chance = chance
-        self._chances: defaultdict[str, Chance] = defaultdict(chance)
+        self.only_scores = False
+        """Whether neither clusters nor chance are kept, so that figures have a score alone."""
         self._credit = credit
         self._fits = fits
+        self._chance, self._level = chance, level or mean_of
+        self._chances: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, judged: Judged, subset: str | None = None) -> float | None:
         """Count one sample, under its own subset unless another is named; gives what it earned."""
@@ -478,7 +459,11 @@ class SubsetTallies:
             else:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
-        self._chances[name].add(judged)
+        if self.only_scores and credit is not None:
+            self.by_subset[name].credits.append(credit)
+            return credit
+        if self._chance is not None and (share := self._chance(judged)) is not None:
+            self._chances[name].append(share)
         cause = self.cause(judged) if credit is None else None
         self.by_subset[name].add(credit, judged.status, judged.cluster, cause)
         return credit
@@ -491,7 +476,7 @@ class SubsetTallies:
 
     def with_credits(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
         """The same samples under another rule, whose credit follows from the one of this rule."""
-        other = SubsetTallies(rule, self._credit, self._fits, self._chance)
+        other = SubsetTallies(rule, self._credit, self._fits, self._chance, self._level)
         other.n_unfit, other._chances = self.n_unfit, self._chances
         for name, tally in self.by_subset.items():
             other.by_subset[name].merge(tally)
@@ -502,38 +487,34 @@ class SubsetTallies:
         """The figure of each subset."""
         parts = self.by_subset.items()
         return {
-            name: replace(counts.figure(self.rule), chance=self._chances[name].level)
+            name: replace(counts.figure(self.rule), chance=self._level(self._chances[name]))
             for name, counts in parts
         }
 
     def pooled(self) -> Figure:
         """The figure of all subsets together."""
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
-        chance = self._chance()
+        chances = array("d")
         for part in self._chances.values():
-            chance.merge(part)
-        return replace(
-            merged(self.by_subset.values()).figure(self.rule, extra), chance=chance.level
-        )
+            chances.extend(part)
+        tallies = list(self.by_subset.values())
+        whole = tallies[0] if len(tallies) == 1 else merged(tallies)
+        return replace(whole.figure(self.rule, extra), chance=self._level(chances))
 
 
 def strict_pairs() -> SubsetTallies:
     """Start counting under the strict pair rule."""
-    return SubsetTallies("pair_strict", pair_credit, is_pair, lambda: MeanChance(strict_share))
+    return SubsetTallies("pair_strict", pair_credit, is_pair, strict_share)
 
 
 def tie_credit() -> SubsetTallies:
     """Start counting under best-of-N with tie credit."""
-    return SubsetTallies(
-        "best_of_n_tie_credit", best_of_n_credit, has_preference, lambda: MeanChance(chosen_share)
-    )
+    return SubsetTallies("best_of_n_tie_credit", best_of_n_credit, has_preference, chosen_share)
 
 
 def beaten_losers() -> SubsetTallies:
     """Start counting under the all-losers-beaten rule."""
-    return SubsetTallies(
-        "all_losers_beaten", all_losers_credit, has_preference, lambda: MeanChance(all_losers_share)
-    )
+    return SubsetTallies("all_losers_beaten", all_losers_credit, has_preference, all_losers_share)
 
 
 class Orders:
@@ -585,6 +566,10 @@ class PooledScorer:
         self._category = category
         self._categories: defaultdict[str, Tally] = defaultdict(Tally)
         self._orders = Orders()
+
+    def only_scores(self) -> None:
+        """Report scores alone, of what is shown as a yardstick: no interval, no chance."""
+        self._tallies.only_scores = True
 
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned."""
