@@ -143,13 +143,12 @@ class Task:
     all questions are out.
     """
 
-    def __post_init__(self) -> None:
-        self.benchmark.check(self.reward)
+    benchmark: Benchmark = field(init=False)
+    """Whose rule holds: that of the data."""
 
-    @property
-    def benchmark(self) -> Benchmark:
-        """Whose rule holds."""
-        return self.data.benchmark
+    def __post_init__(self) -> None:
+        self.benchmark = self.data.benchmark
+        self.benchmark.check(self.reward)
 
     def questions(self, control: RunControl | None = None) -> Iterator[DataSample]:
         """What the reward is asked: the samples, or where the benchmark compares parts of one,

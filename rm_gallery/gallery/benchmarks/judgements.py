@@ -136,9 +136,9 @@ class Judged:
     def scores(self) -> list[float | None]:
         """One score per output, higher is better; None where there is none."""
         scores: list[float | None] = [None] * len(self.sample.output)
-        for judgement in self.judgements:
-            if isinstance(judgement.place, Candidate):
-                scores[judgement.place.output] = judgement.score
+        for place, _, score, _ in self.judgements:
+            if isinstance(place, Candidate):
+                scores[place.output] = score
         return scores
 
     @property

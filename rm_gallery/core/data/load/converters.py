@@ -434,8 +434,7 @@ class GenericConverter(DataConverter):
             for key, value in row.items()
             if key not in used and not (value is None and key in ID_COLUMNS)
         }
-        given = json_cell(row.get("metadata"))
-        if given is not None:
+        if (given := json_cell(row.get("metadata"))) is not None:
             rest = {**given, **rest} if isinstance(given, dict) else {"metadata": given, **rest}
         return DataSample.model_validate(
             {
@@ -507,10 +506,12 @@ def _is_list(value: Any, where: RowRef) -> bool:
 
 
 def _one_or_more(row: dict[str, Any], column: str, where: RowRef) -> list[str]:
-    value = required(row, column, where)
-    if value is None:
+    value = row.get(column)
+    if isinstance(value, str):
+        return [value]
+    if required(row, column, where) is None:
         raise wrong(where, column, "an answer", None)
-    return [value] if isinstance(value, str) else text_list(row, column, where)
+    return text_list(row, column, where)
 
 
 def _answer(value: Any, column: str, where: RowRef) -> dict[str, Any]:
