@@ -280,7 +280,11 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
                 Pair(first, second), verdict=sign(judgements[first].score, judgements[second].score)
             )
         )
-    return Judged(sample, judgements, status, issues)
+    whole = Judged(sample, judgements, status, issues)
+    if len(judgements) == len(sample.output) and not stepwise:
+        # speed: every rule asks for these, and one judgement an answer says them
+        whole.__dict__.update(scores=[each.score for each in judgements], played_orders=0)
+    return whole
 
 
 def status_of(issues: Sequence[RewardIssue]) -> Status:
