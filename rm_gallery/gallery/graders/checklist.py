@@ -465,9 +465,7 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
     if any(isinstance(vote, Decision) or vote == REFUSED for vote in votes):
         decided = [vote for vote in votes if isinstance(vote, Decision)]
         return (
-            _weighed(one, decided, soft)
-            if decided
-            else CriterionVerdict(said=REFUSED, value=None)
+            _weighed(one, decided, soft) if decided else CriterionVerdict(said=REFUSED, value=None)
         )
     first = _first_level(one)
     share = Counter(votes).most_common(1)[0][1] / len(votes)
