@@ -4,7 +4,6 @@ in CI.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -160,13 +159,6 @@ def _turn(path: Path, alone: bool) -> Iterator[None]:
         fcntl.flock(floor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(gate, fcntl.LOCK_UN)
         yield
-
-
-def pytest_collection_finish() -> None:
-    """Thousands of tests and all that they import stay to the end: no collection of garbage goes
-    through them again.
-    """
-    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,6 +9,7 @@ import difflib
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from pydantic import Field, SkipValidation
@@ -23,7 +24,7 @@ from rm_gallery.core.reward.compose import (
     together_or_none,
     weighted_sum,
 )
-from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
+from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.in_files import class_named
@@ -148,7 +149,7 @@ class EnvironmentReward(PerOutputReward):
         together = self._together(rollouts, components, logs, kwargs)
         if inspect.isawaitable(together):
             return self._concluded(rollouts, together, components, logs)
-        return self._judged_outputs(rollouts, components, together, logs)
+        return self._scores_of_rollouts(rollouts, components, together, logs)
 
     def _called(self, rollout: Rollout, log: RolloutLog, kwargs: Mapping[str, Any]) -> Any:
         """What `compute_reward` returns or raises for one rollout; nothing where there is no such
@@ -188,7 +189,7 @@ class EnvironmentReward(PerOutputReward):
         logs: list[RolloutLog],
         kwargs: Mapping[str, Any],
         begun: list[Any] | None = None,
-    ) -> list[JudgedOutput]:
+    ) -> list[Score[RewardResult]]:
         blocks = begun is None and not inspect.iscoroutinefunction(self.environment.own)
 
         async def one(place: int) -> Any:
@@ -212,20 +213,20 @@ class EnvironmentReward(PerOutputReward):
 
     async def _concluded(
         self, rollouts: list[Rollout], together: Any, own: list[Any], logs: list[RolloutLog]
-    ) -> list[JudgedOutput]:
+    ) -> list[Score[RewardResult]]:
         with logged_to(GroupLog(logs)):
             together = await settled(together)
-        return self._judged_outputs(rollouts, own, together, logs)
+        return self._scores_of_rollouts(rollouts, own, together, logs)
 
     # -- components --------------------------------------------------------------------------------
 
-    def _judged_outputs(
+    def _scores_of_rollouts(
         self,
         rollouts: list[Rollout],
         own: list[Components | Score[Any]],
         together: Any,
         logs: list[RolloutLog],
-    ) -> list[JudgedOutput]:
+    ) -> list[Score[RewardResult]]:
         """What came of each rollout, from its own components and those of its group."""
         ids = [rollout.id for rollout in rollouts]
         left = [place for place, result in enumerate(own) if not isinstance(result, Score)]
@@ -239,10 +240,10 @@ class EnvironmentReward(PerOutputReward):
             merged[place] = _merged(cast("Components", own[place]), _components_or_error(result))
         return [self._total(result, log.lines) for result, log in zip(merged, logs, strict=True)]
 
-    def _total(self, components: Components | Score[Any], lines: list[str]) -> JudgedOutput:
+    def _total(self, components: Components | Score[Any], lines: list[str]) -> Score[RewardResult]:
         kept = {LOGS: lines} if lines else {}
         if isinstance(components, Score):
-            return JudgedOutput(components, kept)
+            return replace(components, extra={**components.extra, **kept})
         extra = {METRICS: {name: metric(value) for name, value in components.items()}, **kept}
         try:
             self._check_components(components)
@@ -253,11 +254,10 @@ class EnvironmentReward(PerOutputReward):
             }
             total, reason = weighted_sum(terms)
         except RMGalleryError as error:
-            return JudgedOutput(score_of_error(error), extra)
+            return replace(score_of_error(error), extra=extra)
         detail = RewardDimensionWithScore(name=self.name, score=total, reason=reason)
-        return JudgedOutput(
-            scored(RewardResult(name=self.name, details=[detail], extra_data=extra)), extra
-        )
+        result = RewardResult(name=self.name, details=[detail], extra_data=extra)
+        return scored(result, extra=extra)
 
     def _check_components(self, components: Components) -> None:
         """Raise for components that make no score, and warn, once for each, of those outside [0,

@@ -44,7 +44,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     judged,
     status_of,
 )
-from rm_gallery.gallery.benchmarks.rules import RuleScorer
+from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.study.source import Data, Source, parted
@@ -247,8 +247,12 @@ class _Counting:
             MissingnessTest(),
         )
         self.constancy = Constancy()
-        self.turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
-        self.baselines = {name: benchmark.scorer(seed) for name in self.turns}
+        turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
+        self.baselines = {name: benchmark.scorer(seed) for name in turns}
+        for baseline in self.baselines.values():
+            if isinstance(baseline, PooledScorer):  # speed: their scores are all that is shown
+                baseline.only_scores()
+        self.by_length = list(zip(turns.values(), self.baselines.values(), strict=True))
 
     def add(self, one: Judged, asked: bool = True) -> float | None:
         """Count one sample and give what it earned; one that the reward was not asked about counts
@@ -257,10 +261,11 @@ class _Counting:
         credit = self.scorer.add(one)
         for counted in self.benchmark.in_turn(one):
             self._observe(counted)
-            for name, baseline in self.baselines.items():
-                baseline.add(_by_length(counted, self.turns[name]) if asked else counted)
-            for issue in {issue.reason: issue for issue in counted.issues}.values():
-                self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
+            for turn, baseline in self.by_length:
+                baseline.add(_by_length(counted, turn) if asked else counted)
+            if counted.issues:
+                for issue in {issue.reason: issue for issue in counted.issues}.values():
+                    self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
         return credit
 
     def _observe(self, one: Judged) -> None:
@@ -271,18 +276,28 @@ class _Counting:
         """
         if one.status == "stopped" or (one.status != "scored" and one.cause is None):
             return
-        sides = self.benchmark.sides(one)
-        scores, verdicts, lost = [], [], []
-        for judgement in one.judgements:
-            place = judgement.place
-            if not isinstance(place, Pair):
-                scores.append(judgement.score)
-                if judgement.status != "scored" and isinstance(place, Candidate):
-                    lost.append(sides[place.output])
-            elif (won := judgement.verdict) is not None:
-                verdicts.append((won, _named_winner(one, place, won, sides)))
-        self.constancy.add(scores, verdicts)
-        self.missingness.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
+        scores: list[float | None] = []
+        games: list[tuple[Pair, int]] = []
+        lost: list[int] = []
+        for place, status, score, verdict in one.judgements:
+            if isinstance(place, Pair):
+                if verdict is not None:
+                    games.append((place, verdict))
+                continue
+            scores.append(score)
+            if status != "scored" and isinstance(place, Candidate):
+                lost.append(place.output)
+        # speed: of most samples every answer has its score, and nobody asks whose answers they are
+        sides = self.benchmark.sides(one) if games or lost else []
+        self.constancy.add(
+            scores, [(won, _named_winner(one, place, won, sides)) for place, won in games]
+        )
+        self.missingness.add(
+            one.status != "scored",
+            self.benchmark.traits(one),
+            [sides[place] for place in lost],
+            sides,
+        )
 
     def report(self, data: Data | None, notes: Sequence[str] = (), turn: float = 1.0) -> Report:
         """What was counted, with what was met while the data were read; `turn` is -1 where lower
@@ -323,10 +338,12 @@ def _report(
             on_judged(one, credit)
 
     def judged_samples() -> Iterator[tuple[Judged, bool]]:
-        yield from ((judged(task.reward, sample), True) for sample in scored)
-        yield from ((one, False) for one in task.left_out)
+        for sample in scored:
+            yield judged(task.reward, sample), True
+        for one in task.left_out:
+            yield one, False
 
-    return report_of(task, judged_samples(), seed, record)
+    return report_of(task, judged_samples(), seed, record if keeping or on_judged else None)
 
 
 def report_of(
@@ -368,10 +385,15 @@ def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) 
 def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
     lengths = [turn * float(length) for length in one.lengths]
-    by_length = Judged(one.sample, _outputs(len(lengths)))
-    # what was worked out already, and does not depend on who judges
+    by_length = Judged.__new__(Judged)
+    # speed: two a sample, with what was worked out already and does not depend on who judges
     by_length.__dict__.update(
-        chosen=one.chosen, cluster=one.cluster, subset=one.subset, scores=lengths, played_orders=0
+        vars(one),
+        judgements=_outputs(len(lengths)),
+        status="scored",
+        issues=(),
+        scores=lengths,
+        played_orders=0,
     )
     return by_length
 

@@ -407,13 +407,7 @@ def _outcomes_in(outcome: Score[Any]) -> Iterator[Score[Any]]:
     where they have no score.
     """
     value = outcome.value
-    if not isinstance(value, (list, tuple)):  # the usual result, on every row
-        yield outcome
-        return
-    values = value if isinstance(value, list) else [value]
-    inside = [
-        each for value in values if isinstance(each := getattr(value, "outcome", None), Score)
-    ]
+    inside = [each for each in value if isinstance(each, Score)] if type(value) is list else []
     yield from inside or [outcome]
 
 

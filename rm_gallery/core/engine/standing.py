@@ -34,6 +34,7 @@ from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
 from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score, is_run_level, stopped
+from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, logger
 from rm_gallery.core.utils.spans import RunSpan
 
@@ -602,3 +603,7 @@ class Batch(Generic[R]):
                 how["streaming"] = True
             async for pair in engine.arun(*self._going, **self._how, **how):
                 yield pair
+
+
+def __getattr__(name: str) -> Any:
+    return earlier(__name__, name)

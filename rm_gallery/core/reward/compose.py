@@ -18,7 +18,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionW
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.abstract import KeptPart
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
-from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
+from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
@@ -240,18 +240,16 @@ class _Notes:
         if extra:
             self.extra[name] = extra
 
-    def judged_output(
+    def score_of(
         self, name: str, outcome: Score[float], reason: str | None = None
-    ) -> JudgedOutput:
+    ) -> Score[RewardResult]:
         """The composition's own outcome, with all that was noted."""
         given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
         extra = {key: value for key, value in given.items() if value}
         if outcome.value is None:
-            return JudgedOutput(outcome.without_value(), extra)
+            return replace(outcome.without_value(), extra=extra)
         detail = RewardDimensionWithScore(name=name, score=outcome.value, reason=reason)
-        return JudgedOutput(
-            scored(RewardResult(name=name, details=[detail], extra_data=extra)), extra
-        )
+        return scored(RewardResult(name=name, details=[detail], extra_data=extra), extra=extra)
 
 
 def metric(score: float | None, reason: str = "") -> dict[str, Any]:
@@ -412,7 +410,7 @@ class Cascade(Composition):
         deciding = self._deciding()
         return deciding[0].higher_is_better if self._alike(deciding) else True
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[RewardResult]]:
         names = list(self.parts())
         notes = [_Notes() for _ in sample.output]
         done: dict[int, tuple[Score[float], str | None]] = {}
@@ -433,7 +431,7 @@ class Cascade(Composition):
         skipped = sum(state == "not asked" for note in notes for state in note.stages.values())
         if control is not None and skipped:
             control.count("skipped_by_gate", skipped)
-        return [notes[i].judged_output(self.name, *done[i]) for i in range(len(sample.output))]
+        return [notes[i].score_of(self.name, *done[i]) for i in range(len(sample.output))]
 
     def _ended(
         self, stage: Stage, name: str, scored_part: _Part, notes: _Notes
@@ -636,7 +634,7 @@ class WeightedSum(Composition):
                 )
         return sentences
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[RewardResult]]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
         results = zip(self.rewards.items(), await together_or_none(asked), strict=True)
@@ -664,14 +662,14 @@ class WeightedSum(Composition):
         share = part.normalized(score)  # 1 is best, and a penalty is to stay one
         return share if part.higher_is_better else 1.0 - share
 
-    def _sum(self, parts: Mapping[str, _Part]) -> JudgedOutput:
+    def _sum(self, parts: Mapping[str, _Part]) -> Score[RewardResult]:
         notes = _Notes()
         for name, scored_part in parts.items():
             notes.add(name, self.rewards[name], scored_part)
         whole = Combination(self._weighted)({name: part.outcome for name, part in parts.items()})
         if whole.value is None:
-            return notes.judged_output(self.name, whole)
-        return notes.judged_output(self.name, scored(whole.value), whole.reason)
+            return notes.score_of(self.name, whole)
+        return notes.score_of(self.name, scored(whole.value), whole.reason)
 
     def _weighted(self, scores: Mapping[str, float]) -> tuple[float, str]:
         return weighted_sum({name: (self.weights[name], score) for name, score in scores.items()})

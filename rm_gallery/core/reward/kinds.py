@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection
 from itertools import combinations
 from textwrap import indent
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -197,16 +197,9 @@ class BasePointWiseReward(_WholeAnswers):
             write_scores(self, sample.output[job.place].answer, raw)
 
 
-class JudgedOutput(NamedTuple):
-    """What came of one output, and what else is to be kept of it, whether or not there is a score."""
-
-    outcome: Score[RewardResult]
-    extra: dict[str, Any]
-
-
 class PerOutputReward(BasePointWiseReward):
-    """Says of every output by itself what came of it: `_evaluate` returns a `JudgedOutput` for each
-    output of its job's sample.
+    """Says of every output by itself what came of it: `_evaluate` returns a `Score` for each output
+    of its job's sample, whose `extra` is kept with it, whether or not there is a value.
 
     A job is one output, or all of a sample where outputs are compared (`compares`): then one of
     them may have a score while another has none.
@@ -232,13 +225,11 @@ class PerOutputReward(BasePointWiseReward):
         """Each output gets what was said of it."""
         for job, outcome in zip(jobs, outcomes, strict=True):
             outputs = sample.output if job.place is None else [sample.output[job.place]]
-            judged: list[JudgedOutput] = (
-                [JudgedOutput(outcome, {})] * len(outputs)
-                if outcome.value is None
-                else outcome.value
+            scores: list[Score[RewardResult]] = (
+                [outcome] * len(outputs) if outcome.value is None else outcome.value
             )
-            for output, (one, extra) in zip(outputs, judged, strict=True):
-                write_scores(self, output.answer, one, extra)
+            for output, score in zip(outputs, scores, strict=True):
+                write_scores(self, output.answer, score, dict(score.extra))
 
 
 class BaseStepWiseReward(BaseReward):

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import ClassVar, Literal, Union
+from typing import Any, ClassVar, Literal, Union
 
 from rm_gallery.core.sandbox.process import (
     SandboxLimits,
@@ -27,6 +27,7 @@ from rm_gallery.core.sandbox.process import (
     end_orphans,
     tasks_of_user,
 )
+from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import SandboxUnavailable
 
 PREFIX = "/py"
@@ -322,3 +323,7 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def __getattr__(name: str) -> Any:
+    return earlier(__name__, name)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Array, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers
 from rm_gallery.core.stats.corrected import numbers
 from rm_gallery.core.stats.intervals import Interval, check_level, t_quantile
+from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import ConfigError
 
 _ROUNDS = 200
@@ -475,3 +476,7 @@ def length_controlled(
         float(fit.beta[1]) if len(columns) > 1 else None,
         len(y),
     )
+
+
+def __getattr__(name: str) -> Any:
+    return earlier(__name__, name)

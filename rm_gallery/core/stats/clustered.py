@@ -26,6 +26,7 @@ from rm_gallery.core.stats.intervals import (
     t_quantile,
     wilson_interval,
 )
+from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import ConfigError
 
 _EQUAL = 1e-12
@@ -745,3 +746,7 @@ def draws_interval(draws: Floats, level: float = 0.95) -> Interval | None:
         return None
     low, high = np.quantile(usable, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return Interval(float(low), float(high))
+
+
+def __getattr__(name: str) -> Any:
+    return earlier(__name__, name)
