@@ -271,7 +271,8 @@ def grade(
     for name in wanted:
         if name not in columns:
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
-    chosen = chosen_options(options, runner.options, run_options, None)[0]
+    own = ("labels", "cluster", "limit", "seed", "part")
+    chosen = chosen_options(options, runner.options, run_options, None, own)[0]
     share, chosen = parted(part, chosen)
     identity: dict[str, Any] = {}
     if chosen.run_dir is not None:

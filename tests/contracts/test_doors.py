@@ -37,7 +37,7 @@ def found() -> dict[str, Callable[..., Any]]:
 
 
 DOORS = found()
-HELPERS = {"parted"}
+HELPERS = {"begun", "parted"}
 """What works on options that a door has made already."""
 OF_TABLES = {"score_table", "winrate"}
 """What names columns by `Columns`, which has the limit and the bad rows."""
@@ -90,8 +90,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("name", sorted(set(DOORS) - HELPERS))
 def test_an_unknown_keyword_is_named_with_the_nearest(name: str) -> None:
     more = {"repeats": 2} if name == "evaluate_repeatedly" else {}
-    with pytest.raises(ConfigError, match=r"'max_worker'\. Did you mean max_workers"):
-        DOORS[name](*CALLS.get(name, ("length_baseline", ROWS)), max_worker=2, **more)
+    rows = {"limt": "limit"} if "data" in names_of(DOORS[name]) else {}
+    for wrong, right in {"max_worker": "max_workers", **rows}.items():
+        with pytest.raises(ConfigError, match=rf"'{wrong}'\. Did you mean {right}"):
+            DOORS[name](*CALLS.get(name, ("length_baseline", ROWS)), **{wrong: 2}, **more)
 
 
 def test_what_is_known_of_the_rows_is_said_once() -> None:
