@@ -395,11 +395,13 @@ def winrate(
     data: opt.Table,
     prompt: opt.Prompt,
     a: Annotated[str, typer.Option(help="Column with the answers whose win rate is asked for.")],
-    b: Annotated[str, typer.Option(help="Column with the answers they are compared with.")],
+    b: Annotated[
+        list[str],
+        typer.Option(help="Column with the answers to compare with; repeat it for a ranking."),
+    ],
     reward: opt.RewardName,
     other: Annotated[
-        list[str] | None,
-        typer.Option(help="A further column of answers, for a ranking; may be repeated."),
+        list[str] | None, typer.Option(hidden=True, help="Further columns, as a repeated --b.")
     ] = None,
     second: Annotated[
         str | None,
@@ -430,7 +432,7 @@ def winrate(
     task = WinRateTask.read(
         data,
         prompt,
-        [a, b, *(other or ())],
+        [a, *b, *(other or ())],
         columns,
         other=second,
         length_controlled=length_controlled,

@@ -235,7 +235,7 @@ def compare(
         ),
     ] = False,
     fail_under: opt.FailUnder = None,
-    surely: opt.Surely = False,
+    use_ci: opt.UseCi = False,
     max_failures: Annotated[
         int | None,
         typer.Option(
@@ -266,7 +266,7 @@ def compare(
     for run in map(open_run, runs[1:]):
         own_unit = run.report.get("rule") in OWN_UNIT
         gate = QualityGate(
-            fail_under, max_failures or 0, max_unscored, reference, surely=surely, own_unit=own_unit
+            fail_under, max_failures or 0, max_unscored, reference, surely=use_ci, own_unit=own_unit
         )
         for _, why in gate.missed(run.report, run=run, say=opt.say):
             opt.say(f"rm-gallery: {run.folder.name}: {why}.")
@@ -346,7 +346,7 @@ def report(
         ),
     ] = None,
     fail_under: opt.FailUnder = None,
-    surely: opt.Surely = False,
+    use_ci: opt.UseCi = False,
     max_failures: Annotated[
         int | None, typer.Option(min=0, help="Failed samples that pass; more make the exit code 1.")
     ] = None,
@@ -362,7 +362,7 @@ def report(
     loaded = open_run(run)
     own_unit = loaded.report.get("rule") in OWN_UNIT
     gate = QualityGate(
-        fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit
+        fail_under, max_failures or 0, max_unscored, surely=use_ci, own_unit=own_unit
     )
     browser = None if pdf is None else find_browser()
     text = render(loaded, form, gate, title)

@@ -483,7 +483,7 @@ def judge_select(
         str | None,
         typer.Option(help="The judge that --fail-under is about; the first of CONFIG by default."),
     ] = None,
-    surely: opt.Surely = False,
+    use_ci: opt.UseCi = False,
     limit: opt.Limit = None,
     as_format: Annotated[
         str, typer.Option("--format", help="text, or md for a comment on a change.")
@@ -524,7 +524,7 @@ def judge_select(
     else:
         typer.echo("\n".join(opt.table_lines(selection.rows(), as_format == "md")))
         typer.echo(("\n" if as_format == "md" else "") + selection.verdict)
-    missed = selection.missed(least, name=judge, surely=surely)
+    missed = selection.missed(least, name=judge, surely=use_ci)
     opt.say_lost(selection.report.reasons, selection.report.stopped, "rows")
     for why in missed:
         opt.say(f"rm-gallery: {why}.")
