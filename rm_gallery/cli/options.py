@@ -26,18 +26,19 @@ from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.gate import QualityGate, reference_run
+from rm_gallery.study.runs import OpenRun
 from rm_gallery.study.table import Columns
 from rm_gallery.study.task import RunPart
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """The names that begin so, for the shell's completion."""
+    """The names that begin with what is typed, for the shell's completion."""
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
 reward_names = completing(RewardRegistry.list)
 LARGE = 16_000_000
-"""Bytes from which on it is said that a file is read."""
+"""Size in bytes from which a file is named on stderr before it is read."""
 
 
 def setting(group: str, **how: Any) -> Any:
@@ -92,6 +93,9 @@ SPELLED = (
     "what it names"
 )
 """How a reward is named, in the same words at every command."""
+RewardArgument = Annotated[
+    str, typer.Argument(help=f"The reward: {SPELLED}.", autocompletion=reward_names)
+]
 RewardName = Annotated[
     str, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)
 ]
@@ -105,6 +109,9 @@ Table = Annotated[
         metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool."
     ),
 ]
+RowsFile = Annotated[
+    str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")
+]
 Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
 LabelColumn = Annotated[
     str | None, typer.Option(help="The labels file's column of labels, where it has several.")
@@ -117,12 +124,38 @@ def print_json(value: Any) -> None:
 
 
 def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
-    """Print what was found, as JSON or line by line."""
+    """Print a result, as JSON or line by line."""
     if as_json:
         return print_json(value)
     for line in lines:
         typer.echo(line)
     return None
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What the figure of a finished run has to reach; see `QualityGate`."""
+
+    fail_under: FailUnder = None
+    use_ci: UseCi = False
+    max_failures: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Failed samples that still count as success; 0 with another gate."
+        ),
+    ] = None
+    max_unscored: MaxUnscored = None
+
+    def gate(self, *, reference: OpenRun | None = None, own_unit: bool) -> QualityGate:
+        """The gate of a run, whose figures are in the reward's own unit or shares."""
+        return QualityGate(
+            self.fail_under,
+            self.max_failures or 0,
+            self.max_unscored,
+            reference,
+            surely=self.use_ci,
+            own_unit=own_unit,
+        )
 
 
 @dataclass(frozen=True)
@@ -199,7 +232,7 @@ class Running:
 
     @property
     def judge(self) -> dict[str, Any]:
-        """How the reward is built: keywords of every question that is asked of one."""
+        """Keywords that build the reward."""
         return {
             "params": parse_params(self.param or []),
             "llm": self.llm,
@@ -211,11 +244,11 @@ class Running:
         return build_reward(reward, seed=self.seed, **self.judge)
 
     def task(self, limit: int | None) -> dict[str, Any]:
-        """Which part of the data is judged, and by what: keywords of `evaluate`."""
+        """The judge and the rows: keywords of `evaluate`."""
         return {**self.judge, "limit": limit, "seed": self.seed, "on_bad_row": self.on_bad_row}
 
     def options(self) -> RunOptions:
-        """How the run goes; ConfigError where these options do not fit together."""
+        """The options of the run; ConfigError where these do not fit together."""
         if self.trace and self.out is None:
             raise Inapplicable(
                 "--trace keeps judgements in the run folder; name one with --out RUN.", "trace"
@@ -238,7 +271,7 @@ class Running:
         )
 
     def _budget(self) -> Budget | None:
-        """The budget that is asked for, if any; prices alone make cost counted but not limited."""
+        """The budget of the options, None without one; prices alone count cost and limit nothing."""
         if (self.max_calls, self.max_tokens, self.max_cost, self.prices) == (None,) * 4:
             return None
         prices = None if self.prices is None else PriceTable.from_yaml(self.prices)
@@ -419,7 +452,7 @@ class Tabled:
     ] = None
 
     def columns(self, run: Running, rows: Reported) -> Columns:
-        """How the table is read."""
+        """The options as the columns of a table."""
         named = {
             field.name: getattr(self, field.name)
             for field in fields(Columns)
@@ -484,7 +517,7 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
 
 @contextmanager
 def _run_folder_at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
-    """How a command runs whose --out may be a URL: into a copy that is sent there."""
+    """The command's options; with a URL in --out the run goes into a local copy that is uploaded."""
     if run is None or run.out is None or url_of(run.out) is None:
         yield run
         return

@@ -112,8 +112,9 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
     root: Any = context
     while root.parent is not None:
         words, root = (root.info_name, *words), root.parent
-    commands = {path: options_of(inner) for path, inner in walk(root.command)}
-    values, origins = {**(context.default_map or {})}, root.obj
+    known_commands = walk(root.command) if words else [((), context.command)]
+    commands = {path: options_of(inner) for path, inner in known_commands}
+    values, origins = {**(context.default_map or {})}, root.obj or {}
     typed = context.meta.setdefault(TYPED, set())
     for place in places:
         key, equals, text = place.partition("=")
@@ -128,7 +129,7 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
             table = _file_of_settings(place, "--config")
         shown = "--config" if pair else Path(place).name
         _check_table(table, commands, shown)
-        below = _tables_of(table, words)[-1]
+        below = _table_of(table, words)
         known = {
             name: value
             for name, option in commands[words].items()
@@ -239,7 +240,9 @@ def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
     left = {
         each.name: each
         for each in context.command.params
-        if _set(context, each.name) and each.name not in context.meta.get(TYPED, ())
+        if getattr(context.get_parameter_source(each.name), "name", "")
+        in ("ENVIRONMENT", "DEFAULT_MAP")
+        and each.name not in context.meta.get(TYPED, ())
     }
     _set_here.set(frozenset(left))
     _lines_said.set(set())
@@ -251,11 +254,6 @@ def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
             if option is None:
                 raise
             context.params[option.name] = option.default
-
-
-def _set(context: Any, name: str) -> bool:
-    """Whether an option's value was not typed but comes from the environment or a file."""
-    return getattr(context.get_parameter_source(name), "name", "") in ("ENVIRONMENT", "DEFAULT_MAP")
 
 
 def _option_lines(context: Any, words: tuple[str, ...]) -> Iterator[str]:
@@ -300,7 +298,7 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for words, options in commands.items():
-        inner = _tables_of(table, words)[-1]
+        inner = _table_of(table, words)
         here = values
         for word in words:
             here = here.setdefault(word, {})
@@ -323,15 +321,13 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
     return values, origins
 
 
-def _tables_of(table: Mapping[str, Any], words: Iterable[str]) -> list[Mapping[str, Any]]:
-    """The table of each of these words, one below the other, empty where there is none."""
-    tables: list[Mapping[str, Any]] = []
+def _table_of(table: Mapping[str, Any], words: Iterable[str]) -> Mapping[str, Any]:
+    """The table of a command inside a table of settings, empty where there is none."""
     for word in words:
         # `trace = true` is an option's value where `trace` is a command as well
         below = table.get(word)
         table = below if isinstance(below, dict) else {}
-        tables.append(table)
-    return tables
+    return table
 
 
 def _names(name: str) -> list[str]:
