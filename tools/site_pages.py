@@ -199,6 +199,7 @@ def _llms(found: dict[str, str]) -> str:
     parts = {
         "Documents": [place for place in found if "/" not in place],
         "Benchmarks": [place for place in found if place.startswith("benchmarks/")],
+        "Design": [place for place in found if place.startswith("design/")],
         "Rewards and graders": [place for place in found if place.startswith("gallery/")],
         "Reference": [place for place in found if place.startswith("reference/")],
     }
