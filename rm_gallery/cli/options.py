@@ -17,7 +17,7 @@ from loguru import logger
 
 from rm_gallery.cli.settings import first_time, is_setting
 from rm_gallery.core.engine.calls.budget import Budget, PriceTable
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
 from rm_gallery.core.engine.run_remote import run_at, url_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward

@@ -35,8 +35,9 @@ def documents() -> list[Path]:
         "CONTRIBUTING.md",
         "skills/rm-gallery/SKILL.md",
     )
-    found = [ROOT / name for name in single] + sorted((ROOT / "docs").glob("*.md"))
-    return [path for path in found if path.is_file()]
+    docs = ROOT / "docs"
+    pages = [*sorted(docs.glob("*.md")), *sorted((docs / "design").glob("*.md"))]
+    return [path for path in [*(ROOT / name for name in single), *pages] if path.is_file()]
 
 
 def blocks_of(text: str) -> list[Block]:
