@@ -330,15 +330,15 @@ def _table_of(table: Mapping[str, Any], words: Iterable[str]) -> Mapping[str, An
     return table
 
 
-def _names(name: str) -> list[str]:
+def _spellings_of(name: str) -> list[str]:
     """The name of a setting and its earlier one."""
     return [name, *([RENAMED[name]] if name in RENAMED else [])]
 
 
 def _variables(words: tuple[str, ...], name: str) -> list[str]:
     """The environment variables of an option, that of this command alone first."""
-    paths = [(*words, each) for each in _names(name)]
-    paths += [(each,) for each in _names(name)]
+    paths = [(*words, each) for each in _spellings_of(name)]
+    paths += [(each,) for each in _spellings_of(name)]
     return [f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in paths]
 
 
@@ -346,7 +346,7 @@ def _given(table: Mapping[str, Any], name: str, option: Any) -> Any:
     """The value of an option in a table, by itself or in its group."""
     group = table.get(group_of(option) or "")
     for each in (table, group if isinstance(group, dict) else {}):
-        for known in _names(name):
+        for known in _spellings_of(name):
             for key in (known, known.replace("_", "-")):
                 if key in each and not isinstance(each[key], dict):
                     return each[key]
@@ -414,7 +414,7 @@ def _check_table(
 ) -> None:
     """ConfigError for the first key that is no option, no group of options and no command."""
     inside = [known for path, known in commands.items() if path[: len(words)] == words]
-    options = {each for known in inside for name in known for each in _names(name)}
+    options = {each for known in inside for name in known for each in _spellings_of(name)}
     groups: dict[str, set[str]] = {}
     for name, option in ((n, o) for known in inside for n, o in known.items()):
         if group := group_of(option):
