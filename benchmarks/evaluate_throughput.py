@@ -1,68 +1,63 @@
-"""CPU of `evaluate` per row beside that of the rule itself.
+"""CPU of `evaluate` over pairs, a row, beside the rule alone on its two answers.
 
-    python -m benchmarks.evaluate_throughput [--n 20000] [--reward length_baseline]
+    python -m benchmarks.evaluate_throughput [--n 20000]
 
-The floor calls the rule once for each of a row's two answers; what `evaluate` adds is reading the
-rows, the official rule of the benchmark, its baselines and the statistics.
+The floor calls `_evaluate` once an answer in a plain loop: reading rows, scoring by the official
+rule and the statistics of the report are on top of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
+from collections.abc import Callable
 from typing import Any
 
-from rm_gallery import evaluate
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.study.benchmark import evaluate
 
 
-def row(i: int) -> dict[str, Any]:
-    """A prompt with two answers of a few sentences."""
-    words = "It follows from what was said before, which is easy to see."
-    return {
-        "id": str(i),
-        "prompt": f"Question {i}: what is {i} + {i % 7}?",
-        "chosen": f"It is {i + i % 7}. {words}",
-        "rejected": f"{words} So it is {i}.",
-    }
+def pair(i: int) -> dict[str, Any]:
+    """A row of preference data."""
+    return {"prompt": f"2+{i}?", "chosen": f"It is {i + 2}, of course.", "rejected": str(i % 7)}
+
+
+def single(text: str) -> DataSample:
+    """A sample with this answer alone, as the rule sees it."""
+    answer = Step(role=MessageRole.ASSISTANT, content=text)
+    return DataSample(input=[ChatMessage(content="q")], output=[DataOutput(answer=answer)])
+
+
+def cpu(work: Callable[[], object]) -> float:
+    """CPU seconds of the best of three."""
+    best = float("inf")
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        best = min(best, time.process_time() - began)
+    return best
 
 
 def main() -> None:
-    """Print both rates per CPU second and their ratio."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Print microseconds a row, and the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--n", type=int, default=20_000)
-    parser.add_argument("--reward", default="length_baseline")
     options = parser.parse_args()
-    rows = [row(i) for i in range(options.n)]
-    evaluate(options.reward, rows[:100], progress=False)
-    costs = []
-    for _ in range(3):
-        began = time.process_time()
-        evaluate(options.reward, rows, progress=False)
-        costs.append(time.process_time() - began)
-    reward: Any = RewardRegistry.create(options.reward)
-    samples = [
-        DataSample(
-            unique_id=line["id"],
-            input=[ChatMessage(content=line["prompt"])],
-            output=[DataOutput(answer=Step(role="assistant", content=line[side]))],
-        )
-        for line in rows
-        for side in ("chosen", "rejected")
-    ]
-    floors = []
-    for _ in range(3):
-        began = time.process_time()
-        for sample in samples:
-            reward._evaluate(sample)
-        floors.append(time.process_time() - began)
-    cost, floor = (1e6 * min(each) / options.n for each in (costs, floors))
-    print(f"{options.reward}: evaluate {cost:.1f} µs of CPU a row, the rule alone {floor:.1f} µs")
-    print(f"ratio {cost / floor:.1f}")
+    os.environ["RM_GALLERY_CACHE"] = "off"
+    rows = [pair(i) for i in range(options.n)]
+    answers = [single(row[side]) for row in rows for side in ("chosen", "rejected")]
+    name = "length_baseline"
+    reward: Any = RewardRegistry.get(name)()
+    floor = cpu(lambda: [reward._evaluate(answer) for answer in answers])
+    whole = cpu(lambda: evaluate(name, rows, progress=False))
+    micro = 1e6 / options.n
+    print(
+        f"{name}: evaluate {whole * micro:.1f} µs a row, the rule alone {floor * micro:.1f} µs: "
+        f"{whole / floor:.1f} times"
+    )
 
 
 if __name__ == "__main__":

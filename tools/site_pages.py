@@ -190,16 +190,16 @@ def _llms(found: dict[str, str]) -> str:
         text = next(
             (part for part in body.split("\n\n") if re.match(r"(?!```)[^\s#|<-]", part)), ""
         )
-        said = re.split(r"(?<=[.!?:])\s", " ".join(text.split()))[0]
+        sentence = re.split(r"(?<=[.!?:])\s", " ".join(text.split()))[0]
         return (
             f"- [{title[1] if title else place}]({place}): "
-            f"{_LINK.sub(lambda link: link['text'], said)}"
+            f"{_LINK.sub(lambda link: link['text'], sentence)}"
         )
 
     parts = {
         "Documents": [place for place in found if "/" not in place],
-        "Benchmarks": [place for place in found if place.startswith("benchmarks/")],
         "Design": [place for place in found if place.startswith("design/")],
+        "Benchmarks": [place for place in found if place.startswith("benchmarks/")],
         "Rewards and graders": [place for place in found if place.startswith("gallery/")],
         "Reference": [place for place in found if place.startswith("reference/")],
     }

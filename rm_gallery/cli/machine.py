@@ -17,6 +17,7 @@ from rm_gallery._version import __version__
 from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls.cache import CallCache
+from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -26,7 +27,7 @@ from rm_gallery.gallery.benchmarks.figures import hundredths, interval
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
 from rm_gallery.report.tables import print_comparison
 from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.task import open_data
+from rm_gallery.study.source import Source
 
 JUDGED = "safety_listwise_reward"
 
@@ -34,7 +35,7 @@ JUDGED = "safety_listwise_reward"
 def demo(
     llm: Annotated[str | None, typer.Option(help="Also judge with this model.")] = None,
     base_url: opt.BaseUrl = None,
-    max_workers: opt.MaxWorkers = 32,
+    max_workers: opt.MaxWorkers = MAX_WORKERS,
 ) -> None:
     """Train the embedded model on the training split, score the test split with it and others,
     print one table.
@@ -44,7 +45,7 @@ def demo(
     if base_url and not llm:
         raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
     folder, name = split_folder(), RewardBench2.name
-    train = list(open_data(folder / "train.parquet", name).rows())
+    train = list(Source(folder / "train.parquet", name).open().rows())
     test = str(folder / "test.parquet")
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "bt"
@@ -232,7 +233,7 @@ def train_bt(
     """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines."""
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
-    samples = open_data(str(data), benchmark).rows()
+    samples = Source(str(data), benchmark).open().rows()
     report = train_bradley_terry(samples, out, seed=seed, test_share=test_share).to_dict()
     if json:
         opt.print_json(report)

@@ -61,7 +61,7 @@ class Listening:
         int | None,
         typer.Option(
             min=1,
-            help="Judgements of one reward in flight; its own max_workers, else 128, by default.",
+            help="Judgements of one reward in flight; its own max_workers by default.",
         ),
     ] = None
     max_waiting: Annotated[
@@ -378,7 +378,7 @@ def preview(
     max_samples: Annotated[int, typer.Option(min=1, help="Take the first this many.")] = 5,
     timeout: Annotated[
         float,
-        typer.Option("--deadline", "--timeout", min=0.001, help="Seconds one sample may take."),
+        typer.Option("--deadline", min=0.001, help="Seconds one sample may take."),
     ] = 10.0,
     memory: Annotated[int, typer.Option(min=64, help="Megabytes the code may use.")] = 512,
     sandbox: Annotated[

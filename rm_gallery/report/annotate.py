@@ -15,7 +15,7 @@ from rm_gallery.core.utils.file import from_line
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.copies import Added, check_copy, write_copy
 from rm_gallery.study.runs import SAMPLES, OpenRun, SampleRow, open_run, sound
-from rm_gallery.study.task import file_sha256
+from rm_gallery.study.source import file_sha256
 
 
 @dataclass

@@ -18,7 +18,7 @@ from rm_gallery.gallery.benchmarks.lead import OWN_UNIT, corrected_figure, in_un
 from rm_gallery.report.run_figures import ends_of, missing_of, single_line
 from rm_gallery.study.compare import check_same, compare, left_out
 from rm_gallery.study.runs import OpenRun, open_run, run_folder
-from rm_gallery.study.task import Data
+from rm_gallery.study.source import Data
 
 
 @dataclass(frozen=True)

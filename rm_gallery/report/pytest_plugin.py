@@ -256,7 +256,7 @@ def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
     """
     from rm_gallery.core.utils.errors import ConfigError
     from rm_gallery.report.gate import check_fits
-    from rm_gallery.study.task import open_data
+    from rm_gallery.study.source import Source
 
     reference = _gate(wanted).reference
     assert reference is not None
@@ -266,10 +266,8 @@ def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
         )
     if isinstance(asked["data"], Iterator):
         asked["data"] = list(asked["data"])
-    how = {
-        name: asked[name] for name in ("limit", "seed", "on_bad_row", "columns") if name in asked
-    }
-    check_fits(reference, open_data(asked["data"], asked.get("benchmark"), **how))
+    how = {name: asked[name] for name in Source.__dataclass_fields__ if name in asked}
+    check_fits(reference, Source(**how).open())
 
 
 def _figure_text(report: Report) -> str:

@@ -114,11 +114,7 @@ class RewardClient:
             self._outcomes(self._server_of(target), [dict(item) for item in items])
         )
 
-    def evaluate_batch(self, target: str, items: Sequence[Item]) -> list[Score[float]]:
-        """Blocking twin of `aevaluate_batch`; works with and without a running event loop."""
-        return library_loop.run(
-            self.aevaluate_batch(target, items), "evaluate_batch", "aevaluate_batch"
-        )
+    evaluate_batch = library_loop.blocking(aevaluate_batch)
 
     async def aevaluate(
         self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
@@ -128,11 +124,7 @@ class RewardClient:
         """
         return (await self.aevaluate_batch(target, [_item(prompt, completion, fields)]))[0]
 
-    def evaluate(
-        self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
-    ) -> Score[float]:
-        """Blocking twin of `aevaluate`."""
-        return self.evaluate_batch(target, [_item(prompt, completion, fields)])[0]
+    evaluate = library_loop.blocking(aevaluate)
 
     # -- numbers -----------------------------------------------------------------------------------
 
@@ -145,12 +137,7 @@ class RewardClient:
             for outcome in await self.aevaluate_batch(target, items)
         ]
 
-    def score_batch(self, target: str, items: Sequence[Item]) -> list[float | None]:
-        """Blocking twin of `ascore_batch`."""
-        return [
-            self._value_or_on_error(target, outcome)
-            for outcome in self.evaluate_batch(target, items)
-        ]
+    score_batch = library_loop.blocking(ascore_batch)
 
     async def ascore(
         self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
@@ -160,11 +147,7 @@ class RewardClient:
             target, await self.aevaluate(target, prompt, completion, **fields)
         )
 
-    def score(
-        self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
-    ) -> float | None:
-        """Blocking twin of `ascore`."""
-        return self._value_or_on_error(target, self.evaluate(target, prompt, completion, **fields))
+    score = library_loop.blocking(ascore)
 
     def _value_or_on_error(self, target: str, outcome: Score[float]) -> float | None:
         number = None if isinstance(self.on_error, str) else self.on_error

@@ -52,9 +52,7 @@ class ServeSettings(Configured):
     429.
     """
     max_workers: int | None = Field(default=None, ge=1)
-    """Judgements of one reward in flight; None takes the reward's own where it was given one, else
-    128.
-    """
+    """Judgements of one reward in flight; None takes the reward's own."""
     deadline: float = Field(default=60.0, gt=0)
     """Seconds one request may take; a client may ask for less with the header X-Timeout-Seconds."""
     read_timeout: float = Field(default=30.0, gt=0)

@@ -296,10 +296,6 @@ def sample_of(ask: Ask) -> DataSample:
     )
 
 
-MAX_WORKERS = 128
-"""Judgements of one reward in flight: many ask at once, and each of them waits for a judge."""
-
-
 class Evaluators(Protocol):
     """Deployed evaluators, by id."""
 
@@ -331,8 +327,7 @@ class Handler:
         rewards: by the names they are offered under.
         evaluators: the deployed ones; None where none are served.
         max_waiting: completions that may wait for one reward; more are refused with 429.
-        max_workers: judgements of one reward in flight; None takes the reward's own where it was
-            given one, else `MAX_WORKERS`.
+        max_workers: judgements of one reward in flight; None takes the reward's own.
 
     Raises:
         ConfigError: a reward cannot score at all; names it.
@@ -351,11 +346,8 @@ class Handler:
         self.lanes: dict[str, RewardLane] = {}
         for name, reward in rewards.items():
             try:
-                own = (
-                    reward.max_workers if "max_workers" in reward.model_fields_set else MAX_WORKERS
-                )
                 self.lanes[name] = RewardLane(
-                    name, reward, max_waiting=max_waiting, max_workers=max_workers or own
+                    name, reward, max_waiting=max_waiting, max_workers=max_workers
                 )
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error

@@ -15,25 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine.calls.budget import PriceTable
 from rm_gallery.core.engine.calls.usage import Usage
-from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, whole
-from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
-from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
+from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
     VERDICTS,
     Finding,
@@ -45,10 +42,11 @@ from rm_gallery.study.pairwise_comparisons import (
     reasons_of,
 )
 from rm_gallery.study.probes import AnswerPairs, Injected, Probe
-from rm_gallery.study.task import KEYWORDS, judge_of, open_data, repeat_folder, spent_by
+from rm_gallery.study.task import begun, judge_of, repeat_folder, usage_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from typing_extensions import Unpack
 
 PROMPTS = 60
 """Prompts taken out of data when no limit is given."""
@@ -72,61 +70,20 @@ PROBES = (*_PROBES, Injected.name, of_scales.Replies.name)
 """Every probe by name, in the order of the card."""
 
 
+@door(needs_data=False)
 def audit(
-    reward: str | BaseReward | type[BaseReward],
-    data: Any = None,
-    benchmark: str | Benchmark | None = None,
-    *,
-    probes: Sequence[str] | None = None,
-    params: Mapping[str, Any] | None = None,
-    llm: str | dict[str, Any] | BaseLLM | None = None,
-    base_url: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    on_bad_row: str = "raise",
-    columns: Mapping[str, str | None] | None = None,
-    hooks: Mapping[str, Any] | None = None,
-    options: RunOptions | None = None,
-    **run_options: Any,
+    asked: Asked, *, probes: Sequence[str] | None = None, **keywords: Unpack[Keywords]
 ) -> Audit:
     """Try to move a reward by everything that should not move it, and say how far that went.
 
-    Args:
-        reward: a registered name, a reward class or any reward: judge, rule, function or trained
-            model, of any kind.
-        data: what `evaluate` takes, with preferences; by default forty built-in questions in
-            English and Chinese.
-        benchmark: layout of the data; found from the columns by default.
-        probes: names out of `PROBES`; all of them by default.
-        params: fields of a reward that is given by name or class.
-        llm: its judge.
-        base_url: the judge's endpoint.
-        limit: a seeded sample of this many prompts; of data sixty by default.
-        seed: decides that sample, the candidate order and the bootstrap.
-        on_bad_row: `raise`, or `skip` and count.
-        columns: {wanted: actual} column names.
-        hooks: values for the reward's hooks.
-        options: how the run goes. With `run_dir` the same call continues an unfinished audit, and
-            audit.json, card.md and card.html are kept there.
-        **run_options: fields of `RunOptions` as keywords.
+    `data` have preferences; by default they are forty built-in questions in English and Chinese,
+    and `limit` is sixty prompts of others. With `run_dir` audit.json, card.md and card.html are
+    kept there.
 
-    Raises:
-        ConfigError: as `evaluate`, and for a probe that does not exist.
+    Args:
+        probes: names out of `PROBES`; all of them by default.
     """
-    ready = prepare(
-        reward,
-        data,
-        benchmark,
-        probes=probes,
-        params=params,
-        llm=llm,
-        base_url=base_url,
-        limit=limit,
-        seed=seed,
-        on_bad_row=on_bad_row,
-        columns=columns,
-    )
-    return ready.run(options, hooks, **run_options)
+    return _prepared(asked, probes).run()
 
 
 @dataclass(frozen=True)
@@ -423,6 +380,8 @@ class Prepared:
     data: str
     seed: int
     identity: dict[str, Any]
+    options: RunOptions
+    hooks: dict[str, Any]
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -454,12 +413,14 @@ class Prepared:
         hooks: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> Audit:
-        """Ask everything and make the card; options as in `audit`."""
-        own_keywords = (*KEYWORDS, "probes", "data")
+        """Ask everything and make the card; options as in `audit`, by default those it was prepared
+        with.
+        """
         chosen, values = options_of(
-            self.reward, options, hooks, keywords, progress=None, beside=own_keywords
+            self.reward, options or self.options, hooks or self.hooks, keywords
         )
-        control, started = chosen.control or RunControl(), time.monotonic()
+        chosen, control = begun(chosen, {"audit": 1, **self.identity})
+        started = time.monotonic()
         calls, cached, usage = 0, 0, dict[str, Any]()
         # each with its repeat and its folder; what the first answers make worth asking comes right
         # after them
@@ -478,17 +439,15 @@ class Prepared:
                 continue
             one = replace(
                 chosen,
-                control=control,
                 total=len(questions),
                 repeat=chosen.repeat + repeat,
                 run_dir=repeat_folder(chosen.run_dir, folder),
-                manifest={"audit": 1, **self.identity, **(chosen.manifest or {})},
             )
             with closing(run_unordered(self.reward, questions, one, values)) as scored:
                 sheet.collect(scored)
             # the counters begin anew with every round
             calls, cached = calls + control.calls, cached + control.cached
-            for name, value in spent_by(control).items():
+            for name, value in usage_of(control).items():
                 if value is not None:
                     usage[name] = usage.get(name, 0) + value
         judge, endpoint = judge_of(self.reward)
@@ -533,59 +492,46 @@ def _constant(outcomes: Sequence[QuestionOutcome], turn: float) -> str:
     return seen.sentence(turn)
 
 
+@door(needs_data=False)
 def prepare(
-    reward: str | BaseReward | type[BaseReward],
-    data: Any = None,
-    benchmark: str | Benchmark | None = None,
-    *,
-    probes: Sequence[str] | None = None,
-    params: Mapping[str, Any] | None = None,
-    llm: str | dict[str, Any] | BaseLLM | None = None,
-    base_url: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    on_bad_row: str = "raise",
-    columns: Mapping[str, str | None] | None = None,
+    asked: Asked, *, probes: Sequence[str] | None = None, **keywords: Unpack[Keywords]
 ) -> Prepared:
     """Put down every question of an audit without asking any; arguments as in `audit`."""
+    return _prepared(asked, probes)
+
+
+def _prepared(asked: Asked, probes: Sequence[str] | None) -> Prepared:
     given = [probes] if isinstance(probes, str) else list(PROBES if probes is None else probes)
     for name in given:
         if name not in PROBES:
             raise ConfigError(unknown_name("probe", str(name), PROBES))
     if not given:
         raise ConfigError(f"probes is empty; name some of {', '.join(PROBES)}.")
+    wanted = asked.source
+    limit, seed = wanted.limit, wanted.seed
     if limit is not None:
         whole("limit", limit, 1)
-    built = build_reward(reward, params, llm, base_url, seed)
     notes: list[str] = []
-    if data is None:
-        if benchmark is not None or columns:
+    if wanted.data is None:
+        if wanted.benchmark is not None or wanted.columns:
             raise ConfigError(
                 "benchmark and columns describe data; give data as well, or leave them out."
             )
         materials, source = built_in(limit, seed), BUILT_IN
         identity: dict[str, Any] = {"data": BUILT_IN, "limit": limit, "data_seed": seed}
     else:
-        dataset = open_data(
-            data,
-            benchmark,
-            limit=limit or PROMPTS,
-            seed=seed,
-            on_bad_row=on_bad_row,
-            columns=columns,
-        )
+        dataset = replace(wanted, limit=limit or PROMPTS).open()
         materials, without = from_samples(dataset.rows(), dataset.name)
         source, identity, notes = dataset.name, dataset.identity(), dataset.met.notes()
         if without:
             notes.append(f"{without} samples without a chosen and a rejected answer were left out")
-    pairs = AnswerPairs(built, materials, seed)
+    pairs = AnswerPairs(asked.reward, materials, seed)
     made = [probe(pairs) for name, probe in _PROBES.items() if name in given]
     plain_keys = list(pairs.sheet.questions)  # injected answers aside
     made += [Injected(pairs)] if Injected.name in given else []
     made += [of_scales.Replies(pairs, plain_keys)] if of_scales.Replies.name in given else []
-    return Prepared(
-        pairs, made, source, seed, {**identity, "probes": sorted(set(given))}, tuple(notes)
-    )
+    identity |= {"probes": sorted(set(given))}
+    return Prepared(pairs, made, source, seed, identity, asked.options, asked.hooks, tuple(notes))
 
 
 def _tokens(reward: BaseReward, sheet: Questionnaire, calls: int) -> int | None:

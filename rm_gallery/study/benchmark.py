@@ -13,22 +13,20 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rm_gallery.core.data.load.base import LoadReport
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Estimate
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, RunOptions, detached_options
+from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, detached_options
 from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
-from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import options_of, run_list, run_unordered
-from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.reward.run import run_list, run_unordered
 from rm_gallery.core.score import stopped
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
@@ -46,21 +44,14 @@ from rm_gallery.gallery.benchmarks.judgements import (
     judged,
     status_of,
 )
-from rm_gallery.gallery.benchmarks.rules import RuleScorer
+from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
+from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, sample_record
-from rm_gallery.study.task import (
-    KEYWORDS,
-    OF_DATA,
-    OF_REWARD,
-    Data,
-    Reasons,
-    Task,
-    judge_of,
-    open_data,
-    parted,
-    repeat_folder,
-    spent_by,
-)
+from rm_gallery.study.source import Data, Source, parted
+from rm_gallery.study.task import Reasons, Task, begun, judge_of, repeat_folder, spent_by
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 F = TypeVar("F", bound=Figure)
 PROBE = 10
@@ -76,83 +67,42 @@ where there are none.
 """
 
 
+@door()
 def evaluate(
-    reward: str | BaseReward | type[BaseReward],
-    data: Any,
-    benchmark: str | Benchmark | None = None,
+    asked: Asked,
     *,
-    params: Mapping[str, Any] | None = None,
-    llm: str | dict[str, Any] | BaseLLM | None = None,
-    base_url: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    on_bad_row: str = "raise",
-    columns: Mapping[str, str | None] | None = None,
-    hooks: Mapping[str, Any] | None = None,
     part: str | None = None,
-    options: RunOptions | None = None,
     on_judged: OnJudged | None = None,
-    **run_options: Any,
+    **keywords: Unpack[Keywords],
 ) -> Report:
     """Judge data with a reward and say by the benchmark's official rule how good the reward is.
 
+    With `run_dir` the folder keeps `samples.jsonl`, a line per finished sample, and `report.json`
+    at the end; `open_run` reads them.
+
     Args:
-        reward: a registered name, a reward class or a reward.
-        data: a file or folder (or several), a pandas frame, a list of rows or samples, a data set,
-            or the hub name of a known benchmark.
-        benchmark: name or object; found from the columns by default, which have to be the
-            benchmark's own.
-        params: fields of a reward that is given by name or class.
-        llm: its judge: a model name, a dict of settings or a model. There is no default.
-        base_url: the judge's endpoint; OPENAI_BASE_URL by default.
-        limit: judge a seeded sample of this many rows.
-        seed: decides that sample, the candidate order of a reward built here, and the bootstrap
-            intervals.
-        on_bad_row: `raise`, or `skip` and count.
-        columns: {wanted: actual} column names.
-        hooks: values for the reward's hooks.
         part: "2/4" judges the second of four equal shares of the samples, and reports on these.
             With `run_dir` it is kept in `parts/2of4` of that folder; the same call without `part`
             then finds what all parts finished.
-        options: how the run goes. With `run_dir` the same call continues an unfinished run, and the
-            folder keeps `samples.jsonl`, a line per finished sample, and `report.json` at the end;
-            `open_run` reads them.
         on_judged: called with every judged sample and what it earned under the rule, in the order
             they finish.
-        **run_options: fields of `RunOptions` as keywords; they win over `options`.
 
     Returns:
         The report; its `score` is None when nothing could be scored.
-
-    Raises:
-        ConfigError: something the caller has to change, said before anything is paid: an unknown
-            benchmark or keyword, data that no benchmark or that two fit, a judged reward without a
-            judge, a kind that cannot serve the benchmark.
     """
-    built = build_reward(reward, params, llm, base_url, seed)
-    chosen, values = options_of(
-        built, options, hooks, run_options, progress=None, beside=(*KEYWORDS, "on_judged")
-    )
-    dataset = open_data(
-        data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns
-    )
-    share, chosen = parted(part, chosen)
-    task = Task(built, dataset if share is None else replace(dataset, part=share))
-    control = chosen.control or RunControl()
+    dataset, seed = asked.source.open(), asked.source.seed
+    share, chosen = parted(part, asked.options)
+    task = Task(asked.reward, dataset if share is None else replace(dataset, part=share))
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
     identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
-    chosen = replace(
-        chosen,
-        control=control,
-        total=task.n_questions()
-        if chosen.total is None and chosen.progress is not False
-        else chosen.total,
-        manifest={**identity, **(chosen.manifest or {})},
-    )
+    total = chosen.total
+    if total is None and chosen.progress is not False:
+        total = task.n_questions()
+    chosen, control = begun(chosen, identity, total=total)
     started = time.monotonic()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
     with (
-        closing(run_unordered(task.reward, task.questions(control), chosen, values)) as scored,
+        closing(run_unordered(task.reward, task.questions(control), chosen, asked.hooks)) as scored,
         keeping or nullcontext(),
     ):
         try:
@@ -161,14 +111,7 @@ def evaluate(
         except KeyboardInterrupt:
             control.stop(INTERRUPTED, halt=True)
             raise
-    report = replace(
-        _with_unread(task.benchmark, report, control),
-        seconds=time.monotonic() - started,
-        calls=control.calls,
-        cached=control.cached,
-        usage=spent_by(control),
-        stopped=control.stopped,
-    )
+    report = replace(_with_unread(task.benchmark, report, control), **spent_by(control, started))
     if keeping is not None and chosen.run_dir is not None:
         keeping.finish()
         report.save(Path(chosen.run_dir) / REPORT)
@@ -222,36 +165,18 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
     )
 
 
-def estimate(
-    reward: str | BaseReward | type[BaseReward],
-    data: Any,
-    benchmark: str | Benchmark | None = None,
-    *,
-    options: RunOptions | None = None,
-    repeats: int = 1,
-    **arguments: Any,
-) -> Estimate:
+@door()
+def estimate(asked: Asked, *, repeats: int = 1, **keywords: Unpack[Keywords]) -> Estimate:
     """Judge a seeded sample of ten and extrapolate by the lengths of all rows to the rest of all
-    `repeats`; arguments as in `evaluate`.
+    `repeats`.
 
     The probe's replies stay in the cache for the run.
     """
-    seed = arguments.get("seed", 0)
-    built = build_reward(reward, **{key: arguments.get(key) for key in OF_REWARD}, seed=seed)
-    task = Task(
-        built,
-        open_data(data, benchmark, **{key: arguments[key] for key in OF_DATA if key in arguments}),
-    )
-    keywords = {
-        key: value for key, value in arguments.items() if key not in (*OF_REWARD, *OF_DATA, "hooks")
-    }
-    chosen, values = options_of(
-        built, options, arguments.get("hooks"), keywords, beside=(*KEYWORDS, "on_judged")
-    )
+    task = Task(asked.reward, asked.source.open())
     n = task.data.count()
     if n is None:
         raise DataError("--estimate needs data whose rows can be counted.")
-    wanted = set(seeded_positions(n, min(PROBE, n), seed))
+    wanted = set(seeded_positions(n, min(PROBE, n), asked.source.seed))
     usages, seconds, lengths, probed = [], [], 0, 0
     for place, sample in enumerate(task.data.rows()):
         left_out = task.benchmark.left_out(sample, task.reward) is not None
@@ -261,11 +186,11 @@ def estimate(
             continue
         probed += length
         control, began = RunControl(), time.perf_counter()
-        asked = [] if left_out else list(task.benchmark.questions(sample, task.reward))
-        quiet = detached_options(chosen, control=control)
-        run_list(task.reward, asked, quiet, values)
+        questions = [] if left_out else list(task.benchmark.questions(sample, task.reward))
+        quiet = detached_options(asked.options, control=control)
+        run_list(task.reward, questions, quiet, asked.hooks)
         seconds.append(time.perf_counter() - began)
-        if chosen.batch and control.usage.cost is not None:
+        if asked.options.batch and control.usage.cost is not None:
             control.usage.cost *= BATCH_PRICE_SHARE
         usages.append(control.usage)
     # ten rows by lot may be long or short ones: how long all rows are is known, and what is read
@@ -275,7 +200,7 @@ def estimate(
         read, usage.input_tokens = usage.input_tokens, round(longer * usage.input_tokens)
         if usage.cost is not None and read + usage.output_tokens:
             usage.cost *= (usage.input_tokens + usage.output_tokens) / (read + usage.output_tokens)
-    return Estimate.from_probe(usages, seconds, repeats * n, concurrency=chosen.max_workers)
+    return Estimate.from_probe(usages, seconds, repeats * n, concurrency=asked.options.max_workers)
 
 
 def _length(sample: DataSample) -> int:
@@ -292,7 +217,7 @@ def report_on(
 ) -> Report:
     """Score samples that `reward` has judged already, by the official rule of their benchmark."""
     known = list(samples)
-    return _report(Task(reward, open_data(known, benchmark)), iter(known), seed)
+    return _report(Task(reward, Source(known, benchmark).open()), iter(known), seed)
 
 
 class _Counting:
@@ -310,8 +235,12 @@ class _Counting:
             MissingnessTest(),
         )
         self.constancy = Constancy()
-        self.turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
-        self.baselines = {name: benchmark.scorer(seed) for name in self.turns}
+        turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
+        self.baselines = {name: benchmark.scorer(seed) for name in turns}
+        for baseline in self.baselines.values():
+            if isinstance(baseline, PooledScorer):  # speed: their scores are all that is shown
+                baseline.only_scores()
+        self.by_length = list(zip(turns.values(), self.baselines.values(), strict=True))
 
     def add(self, one: Judged, asked: bool = True) -> float | None:
         """Count one sample and give what it earned; one that the reward was not asked about counts
@@ -320,10 +249,11 @@ class _Counting:
         credit = self.scorer.add(one)
         for counted in self.benchmark.in_turn(one):
             self._observe(counted)
-            for name, baseline in self.baselines.items():
-                baseline.add(_by_length(counted, self.turns[name]) if asked else counted)
-            for issue in {issue.reason: issue for issue in counted.issues}.values():
-                self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
+            for turn, baseline in self.by_length:
+                baseline.add(_by_length(counted, turn) if asked else counted)
+            if counted.issues:
+                for issue in {issue.reason: issue for issue in counted.issues}.values():
+                    self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
         return credit
 
     def _observe(self, one: Judged) -> None:
@@ -334,18 +264,28 @@ class _Counting:
         """
         if one.status == "stopped" or (one.status != "scored" and one.cause is None):
             return
-        sides = self.benchmark.sides(one)
-        scores, verdicts, lost = [], [], []
-        for judgement in one.judgements:
-            place = judgement.place
-            if not isinstance(place, Pair):
-                scores.append(judgement.score)
-                if judgement.status != "scored" and isinstance(place, Candidate):
-                    lost.append(sides[place.output])
-            elif (won := judgement.verdict) is not None:
-                verdicts.append((won, _named_winner(one, place, won, sides)))
-        self.constancy.add(scores, verdicts)
-        self.missingness.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
+        scores: list[float | None] = []
+        games: list[tuple[Pair, int]] = []
+        lost: list[int] = []
+        for place, status, score, verdict in one.judgements:
+            if isinstance(place, Pair):
+                if verdict is not None:
+                    games.append((place, verdict))
+                continue
+            scores.append(score)
+            if status != "scored" and isinstance(place, Candidate):
+                lost.append(place.output)
+        # speed: of most samples every answer has its score, and nobody asks whose answers they are
+        sides = self.benchmark.sides(one) if games or lost else []
+        self.constancy.add(
+            scores, [(won, _named_winner(one, place, won, sides)) for place, won in games]
+        )
+        self.missingness.add(
+            one.status != "scored",
+            self.benchmark.traits(one),
+            [sides[place] for place in lost],
+            sides,
+        )
 
     def report(self, data: Data | None, notes: Sequence[str] = (), turn: float = 1.0) -> Report:
         """What was counted, with what was met while the data were read; `turn` is -1 where lower
@@ -386,10 +326,12 @@ def _report(
             on_judged(one, credit)
 
     def judged_samples() -> Iterator[tuple[Judged, bool]]:
-        yield from ((judged(task.reward, sample), True) for sample in scored)
-        yield from ((one, False) for one in task.left_out)
+        for sample in scored:
+            yield judged(task.reward, sample), True
+        for one in task.left_out:
+            yield one, False
 
-    return report_of(task, judged_samples(), seed, record)
+    return report_of(task, judged_samples(), seed, record if keeping or on_judged else None)
 
 
 def report_of(
@@ -431,10 +373,15 @@ def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) 
 def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
     lengths = [turn * float(length) for length in one.lengths]
-    by_length = Judged(one.sample, _outputs(len(lengths)))
-    # what was worked out already, and does not depend on who judges
+    by_length = Judged.__new__(Judged)
+    # speed: two a sample, with what was worked out already and does not depend on who judges
     by_length.__dict__.update(
-        chosen=one.chosen, cluster=one.cluster, subset=one.subset, scores=lengths, played_orders=0
+        vars(one),
+        judgements=_outputs(len(lengths)),
+        status="scored",
+        issues=(),
+        scores=lengths,
+        played_orders=0,
     )
     return by_length
 
@@ -539,17 +486,11 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
 # -- the same several times ------------------------------------------------------------------------
 
 
+@door()
 def evaluate_repeatedly(
-    reward: Any,
-    data: Any,
-    benchmark: str | Benchmark | None = None,
-    *,
-    repeats: int,
-    options: RunOptions | None = None,
-    **arguments: Any,
+    asked: Asked, *, repeats: int, part: str | None = None, **keywords: Unpack[Keywords]
 ) -> Report:
-    """Evaluate `repeats` times with replies of their own, and report the mean; the other arguments
-    as in `evaluate`.
+    """Evaluate `repeats` times with replies of their own, and report the mean.
 
     Each figure is the mean of the repeats', and its interval the mean of their intervals, as wide
     as that of one repeat; a headline that is a plain mean of samples has the interval of the mean
@@ -561,13 +502,11 @@ def evaluate_repeatedly(
     them. After one that stopped early no further one begins.
 
     Raises:
-        ConfigError: fewer than two repeats, or as `evaluate` says.
+        ConfigError: fewer than two repeats.
     """
-    if isinstance(data, Iterator):
-        data = list(data)  # read once for each repeat
     if repeats < 2:
         raise ConfigError(f"repeats is {repeats}; give 2 or more, or evaluate once.")
-    chosen = options or RunOptions()
+    chosen = asked.options
     credits: list[dict[tuple[str, int], float]] = []
     clusters: dict[tuple[str, int], str] = {}
     reports: list[Report] = []
@@ -588,7 +527,14 @@ def evaluate_repeatedly(
             chosen, run_dir=repeat_folder(chosen.run_dir, number), repeat=chosen.repeat + number
         )
         reports.append(
-            evaluate(reward, data, benchmark, options=own, on_judged=keep_credit, **arguments)
+            evaluate(
+                asked.reward,
+                asked.source,
+                part=part,
+                on_judged=keep_credit,
+                hooks=asked.hooks,
+                options=own,
+            )
         )
         if reports[-1].stopped:
             break

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import correlation, fmean
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.compose import Composition, WeightedSum
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.runner.in_files import cases_beside
 from rm_gallery.core.score import UNDECLARED, Score
@@ -39,6 +40,9 @@ from rm_gallery.study.check_cases import (
     read_cases,
     trials,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Level = Literal["fault", "note"]
 NOTHING = ("empty", "blank", "null", "echo", "refusal", "stuffed")
@@ -147,6 +151,7 @@ def check_reward(
     llm: Any = None,
     base_url: str | None = None,
     options: RunOptions | None = None,
+    **run_options: Unpack[RunKeywords],
 ) -> RewardCheck:
     """Try a reward on completions of known worth and say what a training run would find first.
 
@@ -165,6 +170,7 @@ def check_reward(
         llm: the judge, where it needs one.
         base_url: the judge's endpoint.
         options: how the judging goes.
+        **run_options: fields of `RunOptions`, which win over `options`.
 
     Raises:
         ConfigError: the reward cannot be built, or a case does not fit.
@@ -174,7 +180,7 @@ def check_reward(
     )
     if forge:
         known = [with_forgeries(case) for case in known]
-    return Checking(built, known, full, ceiling, options).run()
+    return Checking(built, known, full, ceiling, options, run_options).run()
 
 
 def reward_and_cases(
@@ -231,12 +237,13 @@ class Checking:
         full: float | None,
         ceiling: float,
         options: RunOptions | None,
+        run_options: Mapping[str, Any],
     ) -> None:
         if not 0 <= ceiling < 1:
             raise ConfigError(
                 f"ceiling is {ceiling!r}; it is a share of the full reward, 0 up to 1."
             )
-        self.options = options or RunOptions(progress=False, max_workers=reward.max_workers)
+        self.options = options_of(reward, options, None, run_options)[0]
         self.reward, self.cases, self.ceiling = reward, cases, ceiling
         self.steps = reward.kind == "stepwise"
         self.turn = 1.0 if reward.higher_is_better else -1.0

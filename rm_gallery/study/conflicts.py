@@ -4,27 +4,23 @@ cycles among them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions, whole
-from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import options_of, run_unordered
-from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.engine.options import whole
+from rm_gallery.core.reward.run import run_unordered
 from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
-from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Status, sign, worst
+from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
     Finding,
     Game,
@@ -34,7 +30,11 @@ from rm_gallery.study.pairwise_comparisons import (
     mean_finding,
     reasons_of,
 )
-from rm_gallery.study.task import KEYWORDS, judge_of, open_data
+from rm_gallery.study.source import Source
+from rm_gallery.study.task import begun, judge_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Graph = dict[tuple[int, int], int]
 """Per pair (i, j), i < j: +1 where i is better, -1 where j is, 0 for a tie."""
@@ -104,32 +104,17 @@ class Conflicts:
         return {**own, "figures": shown, "examples": [plain(example) for example in self.examples]}
 
 
-def conflicts(
-    reward: str | BaseReward | type[BaseReward],
-    data: Any,
-    benchmark: str | Benchmark | None = None,
-    *,
-    params: Mapping[str, Any] | None = None,
-    llm: str | dict[str, Any] | BaseLLM | None = None,
-    base_url: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    on_bad_row: str = "raise",
-    columns: Mapping[str, str | None] | None = None,
-    hooks: Mapping[str, Any] | None = None,
-    options: RunOptions | None = None,
-    **run_options: Any,
-) -> Conflicts:
+@door()
+def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
     """Compare all pairs of each sample's answers in both orders and find what contradicts itself.
 
-    Args are those of `evaluate`; samples need no preference labels. With `run_dir` the same call
-    continues an unfinished run, and `conflicts.json` is kept there.
+    Samples need no preference labels. With `run_dir` `conflicts.json` is kept there.
 
     Raises:
-        ConfigError: as `evaluate`, and for a reward that scores answers by themselves: numbers
-            cannot contradict each other.
+        ConfigError: for a reward that scores answers by themselves: numbers cannot contradict each
+            other.
     """
-    built = build_reward(reward, params, llm, base_url, seed)
+    built = asked.reward
     if not built.compares:
         raise ConfigError(
             f"{built.name} is {built.kind}: it scores answers by themselves, and numbers have an "
@@ -137,10 +122,7 @@ def conflicts(
             "Name a listwise or pairwise reward, or see how stable its scores are with `rm-gallery "
             "audit`."
         )
-    chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=KEYWORDS)
-    samples, name, identity = _samples(
-        data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns
-    )
+    samples, name, identity = _samples(asked.source)
     sheet = Questionnaire(built)
     games: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]] = []
     for sample in samples:
@@ -151,14 +133,9 @@ def conflicts(
             games.append((sample.sample_id, comparisons))
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
-    control = chosen.control or RunControl()
-    chosen = replace(
-        chosen,
-        control=control,
-        total=len(sheet.questions),
-        manifest={"conflicts": 1, **identity, **(chosen.manifest or {})},
-    )
-    with closing(run_unordered(built, sheet.questions.values(), chosen, values)) as scored:
+    about = {"conflicts": 1, **identity}
+    chosen, control = begun(asked.options, about, total=len(sheet.questions))
+    with closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored:
         sheet.collect(scored)
     out = replace(_conflicts_of(sheet, games, name), calls=control.calls, stopped=control.stopped)
     if chosen.run_dir is not None:
@@ -166,26 +143,15 @@ def conflicts(
     return out
 
 
-def _samples(
-    data: Any, benchmark: str | Benchmark | None, **how: Any
-) -> tuple[list[DataSample], str, dict[str, Any]]:
+def _samples(source: Source) -> tuple[list[DataSample], str, dict[str, Any]]:
     """The samples, what they are called, and what identifies them; labels do not matter here."""
-    if how["limit"] is not None:
-        whole("limit", how["limit"], 1)
-    if (
-        isinstance(data, Iterable)
-        and not isinstance(data, (str, Mapping))
-        and not hasattr(data, "iloc")
-    ):
-        data = list(data)
-        if data and all(isinstance(sample, DataSample) for sample in data):
-            chosen = seeded_positions(len(data), how["limit"] or len(data), how["seed"])
-            return (
-                [data[place] for place in chosen],
-                f"{len(chosen)} samples",
-                {"limit": how["limit"]},
-            )
-    dataset = open_data(data, benchmark, **how)
+    limit, data = source.limit, source.data
+    if limit is not None:
+        whole("limit", limit, 1)
+    if isinstance(data, Sequence) and data and all(isinstance(one, DataSample) for one in data):
+        chosen = seeded_positions(len(data), limit or len(data), source.seed)
+        return [data[place] for place in chosen], f"{len(chosen)} samples", {"limit": limit}
+    dataset = source.open()
     return list(dataset.rows()), dataset.name, dataset.identity()
 
 

@@ -9,10 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput
-from rm_gallery.core.engine.options import RunOptions, whole
+from rm_gallery.core.engine.options import RunKeywords, RunOptions, whole
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
@@ -28,6 +28,9 @@ from rm_gallery.study.check_cases import (
     statements,
     with_answer,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 PASS = 0.5
 TEXTS = 200
@@ -165,6 +168,7 @@ def fuzz_reward(
     llm: Any = None,
     base_url: str | None = None,
     options: RunOptions | None = None,
+    **run_options: Unpack[RunKeywords],
 ) -> Fuzzed:
     """Try a reward on texts that are wrong for a stated reason, and name every one that is worth a
     pass.
@@ -183,6 +187,7 @@ def fuzz_reward(
         llm: the judge, where it needs one.
         base_url: the judge's endpoint.
         options: how the judging goes.
+        **run_options: fields of `RunOptions`, which win over `options`.
 
     Raises:
         ConfigError: the reward cannot be built, it compares answers, a case does not fit, or no
@@ -197,7 +202,7 @@ def fuzz_reward(
             f"{built.name} compares answers, and a wrong one may be the best there is; audit it "
             f"instead."
         )
-    checking = Checking(built, known, None, ceiling, options)
+    checking = Checking(built, known, None, ceiling, options, run_options)
     golds = checking.golds()
     asked = []
     for number, (case, gold) in enumerate(zip(known, golds, strict=True)):

@@ -13,12 +13,12 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import SOURCE_NAME, placed_rows
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions, chosen_options
+from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
@@ -43,10 +43,14 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.study.runs import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
+from rm_gallery.study.source import RunPart, file_sha256, parted
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of
-from rm_gallery.study.task import Reasons, RunPart, file_sha256, judge_of, parted, spent_by
+from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
 from rm_gallery.study.winrate_figures import as_dict, mean_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 ASKED = ("query", "instruction", "prompt", "messages")
 ANSWERED = ("responses", "response", "answer", "output", "messages")
@@ -239,7 +243,7 @@ def grade(
     part: str | None = None,
     options: RunOptions | None = None,
     on_graded: Callable[[GradedRow], None] | None = None,
-    **run_options: Any,
+    **run_options: Unpack[RunKeywords],
 ) -> GradeReport:
     """Grade the rows of a data set and report how far the scores can be trusted.
 
@@ -256,7 +260,8 @@ def grade(
             folder keeps `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a
             page.
         on_graded: called with every row and what was said of it, in the order of the data.
-        **run_options: fields of `RunOptions` as keywords.
+        **run_options: fields of `RunOptions`, which win over `options`, and these over the
+            runner's.
 
     Raises:
         ConfigError: labels of a grader there is not; a label that is none, naming row and column.
@@ -266,18 +271,18 @@ def grade(
     for name in wanted:
         if name not in columns:
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
-    chosen = chosen_options(options, RunOptions(max_workers=32), run_options, None)[0]
+    own = ("labels", "cluster", "limit", "seed", "part")
+    chosen = chosen_options(options, runner.options, run_options, None, own)[0]
     share, chosen = parted(part, chosen)
-    control = chosen.control or RunControl()
     identity: dict[str, Any] = {}
     if chosen.run_dir is not None:
         identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
-    chosen = replace(chosen, control=control, manifest={**identity, **(chosen.manifest or {})})
+    chosen, control = begun(chosen, identity)
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
     by_grader, asked = {name: _Column() for name in columns}, array("Q")
     labels_by_grader: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons = Reasons()
-    began = time.monotonic()
+    began_at = time.monotonic()
     missingness = MissingnessTest()
     waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
@@ -329,12 +334,8 @@ def grade(
         judge=", ".join(sorted({name for name, _ in judges if name})) or None,
         endpoint=", ".join(sorted({where for _, where in judges if where})) or None,
         data=str(data) if isinstance(data, (str, Path)) else f"{len(clusters)} rows",
-        calls=control.calls,
-        cached=control.cached,
-        usage=spent_by(control),
-        seconds=time.monotonic() - began,
         reasons=reasons,
-        stopped=control.stopped,
+        **spent_by(control, began_at),
         suspicion=missingness.report(),
         constant=" ".join(
             f"{name}: {sentence}"

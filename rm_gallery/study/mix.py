@@ -8,9 +8,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.runner.grading_runner import judges_for
 from rm_gallery.core.score import Bounds
@@ -24,6 +24,9 @@ from rm_gallery.study.check import (
     reward_and_cases,
     with_forgeries,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _PORT = re.compile(r"[a-z-]+:\w+://(\[[^]]*\]|[^/:]+):\d+")
 """served:http://HOST:PORT, whose last number is no weight."""
@@ -138,6 +141,7 @@ def check_mix(
     llm: Any = None,
     base_url: str | None = None,
     options: RunOptions | None = None,
+    **run_options: Unpack[RunKeywords],
 ) -> MixCheck:
     """Try a weighted sum of rewards, and each of them, on completions of known worth.
 
@@ -152,6 +156,7 @@ def check_mix(
         llm: the judge, where a part needs one; `base_url` is its endpoint.
         base_url: see `llm`.
         options: see `ceiling`.
+        **run_options: fields of `RunOptions`, which win over `options`.
 
     Raises:
         ConfigError: fewer than two parts, two of the same name, a part with an open range where
@@ -175,9 +180,9 @@ def check_mix(
     rewards = dict(zip(names, (reward for reward, _ in made), strict=True))
     asked = [with_forgeries(case) for case in made[0][1]] if forge else made[0][1]
     total = WeightedSum(rewards, weights=weights, normalize=normalize, name="total")
-    whole = Checking(total, asked, full, ceiling, options).run()
+    whole = Checking(total, asked, full, ceiling, options, run_options).run()
     parts = {
-        name: shaping(Checking(reward, asked, None, ceiling, options).run())
+        name: shaping(Checking(reward, asked, None, ceiling, options, run_options).run())
         for name, reward in rewards.items()
     }
     through = {

@@ -10,31 +10,31 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rm_gallery.core.data.load.base import DataLoader, LoadReport, SeenRows
 from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import ParquetSource, batch_rows, file_sources
 from rm_gallery.core.data.load.sheets import CsvSource
-from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.processes.members import unpacked
 from rm_gallery.core.engine.ray import RayDesk, by_value, connected
 from rm_gallery.core.engine.run import begin
-from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import RewardBatch, options_of
-from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.reward.run import RewardBatch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.identity import plain_form
 from rm_gallery.core.utils.models import with_keys
-from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.study.benchmark import OnJudged, report_of
+from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.ray_parts import HowJudged, JudgingActor, PartFolder, judge_here, read_lines
-from rm_gallery.study.task import KEYWORDS, Data, Task, open_data, spent_by
+from rm_gallery.study.source import Data, Source
+from rm_gallery.study.task import Task, begun, spent_by
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 JUDGED_ROWS, RULE_ROWS = 1_000, 10_000
 """Rows of a part, where nothing else is said."""
@@ -63,79 +63,52 @@ class ScoredDataset(NamedTuple):
     """The rows with what was said of each, a `ray.data.Dataset`."""
 
 
+@door(on_bad_row="skip", engine="ray")
 def evaluate_dataset(
-    reward: str | BaseReward | type[BaseReward],
-    data: Any,
-    benchmark: str | Benchmark | None = None,
+    asked: Asked,
     *,
     out: str | os.PathLike[str] | None = None,
-    params: Mapping[str, Any] | None = None,
-    llm: str | dict[str, Any] | BaseLLM | None = None,
-    base_url: str | None = None,
-    seed: int = 0,
-    on_bad_row: Literal["skip", "raise"] = "skip",
-    columns: Mapping[str, str | None] | None = None,
-    hooks: Mapping[str, Any] | None = None,
     part_rows: int | None = None,
     num_cpus: float | None = None,
     num_gpus: float = 0,
     prefix: str = "rm_",
-    options: RunOptions | None = None,
     on_judged: OnJudged | None = None,
-    **run_options: Any,
+    **keywords: Unpack[Keywords],
 ) -> ScoredDataset:
     """Judge a data set on the nodes of a Ray cluster, block by block, and report what `evaluate`
     would report of it.
 
     Rewards that ask a model, or hold one, run as actors, each with an engine of its own; rules run
     as tasks. Rates, budget and one call for equal questions hold over the whole cluster: this
-    process keeps them. A lost node costs the parts it was at.
+    process keeps them. A lost node costs the parts it was at. `processes` is the number of actors,
+    one for each processor (or `num_gpus`) by default, and `max_workers` is for all of them together.
+
+    `data` are parquet, json lines or csv: a file or folder that every node sees, several, a URL
+    that Ray reads, or a Ray Dataset. With `on_bad_row="skip"` the row is kept with the reason.
 
     Args:
-        reward: a registered name, a reward class or a reward.
-        data: parquet, json lines or csv: a file or folder that every node sees, several, a URL that
-            Ray reads, or a Ray Dataset.
-        benchmark: name or object; found from the columns by default.
         out: folder or URL for the rows as parquet, a file a part. The same call again takes over
             what is there. None keeps them in the cluster's object store.
-        params: fields of a reward that is given by name or class.
-        llm: its judge. There is no default.
-        base_url: the judge's endpoint; OPENAI_BASE_URL by default.
-        seed: decides the candidate order of a reward built here, and the bootstrap intervals.
-        on_bad_row: `skip` keeps the row with the reason and counts it, `raise` ends the run.
-        columns: {wanted: actual} column names.
-        hooks: values for the reward's hooks.
         part_rows: rows judged and written together; 1,000 where a model judges, else 10,000.
         num_cpus: processors that an actor or task claims. None is one for a task, and nothing for
             an actor: what reads would find no room on small nodes.
         num_gpus: GPUs that an actor claims.
         prefix: of the columns that are added: id, status, cause, reason, message, scores (one for
             each answer, higher is better) and said (JSON: all that the reward said).
-        options: how the run goes. `processes` is the number of actors, one for each processor (or
-            `num_gpus`) by default, and `max_workers` is for all of them together.
         on_judged: called with every judged sample and what it earned under the rule, here, in the
             order they come.
-        **run_options: fields of `RunOptions` as keywords; they win over `options`.
 
     Returns:
         The report, and the rows as a Dataset.
 
     Raises:
-        ConfigError: something the caller has to change, said before anything is paid; `out` holds
-            the parts of another run.
+        ConfigError: `out` holds the parts of another run.
         DataError: no row can be used; or with `raise` a bad row.
         MissingExtra: Ray is not installed.
     """
-    built = build_reward(reward, params, llm, base_url, seed)
-    wanted = {"engine": "ray", **run_options}
-    chosen, values = options_of(
-        built,
-        options,
-        hooks,
-        wanted,
-        progress=None,
-        beside=(*KEYWORDS, "out", "part_rows", "prefix", "on_judged"),
-    )
+    built, source, chosen, values = asked
+    if source.limit is not None:
+        raise ConfigError("limit= is not for a Ray Dataset: leave it out, and give fewer rows.")
     for name in _UNFIT:
         if getattr(chosen, name) not in (None, False, "off"):
             raise ConfigError(
@@ -145,15 +118,13 @@ def evaluate_dataset(
     if part_rows is not None and part_rows < 1:
         raise ConfigError(f"part_rows is {part_rows!r}; give a positive whole number.")
     ray = connected(chosen.address, "evaluate_dataset")
-    rows, task_data = _rows_and_data(
-        ray, data, benchmark, {"seed": seed, "on_bad_row": on_bad_row, "columns": columns}
-    )
+    rows, task_data = _rows_and_data(ray, source)
     task = Task(built, task_data)
     built.check()
     by_actors = asks_a_model(built) or bool(built.needs & _LOADED) or num_gpus > 0
     kept = None if out is None else PartFolder(os.fspath(out))
     about = None if kept is None else kept.begin(_identity(task, values, prefix))
-    chosen = replace(chosen, control=chosen.control or RunControl())
+    chosen, _ = begun(chosen, {})
     how = HowJudged(
         built,
         task_data,
@@ -196,7 +167,7 @@ def evaluate_dataset(
         going.context.enable_progress_bars = False
         # what wraps an error loses its cause on the way
         going.context.raise_original_map_exception = True
-        report = run.report(task, going, seed, on_judged)
+        report = run.report(task, going, source.seed, on_judged)
     if kept is not None:
         kept.finish(run.parts, report)
         return ScoredDataset(report, ray.data.read_parquet(kept.root, partitioning=None))
@@ -206,11 +177,9 @@ def evaluate_dataset(
 # -- what is read ----------------------------------------------------------------------------------
 
 
-def _rows_and_data(
-    ray: Any, data: Any, benchmark: str | Benchmark | None, config: dict[str, Any]
-) -> tuple[Any, Data]:
+def _rows_and_data(ray: Any, source: Source) -> tuple[Any, Data]:
     """The rows as a Dataset, and what they are."""
-    data = os.fspath(data) if isinstance(data, os.PathLike) else data
+    data = os.fspath(source.data) if isinstance(source.data, os.PathLike) else source.data
     if isinstance(data, str) and "://" in data:
         readers = {
             ".parquet": "read_parquet",
@@ -221,23 +190,21 @@ def _rows_and_data(
         read = getattr(
             ray.data, {**readers, ".csv": "read_csv"}.get(Path(data).suffix.lower(), "read_parquet")
         )
-        return _of_dataset(read(data), data, benchmark, config)
+        return _of_dataset(read(data), data, source)
     if hasattr(data, "map_batches"):
-        return _of_dataset(data, "a Ray Dataset", benchmark, config)
+        return _of_dataset(data, "a Ray Dataset", source)
     given = data if isinstance(data, list) else [data]
     if not given or not all(isinstance(path, (str, os.PathLike)) for path in given):
         raise ConfigError(
             f"data is {data!r:.80}; give a file or folder, several, a URL, or a Ray Dataset."
         )
     paths = [str(Path(path).expanduser().absolute()) for path in given]
-    sources = [source for path in paths for source in file_sources(Path(path))]
-    task_data = open_data(data, benchmark, **config)
-    files = [
-        str(source.path) for source in sources if isinstance(source, (ParquetSource, *_READABLE))
-    ]
-    if all(isinstance(source, ParquetSource) for source in sources):
+    read_from = [each for path in paths for each in file_sources(Path(path))]
+    task_data = source.open()
+    files = [str(each.path) for each in read_from if isinstance(each, (ParquetSource, *_READABLE))]
+    if all(isinstance(each, ParquetSource) for each in read_from):
         return ray.data.read_parquet(files, partitioning=None), task_data
-    if not all(isinstance(source, _READABLE) for source in sources):
+    if not all(isinstance(each, _READABLE) for each in read_from):
         raise ConfigError(
             f"{data!r:.80}: Ray Data is given parquet, json lines or csv, one form at a time."
         )
@@ -247,11 +214,9 @@ def _rows_and_data(
     ), task_data
 
 
-def _of_dataset(
-    rows: Any, name: str, benchmark: str | Benchmark | None, config: dict[str, Any]
-) -> tuple[Any, Data]:
-    first = rows.limit(1).take_batch(1, batch_format="pyarrow")
-    return rows, replace(open_data(batch_rows(first), benchmark, **config), name=name)
+def _of_dataset(rows: Any, name: str, source: Source) -> tuple[Any, Data]:
+    first = batch_rows(rows.limit(1).take_batch(1, batch_format="pyarrow"))
+    return rows, replace(replace(source, data=first).open(), name=name)
 
 
 # -- counting --------------------------------------------------------------------------------------
@@ -300,15 +265,7 @@ class DatasetRun:
         loader.report = LoadReport()
         report = report_of(task, self._judged_samples(going, loader.report), seed, on_judged)
         loader.finish(loader.report)
-        control = self._control
-        return replace(
-            report,
-            seconds=time.monotonic() - self._started,
-            calls=control.calls,
-            cached=control.cached,
-            usage=spent_by(control),
-            stopped=control.stopped,
-        )
+        return replace(report, **spent_by(self._control, self._started))
 
     def _judged_samples(self, going: Any, met: LoadReport) -> Iterator[tuple[Judged, bool]]:
         import ray

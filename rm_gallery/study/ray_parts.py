@@ -31,7 +31,8 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, judged
-from rm_gallery.study.task import Data, Task
+from rm_gallery.study.source import Data
+from rm_gallery.study.task import Task
 
 _LINES = 1_000
 _MANIFEST, _REPORT = "_manifest.json", "_report.json"

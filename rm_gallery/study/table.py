@@ -33,8 +33,8 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
 from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of, open_sheet
+from rm_gallery.study.source import Data, parted
 from rm_gallery.study.table_rows import TableSamples, questions_of
-from rm_gallery.study.task import Data, parted
 
 T = TypeVar("T", bound="TableTask")
 Label = Callable[[Any], float | None]
@@ -195,7 +195,8 @@ class TableTask:
         """Judge the rows and report; arguments as in `evaluate`. Rows of other parts count as not
         begun.
         """
-        chosen, hooks = options_of(reward, options, None, keywords, progress=None)
+        own = Columns.__dataclass_fields__
+        chosen, hooks = options_of(reward, options, None, keywords, progress=None, beside=own)
         share, chosen = parted(self.part, chosen)
         chosen, samples = self.begun(reward, chosen, seed)
         if chosen.run_dir is not None:

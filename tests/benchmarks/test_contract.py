@@ -28,7 +28,7 @@ from rm_gallery.gallery.benchmarks.base import (
 from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report
 from rm_gallery.gallery.benchmarks.page import Page
 from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.task import open_data
+from rm_gallery.study.source import Source
 from tests.benchmarks.excerpts import Row, rows_of
 from tests.benchmarks.judges import KINDS, Judge, judge_named
 from tests.golden.golden import HERE, lines
@@ -102,7 +102,7 @@ def test_its_columns_are_found_and_taken_for_no_other_benchmark(name: str) -> No
             related = issubclass(other, found) or issubclass(found, other)
             if not (related or other.general or found.general):
                 with pytest.raises(DataError, match="has the columns of"):
-                    open_data([row], other.name)
+                    Source([row], other.name).open()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -418,7 +418,7 @@ def test_scores_made_elsewhere_earn_what_a_reward_does(name: str, tmp_path: Any)
     from tests.data.loading import write
 
     benchmark = get_benchmark(name)
-    data = open_data(rows_of(name), benchmark)
+    data = Source(rows_of(name), benchmark).open()
     rows = []
     for number, sample in enumerate(data.rows()):
         name_of = sample.unique_id if sample.unique_id != sample.content_hash() else number

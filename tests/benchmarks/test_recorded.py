@@ -14,7 +14,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.study.benchmark import evaluate, score_recorded
 from rm_gallery.study.runs import open_run
-from rm_gallery.study.task import open_data
+from rm_gallery.study.source import Source
 from tests.benchmarks.excerpts import EXCERPTS, Row
 from tests.data.loading import write
 from tests.support.command import command
@@ -79,7 +79,7 @@ def test_several_models_in_a_file_are_groups(data: Path, tmp_path: Path) -> None
 
 def test_a_folder_of_recorded_scores_is_written_anew_and_never_over_a_run(tmp_path: Path) -> None:
     benchmark, out = get_benchmark("preferences"), tmp_path / "run"
-    rows = open_data(EXCERPTS["preferences"], benchmark)
+    rows = Source(EXCERPTS["preferences"], benchmark).open()
     for sign in (1, -1):
         path = write(tmp_path / "s.jsonl", [{**row, "score": sign * row["score"]} for row in GOOD])
         score_recorded(benchmark, scores=path, data=rows, run_dir=out)
@@ -99,7 +99,7 @@ def test_a_folder_of_step_scores_keeps_each_step(tmp_path: Path) -> None:
     """
     rows = [{"id": "gsm8k-0", "scores": [0.9, 0.1, 0.9, 0.8]}, {"id": "gsm8k-1", "scores": [0.7]}]
     benchmark, scores = get_benchmark("processbench"), write(tmp_path / "s.jsonl", rows)
-    given = open_data(EXCERPTS["processbench"][:2], benchmark)
+    given = Source(EXCERPTS["processbench"][:2], benchmark).open()
     score_recorded(benchmark, scores=scores, data=given, run_dir=tmp_path / "run")
     kept = {
         row.id: [(step.text, step.score) for step in row.steps[0]]

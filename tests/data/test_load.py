@@ -23,7 +23,7 @@ from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.data.load.readers import ParquetSource
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.study.task import open_data
+from rm_gallery.study.source import Source
 from tests.data.loading import Row, answers, ids, load, load_rows, loader, numbered, spoken, write
 
 NAMES = [
@@ -134,7 +134,7 @@ def test_a_csv_of_a_benchmark_gives_the_same_samples(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "a.csv", cells)
     assert load(path, "rewardbench2").datasamples == load_rows(rows, "rewardbench2").datasamples
-    assert open_data(path).benchmark.name == "rewardbench2"
+    assert Source(path).open().benchmark.name == "rewardbench2"
 
 
 def test_a_folder_is_read_recursively_in_sorted_order_and_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.gallery.benchmarks.base import benchmarks, detect_benchmark, own_layouts
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.task import open_data
+from rm_gallery.study.source import Source
 from tests.support.shared_data import shared_file
 
 LLMBAR = (
@@ -166,7 +166,7 @@ def test_every_row_of_a_file_is_found_by_its_own_benchmark_and_becomes_a_sample(
     expected |= {file: name for (name, _), files in FILES.items() for file in files}
     for file, name in expected.items():
         path = shared_file(f"{file}.parquet")
-        data = open_data(path)
+        data = Source(path).open()
         assert data.benchmark.name == name
         assert {detect_benchmark(row).name for row in islice(rows_in(path), 40)} == {name}
         assert sum(1 for _ in data.rows()) == pq.read_metadata(path).num_rows

@@ -18,7 +18,7 @@ from rm_gallery.gallery.benchmarks.judgebench import CATEGORIES, judgebench_read
 from rm_gallery.gallery.benchmarks.judgements import Verdict
 from rm_gallery.gallery.benchmarks.prmbench import CELLS, CLASSES, CORRECT, PRMBench, f_scores
 from rm_gallery.gallery.benchmarks.steps import StepRule
-from rm_gallery.study.task import open_data
+from rm_gallery.study.source import Source
 from tests.support.command import command
 from tests.support.shared_data import shared_file
 
@@ -163,7 +163,7 @@ def test_prmbench_every_label_count_and_published_score() -> None:
 
 
 def test_prmbench_rows_steps_and_errors_are_as_many_as_published() -> None:
-    samples = list(open_data(shared_file("prmbench.parquet")).rows())
+    samples = list(Source(shared_file("prmbench.parquet")).open().rows())
     steps = [len(sample.output[0].steps or []) for sample in samples]
     errors = [(sample.output[0].answer.label or {})["error_steps"] for sample in samples]
     assert (len(samples), sum(steps), len({sample.unique_id for sample in samples})) == (

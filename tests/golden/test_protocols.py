@@ -17,7 +17,7 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, StepOf
 from rm_gallery.gallery.benchmarks.llmbar import llmbar_ratings, llmbar_reader
 from rm_gallery.gallery.benchmarks.steps import StepRule
 from rm_gallery.study.benchmark import recorded_json, score_recorded
-from rm_gallery.study.task import open_data
+from rm_gallery.study.source import Source
 from tests.golden.golden import Line, check, files
 from tests.golden.test_scoring import rounded
 
@@ -81,7 +81,7 @@ def test_files_of_judgements(path: Path, tmp_path: Path) -> None:
         option = "replay" if "replay" in given else "scores"
         benchmark = get_benchmark(given.get("benchmark", path.stem), given.get("mode"))
         try:
-            data = open_data(list(given["data"]), benchmark) if "data" in given else None
+            data = Source(list(given["data"]), benchmark).open() if "data" in given else None
             door = benchmark.replayed if option == "replay" else benchmark.recorded_scores
             rule = {key: given[key] for key in ("step_rule",) if key in given}
             judged = [

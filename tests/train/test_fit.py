@@ -15,7 +15,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
 from rm_gallery.gallery.rm.trained.bradley_terry import load_model
 from rm_gallery.gallery.rm.trained.features import sample_features
-from rm_gallery.study.task import open_data
+from rm_gallery.study.source import Source
 from rm_gallery.train.bradley_terry import (
     DEFAULT_STRENGTH,
     STRENGTHS,
@@ -49,7 +49,7 @@ def test_a_plain_preference_is_learned_and_length_is_not_it(tmp_path: Path) -> N
 
 
 def test_the_built_in_split_is_learned_better_than_length(tmp_path: Path) -> None:
-    rows = list(open_data(split_folder() / "train.parquet", RewardBench2.name).rows())
+    rows = list(Source(split_folder() / "train.parquet", RewardBench2.name).open().rows())
     reports = [
         train_bradley_terry(rows, tmp_path / str(seed), seed=seed).held_out for seed in (0, 1)
     ]

@@ -187,11 +187,12 @@ class DataSample(BaseModel):
         """
         parts = [_spoken(message) for message in self.input]
         for output in self.output:
-            parts.append("")  # a turn of the input is not an answer
-            parts += [_spoken(step) for step in (output.answer, *(output.steps or ()))]
+            parts += "", _spoken(output.answer)  # a turn of the input is not an answer
+            if output.steps:
+                parts += [_spoken(step) for step in output.steps]
         # lengths keep texts apart whatever they contain; lone surrogates are no valid Unicode, and
         # still content
-        text = "".join(f"{len(part)}:{part}" for part in parts)
+        text = "".join([f"{len(part)}:{part}" for part in parts])
         return hashed(hashlib.sha256(), text.encode("utf-8", "surrogatepass"))[:32]
 
     def reference(self, index: int = 0) -> Any:
@@ -242,10 +243,11 @@ def _message_parts(message: ChatMessage) -> list[Any]:
 
 def _spoken(message: ChatMessage) -> str:
     """A message as one text; any difference between messages shows in it."""
-    if isinstance(message.content, str) and not (
+    content = message.content
+    if isinstance(content, str) and not (
         message.tool_calls or message.reasoning_content or message.tool_call_id
     ):
-        return f"{message.role.value}\x1f{message.name or ''}\x1f{message.content}"
+        return f"{message.role.value}\x1f{message.name or ''}\x1f{content}"
     body = {**message.to_openai(), "reasoning_content": message.reasoning_content}
     return json.dumps(body, sort_keys=True, default=str)
 

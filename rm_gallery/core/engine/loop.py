@@ -18,11 +18,13 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, logger
 
 T = TypeVar("T")
+P = ParamSpec("P")
 CANCEL_SECONDS = 1.0
 """How long a task that will not be cancelled may hold up the closing of everything else."""
 IDLE_SECONDS = 2.0
@@ -294,6 +296,26 @@ def run(
     except BaseException:
         future.cancel()
         raise
+
+
+def blocking(twin: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """The blocking twin of an async method that begins with `a`, also of one that a subclass puts
+    in its place; with and without a running event loop, and refused on the library's own.
+
+    Runs have a blocking way of their own: rows are drawn on the caller's thread, where they may
+    wait, and Ctrl-C leaves time to the calls that are paid for.
+    """
+    name = twin.__name__
+    door = name.removeprefix("a")
+
+    @wraps(twin)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        refuse_blocking(door, name)
+        return run(getattr(args[0], name)(*args[1:], **kwargs))
+
+    call.__name__, call.__qualname__ = door, twin.__qualname__.replace(name, door)
+    call.__doc__ = f"Blocking twin of `{name}`; works with and without a running event loop."
+    return call
 
 
 async def bridge(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from os import PathLike
+from typing import Any, Literal, TypedDict
 
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
@@ -18,13 +19,16 @@ from rm_gallery.core.score import NOT_BEGUN, Score, deciding
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, logger
 from rm_gallery.core.utils.models import unknown_name
 
+MAX_WORKERS = 64
+"""Judgements in flight at once, at every door, where nobody says otherwise."""
+
 
 @dataclass(frozen=True)
 class RunOptions:
     """How a run goes. Every door takes these names as keywords, too; they win over `options=`."""
 
-    max_workers: int = 8
-    """Judgements in flight at once."""
+    max_workers: int = MAX_WORKERS
+    """Judgements of one reward in flight at once, in this process."""
     deadline: float | None = None
     """Seconds one sample may take; None takes the reward's own."""
     progress: bool | None = False
@@ -129,6 +133,29 @@ class RunOptions:
                     name,
                     "batch",
                 )
+
+
+class RunKeywords(TypedDict, total=False):
+    """The fields of `RunOptions` as keywords; None leaves an option as it is."""
+
+    max_workers: int | None
+    deadline: float | None
+    progress: bool | None
+    cache: bool | None
+    budget: Budget | None
+    run_dir: str | PathLike[str] | None
+    manifest: dict[str, Any] | None
+    force_new: bool | None
+    repeat: int | None
+    total: int | None
+    control: RunControl | None
+    processes: int | None
+    engine: Literal["ray"] | None
+    address: str | None
+    batch: Literal["openai", "anthropic"] | None
+    submit: bool | None
+    blame: Literal["probe", "off"] | None
+    trace: bool | None
 
 
 BATCH_PROVIDERS = {"openai": 50_000, "anthropic": 100_000}

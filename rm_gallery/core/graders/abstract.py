@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.abstract import Identified
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Bounds, Score
@@ -286,7 +287,7 @@ class AbstractGrader(Identified, metaclass=RewardMeta):
     """From where on a response passes, in the units of the score."""
     mode: GraderMode = GraderMode.POINTWISE
     description: str = ""
-    max_workers: int = Field(default=32, ge=1)
+    max_workers: int = Field(default=MAX_WORKERS, ge=1)
     """Judgements in flight at once, unless a run says otherwise."""
     deadline: float | None = Field(default=600.0, gt=0)
     """Seconds one row may take; None for no limit."""

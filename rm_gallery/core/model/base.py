@@ -112,9 +112,7 @@ class BaseLLM(BaseModelCall):
             complete(self, self.payload(messages, **overrides), repeat)
         )
 
-    def chat(self, messages: Messages, *, repeat: int = 0, **overrides: Any) -> ChatResponse:
-        """Blocking twin of `achat`; works with and without a running event loop."""
-        return library_loop.run(self.achat(messages, repeat=repeat, **overrides), "chat", "achat")
+    chat = library_loop.blocking(achat)
 
     def simple_chat(
         self,

@@ -67,9 +67,7 @@ class BaseEmbeddings(BaseModelCall):
         vectors = dict(zip(different, embedded, strict=True))
         return [vectors[text] for text in texts]
 
-    def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Blocking twin of `aembed`; works with and without a running event loop."""
-        return library_loop.run(self.aembed(texts), "embed", "aembed")
+    embed = library_loop.blocking(aembed)
 
     async def _embed(self, texts: list[str]) -> list[list[float]]:
         from rm_gallery.core.model.call import complete

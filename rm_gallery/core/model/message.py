@@ -138,13 +138,15 @@ class ChatMessage(BaseModel):
     def _keep_unknown_keys(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
+        names = _field_names(cls)
+        # speed: most messages have the fields of one, and text
         if (
-            data.keys() <= _field_names(cls)
+            names.issuperset(data)
             and data.get("content", "") is not None
             and data.get("reasoning_content", "") is not None
         ):
             return data
-        unknown = [key for key in data if key not in _field_names(cls)]
+        unknown = [key for key in data if key not in names]
         empty = [name for name in ("content", "reasoning_content") if data.get(name, "") is None]
         data = {**data, **dict.fromkeys(empty, "")}
         if unknown:

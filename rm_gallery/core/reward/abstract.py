@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
+from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
 from rm_gallery.core.score import Bounds, Score, worst_of
 from rm_gallery.core.text.canonical import Form
@@ -231,7 +232,7 @@ class AbstractReward(Identified, metaclass=RewardMeta):
 
     name: str = Field(default="", validate_default=True)
     """The name under which scores and issues are recorded."""
-    max_workers: int = Field(default=8, ge=1)
+    max_workers: int = Field(default=MAX_WORKERS, ge=1)
     """Judgements in flight at once, unless a batch says otherwise."""
     deadline: float | None = Field(default=600.0, gt=0)
     """Seconds one sample may take from its first job's start; None for no limit."""

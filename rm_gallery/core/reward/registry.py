@@ -79,18 +79,20 @@ class Registry(Generic[K]):
         self._lazy: dict[str, str | type[K]] | None = None
 
     @overload
-    def register(self, name: str) -> Callable[[C], C]: ...
+    def register(self, name: str, *, replace: bool = False) -> Callable[[C], C]: ...
     @overload
-    def register(self, name: str, given: C) -> C: ...
-    def register(self, name: str, given: C | None = None) -> C | Callable[[C], C]:
+    def register(self, name: str, given: C, *, replace: bool = False) -> C: ...
+    def register(
+        self, name: str, given: C | None = None, *, replace: bool = False
+    ) -> C | Callable[[C], C]:
         """Give a class, or a reward function, a name, as a decorator or by a direct call.
 
         Registering the same class again, also from a file that runs as a script and is imported, or
         from a notebook cell run twice, replaces it; another class under a taken name is a
-        ConfigError.
+        ConfigError, unless `replace` says that it takes the place of the one that is there.
         """
         if given is None:
-            return lambda decorated: self.register(name, decorated)
+            return lambda decorated: self.register(name, decorated, replace=replace)
         if not isinstance(name, str) or not name:
             raise ConfigError(f"A {self._what}'s name is a non-empty string; found {name!r}.")
         kind, holder = self._as_class(name, given), ""
@@ -99,10 +101,11 @@ class Registry(Generic[K]):
         # one that is just being imported holds its own name
         elif not kind.__module__.startswith(READY_MADE):
             holder = _target(self._lazy_names().get(name, ""))
-        if holder and holder.rpartition(":")[2] != kind.__qualname__:
+        if holder and not replace and holder.rpartition(":")[2] != kind.__qualname__:
             taken = holder.replace(":", ".")
             raise ConfigError(
-                f"The {self._what} name '{name}' is taken by {taken}; choose another name."
+                f"The {self._what} name '{name}' is taken by {taken}; choose another name, or "
+                f"replace it with replace=True."
             )
         self._classes[name] = kind
         return given

@@ -20,11 +20,11 @@ from collections.abc import (
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.options import RunOptions, chosen_options
+from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.graders.rows import Mapper
@@ -43,6 +43,9 @@ from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
 from rm_gallery.core.score import Missing, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Dataset = Any
 """A list of dicts or any iterable of them, a pandas frame, a Hugging Face data set, or the path of
@@ -126,9 +129,11 @@ class GradingRunner:
         grader_configs: {name: grader or GraderConfig}; the names are the columns of the result.
         aggregators: one, several, or a function of a row's {name: result}; each adds a column of
             its own.
-        max_concurrency: judgements in flight at once.
+        max_concurrency: another name of `max_workers`.
         show_progress: progress on stderr, where it is a terminal or a notebook.
-        **options: how the run goes, by the names of `RunOptions` (deadline, cache, budget, …).
+        options: how runs go.
+        **keywords: fields of `RunOptions` (max_workers, deadline, cache, budget, …), which win over
+            `options`.
 
     Results are {name: [one result per row, in order]}; a row that failed has a GraderError whose
     score is nan.
@@ -141,9 +146,11 @@ class GradingRunner:
         | Callable[..., Any]
         | Sequence[BaseAggregator | Callable[..., Any]]
         | None = None,
-        max_concurrency: int = 32,
+        max_concurrency: int | None = None,
         show_progress: bool = True,
-        **options: Any,
+        *,
+        options: RunOptions | None = None,
+        **keywords: Unpack[RunKeywords],
     ) -> None:
         if not isinstance(grader_configs, Mapping) or not grader_configs:
             raise ConfigError("grader_configs is a dict of name to grader, with one at least.")
@@ -163,8 +170,10 @@ class GradingRunner:
                 )
             aggregator.check(list(self.grader_configs))
             known.append(aggregator.name)
-        own = RunOptions(max_workers=max_concurrency, progress=None if show_progress else False)
-        self._options = chosen_options(None, own, options, None)[0]
+        own = RunOptions(progress=None if show_progress else False)
+        given = {"max_workers": max_concurrency, **keywords}
+        self.options = chosen_options(options, own, given, None)[0]
+        """How runs go that are not told otherwise."""
         self._plans = {name: config.plan() for name, config in self.grader_configs.items()}
 
     # `options=` stands in for all that the runner was made with; the names of RunOptions as
@@ -173,7 +182,7 @@ class GradingRunner:
     def _batch(
         self, dataset: Dataset, options: RunOptions | None, keywords: Mapping[str, Any]
     ) -> GraderBatch:
-        chosen = chosen_options(options, self._options, keywords, None)[0]
+        chosen = chosen_options(options, self.options, keywords, None)[0]
         return grader_batch(self._plans, rows_of(dataset), chosen)
 
     def run(

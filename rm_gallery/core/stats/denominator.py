@@ -67,7 +67,9 @@ def worst_case_bounds(
     causes = _largest_first(causes)
     if not n or (lost and not any(map(math.isfinite, scale))):
         return Bounded(n, n_scored, causes, None)
-    low, high = ((total + lost * end if lost else total) / n for end in scale)
+    if not lost:
+        return Bounded(n, n_scored, causes, Interval(total / n, total / n))
+    low, high = ((total + lost * end) / n for end in scale)
     return Bounded(n, n_scored, causes, Interval(low, high))
 
 
@@ -113,22 +115,13 @@ class _Test(NamedTuple):
     figures: Mapping[str, Any]
 
 
-@dataclass
 class _TraitCounts:
     """One trait of all samples: counts of each name and of those missing, or the numbers."""
 
-    names: Counter[str] = field(default_factory=Counter)
-    gone: Counter[str] = field(default_factory=Counter)
-    missing: array[float] = field(default_factory=lambda: array("d"))
-    there: array[float] = field(default_factory=lambda: array("d"))
-
-    def add(self, value: Trait, missing: bool) -> None:
-        """Count one sample."""
-        if isinstance(value, str):
-            self.names[value] += 1
-            self.gone[value] += missing
-        else:
-            (self.missing if missing else self.there).append(value)
+    def __init__(self) -> None:
+        self.names: Counter[str] = Counter()
+        self.gone: Counter[str] = Counter()
+        self.missing, self.there = array("d"), array("d")
 
 
 @dataclass
@@ -154,8 +147,14 @@ class MissingnessTest:
         """
         self.n, self.n_missing = self.n + 1, self.n_missing + missing
         for name, value in traits.items():
-            self._traits[name].add(value, missing)
-        if 0 < len(set(lost)) < len(set(sides)):
+            counts = self._traits[name]
+            if not isinstance(value, str):
+                (counts.missing if missing else counts.there).append(value)
+                continue
+            counts.names[value] += 1
+            if missing:
+                counts.gone[value] += 1
+        if lost and len(set(lost)) < len(set(sides)):
             key = " / ".join(sorted(set(sides)))
             self._sides[key].update({side: 0 for side in sides})
             self._sides[key].update(set(lost))
@@ -277,10 +276,10 @@ def labelled_traits(
     `prompt` and `answers` are lengths in characters.
     """
     traits: dict[str, Trait] = {"subset": subset} if subset else {}
-    if sorted(chosen) == [False, True]:
+    if len(chosen) == 2 and chosen[0] != chosen[1]:
         traits["place of the chosen answer"] = "first" if chosen[0] else "second"
         right, wrong = answers if chosen[0] else reversed(answers)
-        traits |= lengths({"the chosen answer": right, "the rejected answer": wrong})
+        traits.update(lengths({"the chosen answer": right, "the rejected answer": wrong}))
     elif answers:
         traits["length of the answers"] = float(sum(answers))
     traits["length of the prompt"] = float(prompt)

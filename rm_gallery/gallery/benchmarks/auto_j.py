@@ -95,12 +95,11 @@ class AutoJ(Benchmark):
     name = "auto_j"
     aliases = ("auto-j", "GAIR-NLP/auto-j")
     version = "repository at 2ae17a3"
+    own_columns = frozenset({"scenario", "label", "prompt", "response 1", "response 2"})
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A prompt with two numbered responses, a scenario and a label of three classes."""
-        return {"scenario", "label", "prompt", "response 1", "response 2"} <= columns.keys() and (
-            _class(columns["label"]) is not None
-        )
+        return super().detect(columns) and _class(columns["label"]) is not None
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the first response, then the second, labelled chosen and rejected, or both as a

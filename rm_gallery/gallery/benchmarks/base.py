@@ -85,8 +85,8 @@ class Benchmark(DataConverter):
     only one.
     """
     own_columns: ClassVar[frozenset[str]] = frozenset()
-    """The columns that together tell its layout; where values tell it as well, `detect` looks at
-    them.
+    """The columns that every row of its layout has: `detect` is only asked about a row with all of
+    them, and where values tell the layout as well it looks at these.
     """
 
     def __init__(self, mode: str | None = None) -> None:
@@ -181,9 +181,7 @@ class Benchmark(DataConverter):
         """What a sample is like, which a missing score may go with: its subset, lengths in
         characters, its labels.
         """
-        prompt = 0
-        for message in one.sample.input:
-            prompt += len(message.text)
+        prompt = sum([len(message.text) for message in one.sample.input])
         return labelled_traits(one.subset, prompt, one.lengths, one.chosen)
 
     def in_turn(self, one: Judged) -> Iterable[Judged]:
@@ -355,11 +353,14 @@ def own_layouts(
     row: Mapping[str, Any], untyped: bool = False, *, general: bool = False
 ) -> list[type[Benchmark]]:
     """The benchmarks whose own columns a row has; with `general` those for anybody's rows instead."""
-    cells = {name: json_cell(value) if untyped else value for name, value in row.items()}
+    cells = {name: json_cell(value) for name, value in row.items()} if untyped else row
+    columns = row.keys()
     return [
         benchmark
         for benchmark in benchmarks().values()
-        if benchmark.general == general and benchmark().detect(cells)
+        if benchmark.general == general
+        and benchmark.own_columns <= columns
+        and benchmark().detect(cells)
     ]
 
 

@@ -35,7 +35,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
-    MeanChance,
     Orders,
     RuleScorer,
     SubsetTallies,
@@ -79,10 +78,12 @@ class JudgeBench(Benchmark):
         ),
     }
 
+    own_columns = frozenset({"pair_id", "question", "response_A", "response_B", "label"})
+
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A question with two responses A and B and a label that names the better one."""
-        own = {"pair_id", "question", "response_A", "response_B", "label"} <= columns.keys()
-        return own and columns["label"] in tuple(_PREFERRED)  # a list or an object has no hash
+        # a list or an object has no hash
+        return super().detect(columns) and columns["label"] in tuple(_PREFERRED)
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response A, then response B, labelled by the better one.
@@ -308,12 +309,8 @@ class _Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._both = SubsetTallies(
-            "two_game_sign", two_game_credit, is_pair, lambda: MeanChance(two_game_share)
-        )
-        self._single = SubsetTallies(
-            "single_game", single_game_credit, is_pair, lambda: MeanChance(single_game_share)
-        )
+        self._both = SubsetTallies("two_game_sign", two_game_credit, is_pair, two_game_share)
+        self._single = SubsetTallies("single_game", single_game_credit, is_pair, single_game_share)
         self._orders = Orders()
         self._one_order = mode == SINGLE_GAME
         self._unread_is_a_tie = Tally()

@@ -9,9 +9,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rm_gallery.core.data.load.converters import shown
 from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
@@ -73,6 +72,25 @@ class Judgement(NamedTuple):
     verdict: Verdict = None
 
 
+T = TypeVar("T")
+
+
+class derived(Generic[T]):
+    """An attribute that is worked out when first read.
+
+    Speed: before Python 3.12 `functools.cached_property` takes a lock for each value, which costs
+    more than most of these.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+
+    def __get__(self, one: Any, kind: type) -> T:
+        """Work the value out; from then on it stands in the object's `__dict__`, which wins."""
+        value = one.__dict__[self.name] = self.function(one)
+        return value
+
+
 @dataclass(frozen=True)
 class Judged:
     """A sample with every judgement of it; what the scoring rules are fed with."""
@@ -93,33 +111,34 @@ class Judged:
         """The sample's metadata, empty where there are none."""
         return self.sample.metadata or {}
 
-    @cached_property
+    @derived
     def subset(self) -> str:
         """The part of the benchmark it belongs to; empty where there are no parts."""
-        return str(self.metadata.get("subset") or "")
+        metadata = self.sample.metadata
+        return str(metadata.get("subset") or "") if metadata else ""
 
-    @cached_property
+    @derived
     def cluster(self) -> str:
         """What it shares its fate with, see `cluster_of`."""
         return cluster_of(self.sample)
 
-    @cached_property
+    @derived
     def chosen(self) -> list[bool]:
         """Per output whether the benchmark prefers it."""
         return [preference_of(output) == "chosen" for output in self.sample.output]
 
-    @cached_property
+    @derived
     def lengths(self) -> list[int]:
         """Per output the characters of its answer."""
         return [len(output.answer.text) for output in self.sample.output]
 
-    @cached_property
+    @derived
     def scores(self) -> list[float | None]:
         """One score per output, higher is better; None where there is none."""
         scores: list[float | None] = [None] * len(self.sample.output)
-        for judgement in self.judgements:
-            if isinstance(judgement.place, Candidate):
-                scores[judgement.place.output] = judgement.score
+        for place, _, score, _ in self.judgements:
+            if isinstance(place, Candidate):
+                scores[place.output] = score
         return scores
 
     @property
@@ -147,10 +166,9 @@ class Judged:
         if self.status != "scored":
             return None
         scores = self.scores
-        for score in scores:
-            if score is None or score != score:  # NaN is not equal to itself
-                return None
-        return scores  # type: ignore[return-value]  # none is missing
+        # NaN is not equal to itself
+        known = [score for score in scores if score is not None and score == score]
+        return known if len(known) == len(scores) else None
 
     def verdict(self, first: int, second: int) -> Verdict:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
@@ -170,7 +188,7 @@ class Judged:
             else sign(self.scores[first], self.scores[second])
         )
 
-    @cached_property
+    @derived
     def played_orders(self) -> int:
         """In how many orders each pair was shown: 0 when candidates were scored rather than
         compared.
@@ -196,10 +214,12 @@ def cluster_of(sample: DataSample) -> str:
     given = (sample.metadata or {}).get("cluster")
     if given is not None and given != "":
         return str(given)
-    texts = [part for message in sample.input for part in (message.role.value, message.text)]
-    if not texts:
+    joined = ""
+    for message in sample.input:
+        role, text = message.role.value, message.text
+        joined += f"{len(role)}:{role}{len(text)}:{text}"
+    if not joined:
         return f"id:{sample.sample_id}"
-    joined = "".join(f"{len(part)}:{part}" for part in texts)
     return hashed(hashlib.blake2b(digest_size=8), joined.encode("utf-8", "surrogatepass"))
 
 
@@ -229,30 +249,28 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
     one judgement is.
     """
     turn = 1.0 if reward.higher_is_better else -1.0
+    stepwise, complete = reward.kind == "stepwise", True
     judgements: list[Judgement] = []
     issues: list[RewardIssue] = []
-
-    def scored(place: Place, record: Reward) -> Judgement:
-        key = reward.key_in(record)
-        own = [issue for issue in record.issues if issue.name == key]
-        issues.extend(own)
-        score = reward.score_of(record)
-        if score is not None:
-            return Judgement(place, score=turn * score)
-        return Judgement(place, status_of(own))
-
     for index, output in enumerate(sample.output):
-        if reward.kind == "stepwise" and output.steps:
-            judgements += [
-                scored(StepOf(index, place), step.reward) for place, step in enumerate(output.steps)
-            ]
-        else:
-            judgements.append(scored(Candidate(index), output.answer.reward))
-    status: Status = (
-        "scored"
-        if judgements and all(j.status == "scored" for j in judgements)
-        else status_of(issues)
-    )
+        records: list[tuple[Place, Reward]] = (
+            [(StepOf(index, place), step.reward) for place, step in enumerate(output.steps)]
+            if stepwise and output.steps
+            else [(Candidate(index), output.answer.reward)]
+        )
+        for place, record in records:
+            own: list[RewardIssue] = []
+            if record.issues:
+                key = reward.key_in(record)
+                own = [issue for issue in record.issues if issue.name == key]
+                issues += own
+            score = reward.score_of(record)
+            if score is None:
+                complete = False
+                judgements.append(Judgement(place, status_of(own)))
+            else:
+                judgements.append(Judgement(place, "scored", turn * score))
+    status: Status = "scored" if complete and judgements else status_of(issues)
     if reward.kind == "pairwise" and sample.output:
         judgements += _games(reward, sample)
     elif reward.kind == "listwise" and reward.judged and len(judgements) == 2:
@@ -262,10 +280,11 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
                 Pair(first, second), verdict=sign(judgements[first].score, judgements[second].score)
             )
         )
-    one = Judged(sample, judgements, status, issues)
-    if reward.kind == "pointwise":  # nothing was compared; a cached property costs its lock
-        one.__dict__.update(scores=[j.score for j in judgements], played_orders=0)
-    return one
+    whole = Judged(sample, judgements, status, issues)
+    if len(judgements) == len(sample.output) and not stepwise:
+        # speed: every rule asks for these, and one judgement an answer says them
+        whole.__dict__.update(scores=[each.score for each in judgements], played_orders=0)
+    return whole
 
 
 def status_of(issues: Sequence[RewardIssue]) -> Status:
@@ -319,7 +338,7 @@ def is_pair(chosen: Sequence[bool]) -> bool:
 
 def has_preference(chosen: Sequence[bool]) -> bool:
     """Whether the labels prefer some outputs to others."""
-    return any(chosen) and not all(chosen)
+    return True in chosen and False in chosen
 
 
 # -- judgements made elsewhere, as a file recorded them --------------------------------------------

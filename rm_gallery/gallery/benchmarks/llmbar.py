@@ -89,11 +89,11 @@ class LLMBar(Benchmark):
     version = "repository at 900616b"
     chance = 0.5
 
+    own_columns = frozenset({"input", "output_1", "output_2", "label"})
+
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with two outputs and a label that is 1 or 2."""
-        return {"input", "output_1", "output_2", "label"} <= columns.keys() and integer(
-            columns["label"]
-        ) in _LABELS
+        return super().detect(columns) and integer(columns["label"]) in _LABELS
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the first, then the second, labelled by the one that follows the instruction.

@@ -37,8 +37,11 @@ from rm_gallery.gallery.benchmarks.rules import (
     PooledScorer,
     RuleScorer,
     SubsetTallies,
+    best_of_n_credit,
     games,
+    mean_of,
     strict_pairs,
+    strict_share,
     tie_credit,
 )
 
@@ -58,8 +61,11 @@ class Preferences(Benchmark):
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A prompt with chosen and rejected answers, or samples written by this library."""
-        asked = any(columns.get(name) is not None for name in ("messages", *PROMPT_COLUMNS))
-        return is_record(columns) or (asked and "chosen" in columns and "rejected" in columns)
+        if "chosen" in columns and "rejected" in columns:
+            for name in ("messages", *PROMPT_COLUMNS):
+                if columns.get(name) is not None:
+                    return True
+        return is_record(columns)
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """The row by its usual column names."""
@@ -97,31 +103,35 @@ class Lists(StrictPairs):
         return PooledScorer(tie_credit())
 
 
-class _Either:
-    """Counts strictly while every labelled sample is a pair, of which only a half is then nothing;
-    with the first that is none, all of them with tie credit.
+class _Either(PooledScorer):
+    """Counts with tie credit, and reports strictly where every labelled sample was a pair: of a
+    pair only a half is then nothing.
     """
 
     def __init__(self) -> None:
-        self._pooled = PooledScorer(strict_pairs())
+        super().__init__(
+            SubsetTallies(
+                "best_of_n_tie_credit", best_of_n_credit, has_preference, strict_share, self._chance
+            )
+        )
         self._only_pairs = True
-        self._ties: list[tuple[str, int]] = []
 
     def add(self, judged: Judged) -> float | None:
-        pair = is_pair(judged.chosen)
-        if self._only_pairs and not pair and has_preference(judged.chosen):
-            self._only_pairs = False
-            self._pooled.tallies = self._pooled.tallies.with_tie_credit(self._ties)
-        credit = self._pooled.add(judged)
-        if pair and credit is not None:
-            if credit == 0.0 and self._only_pairs and judged.scores[0] == judged.scores[1]:
-                counted = self._pooled.tallies.by_subset[judged.subset]
-                self._ties.append((judged.subset, counted.n_scored - 1))
-            return float(credit == 1.0)
+        credit = super().add(judged)
+        if is_pair(judged.chosen):
+            return None if credit is None else float(credit == 1.0)
+        self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
         return credit
 
     def report(self) -> Report:
-        return self._pooled.report()
+        if not self._only_pairs:
+            return super().report()
+        strict = self._tallies.with_credits("pair_strict", lambda credit: float(credit == 1.0))
+        return self.report_of(strict)
+
+    def _chance(self, shares: Sequence[float]) -> float | None:
+        """The mean; with tie credit a pair whose orders contradict each other is worth a half."""
+        return mean_of(shares if self._only_pairs else [share or 0.5 for share in shares])
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
@@ -198,40 +208,31 @@ class Votes(Benchmark):
         if self.mode != WITH_TIES:
             return PooledScorer(strict_pairs())
         return PooledScorer(
-            SubsetTallies("three_class_agreement", agreement_credit, _is_vote, _ChanceOfVotes)
+            SubsetTallies(
+                "three_class_agreement", agreement_credit, _is_vote, _vote, _chance_of_votes
+            )
         )
 
 
-class _ChanceOfVotes:
+def _vote(judged: Judged) -> float | None:
+    """2 for a verdict of tie plus 1 for a vote of tie; None for a sample without a verdict."""
+    if judged.status != "scored" or not _is_vote(judged.chosen):
+        return None
+    verdict = verdict_of(judged)
+    return None if verdict is None else 2.0 * (verdict == 0) + (not any(judged.chosen))
+
+
+def _chance_of_votes(votes: Sequence[float]) -> float | None:
     """What verdicts earn that say tie as often as this scorer does, and else name a side by lot.
 
     One that never ties is right in half of the votes that are none, so that a third is no level for
     all.
     """
-
-    def __init__(self) -> None:
-        self._n = self._tied = self._voted = 0
-
-    def add(self, judged: Judged) -> None:
-        """Look at one sample; one without a verdict does not count."""
-        if (
-            judged.status == "scored"
-            and _is_vote(judged.chosen)
-            and (verdict := verdict_of(judged)) is not None
-        ):
-            self._n, self._tied, self._voted = (
-                self._n + 1,
-                self._tied + (verdict == 0),
-                self._voted + (not any(judged.chosen)),
-            )
-
-    @property
-    def level(self) -> float | None:
-        """The chance that a verdict by lot is the vote."""
-        if not self._n:
-            return None
-        tied, voted = self._tied / self._n, self._voted / self._n
-        return tied * voted + (1 - tied) * (1 - voted) / 2
+    if not votes:
+        return None
+    tied = sum(vote >= 2.0 for vote in votes) / len(votes)
+    voted = sum(vote % 2.0 for vote in votes) / len(votes)
+    return tied * voted + (1 - tied) * (1 - voted) / 2
 
 
 def _is_vote(chosen: Sequence[bool]) -> bool:
@@ -255,12 +256,17 @@ class HHRLHF(Benchmark):
     split = "test"
     version = "strict pairs; the data set names no rule of its own"
     chance = 0.5
+    own_columns = frozenset({"chosen", "rejected"})
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Two transcripts, and no prompt."""
-        sides = [columns.get(side) for side in ("chosen", "rejected")]
-        return "prompt" not in columns and all(
-            isinstance(side, str) and _MARK.match(side) for side in sides
+        return (
+            super().detect(columns)
+            and "prompt" not in columns
+            and all(
+                isinstance(columns[side], str) and _MARK.match(columns[side])
+                for side in ("chosen", "rejected")
+            )
         )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:

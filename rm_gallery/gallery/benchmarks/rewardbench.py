@@ -123,14 +123,16 @@ class RewardBench(Benchmark):
         ),
     }
 
+    own_columns = frozenset({"prompt", "chosen", "rejected", "subset"})
+
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Pairs with both models named, or with one of the benchmark's subsets."""
-        pair = all(
-            name in columns and not _is_text_list(columns[name])
-            for name in ("prompt", "chosen", "rejected")
-        )
+        if not super().detect(columns):
+            return False
         models = "chosen_model" in columns and "rejected_model" in columns
-        return pair and "subset" in columns and (models or columns["subset"] in tuple(_KNOWN))
+        return (models or columns["subset"] in tuple(_KNOWN)) and not any(
+            _is_text_list(columns[name]) for name in ("prompt", "chosen", "rejected")
+        )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected. The task category is the section (chat, chat_hard,

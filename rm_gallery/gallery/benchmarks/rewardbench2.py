@@ -80,15 +80,14 @@ class RewardBench2(Benchmark):
         ),
     }
 
+    own_columns = frozenset({"prompt", "chosen", "rejected", "subset"})
+
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Lists of chosen and rejected texts with the benchmark's counts, or one of its subsets."""
-        lists = (
-            all(isinstance(columns.get(side), list) for side in ("chosen", "rejected"))
-            and "prompt" in columns
-        )
         return (
-            lists
-            and "subset" in columns
+            super().detect(columns)
+            and isinstance(columns["chosen"], list)
+            and isinstance(columns["rejected"], list)
             and ("num_correct" in columns or columns["subset"] in SUBSETS)
         )
 

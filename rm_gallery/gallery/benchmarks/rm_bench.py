@@ -73,21 +73,19 @@ class RMBench(Benchmark):
     version = "repository at 73c52d7"
     chance = 0.5
 
+    own_columns = frozenset({"prompt", "chosen", "rejected"})
+
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Three chosen and three rejected answers with a domain, or a subset of one of the
         published files.
         """
-        sides = (columns.get("chosen"), columns.get("rejected"))
+        if not super().detect(columns) or "num_correct" in columns:
+            return False
         threes = all(
             isinstance(side, list) and [type(text) for text in side] == [str] * _SIZE
-            for side in sides
+            for side in (columns["chosen"], columns["rejected"])
         )
-        return (
-            threes
-            and "prompt" in columns
-            and "num_correct" not in columns
-            and _domain(columns) is not None
-        )
+        return threes and _domain(columns) is not None
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the chosen answer in the three styles, then the rejected one.

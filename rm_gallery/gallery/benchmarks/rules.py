@@ -80,6 +80,8 @@ def best_of_n_credit(judged: Judged) -> float | None:
     if values is None:
         return None
     top = max(values)
+    if values.count(top) == 1:
+        return float(judged.chosen[values.index(top)])
     winners = [label for value, label in zip(values, judged.chosen, strict=True) if value == top]
     return sum(winners) / len(winners)
 
@@ -220,14 +222,21 @@ class Tally:
         return self._counts(self.with_missing())
 
     def _counts(self, bounded: Bounded) -> dict[str, Any]:
-        lost = {f"n_{status}": self.lost[status] for status in ("unscored", "failed", "stopped")}
-        n = self.n_scored
-        return {"n": n + sum(lost.values()), "n_scored": n, **lost, "missing": bounded.missing}
+        n_scored, lost = len(self.credits), self.lost
+        return {
+            "n": n_scored + lost.total(),
+            "n_scored": n_scored,
+            "n_unscored": lost["unscored"],
+            "n_failed": lost["failed"],
+            "n_stopped": lost["stopped"],
+            "missing": bounded.missing,
+        }
 
     def with_missing(self) -> Bounded:
         """The credits with what is missing of them: between all wrong and all right."""
-        n = self.n_scored + self.missing.total()
-        return worst_case_bounds(n, self.n_scored, math.fsum(self.credits), self.missing)
+        n_scored = len(self.credits)
+        n = n_scored + self.missing.total()
+        return worst_case_bounds(n, n_scored, math.fsum(self.credits), self.missing)
 
     @property
     def bounds(self) -> Interval | None:
@@ -237,8 +246,10 @@ class Tally:
         return self.with_missing().bounds
 
     def interval(self) -> Interval | None:
-        """The 95 % interval of the mean credit over clusters; None without a scored sample."""
-        return interval_of_mean({"": self})
+        """The 95 % interval of the mean credit over clusters; None without a scored sample, and
+        where no clusters are kept.
+        """
+        return interval_of_mean({"": self}) if self.clusters else None
 
     def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
         """The mean credit with its interval."""
@@ -286,9 +297,14 @@ def mean_over_clusters(
     clusters = np.concatenate(
         [np.frombuffer(tally.clusters, dtype=np.uint64) for tally in scored.values()]
     )
-    strata = np.repeat(np.arange(len(scored)), [tally.n_scored for tally in scored.values()])
-    order = np.lexsort((values, clusters, strata))  # the same digits in whatever order samples came
-    values, clusters, strata = values[order], clusters[order], strata[order]
+    # the same digits in whatever order samples came
+    if len(scored) == 1 and weights is None:  # most figures: no stratum to number per sample
+        order, strata = np.lexsort((values, clusters)), None
+    else:
+        strata = np.repeat(np.arange(len(scored)), [len(each.credits) for each in scored.values()])
+        order = np.lexsort((values, clusters, strata))
+        strata = strata[order]
+    values, clusters = values[order], clusters[order]
     shares = (
         None if weights is None else {place: weights[name] for place, name in enumerate(scored)}
     )
@@ -339,64 +355,28 @@ def reliability(report: Report) -> dict[str, Any]:
     }
 
 
-class Chance(Protocol):
-    """Works out what guessing earns under a rule on the samples of one figure, with the ties and
-    orders of this scorer.
-    """
-
-    def add(self, judged: Judged) -> None:
-        """Look at one sample."""
-
-    @property
-    def level(self) -> float | None:
-        """What guessing earns, 0..1; None where nothing was asked."""
-
-
-class MeanChance:
-    """The mean over samples of what guessing earns on each, 0..1; `share` is None for a sample that
-    does not count.
-    """
-
-    def __init__(self, share: Callable[[Judged], float | None]) -> None:
-        self._share, self._shares = share, array("d")
-
-    def add(self, judged: Judged, other: MeanChance | None = None) -> None:
-        """Look at one sample, for an `other` figure that it is part of as well."""
-        if (share := self._share(judged)) is not None:
-            self._shares.append(share)
-            if other is not None:
-                other._shares.append(share)
-
-    def of_pairs(self) -> MeanChance:
-        """As if each sample that was looked at were a pair of which one output is chosen."""
-        chance = MeanChance(chosen_share)
-        chance._shares.extend([0.5] * len(self._shares))
-        return chance
-
-    @property
-    def level(self) -> float | None:
-        """The mean share."""
-        return mean_of(self._shares)
+Chance = Callable[[Judged], "float | None"]
+"""What guessing earns on one sample, 0..1; None for a sample that does not count."""
 
 
 def chosen_share(judged: Judged) -> float | None:
     """What guessing earns where one answer has to come out on top: the share of chosen ones; None
     where none is preferred.
     """
-    return sum(judged.chosen) / len(judged.chosen) if has_preference(judged.chosen) else None
+    chosen = judged.chosen
+    return sum(chosen) / len(chosen) if has_preference(chosen) else None
 
 
 def strict_share(judged: Judged) -> float | None:
     """As `chosen_share`; nothing where a pair's two orders contradict each other, as they do for
     every second coin.
     """
-    contradicts = (
-        judged.played_orders == 2
-        and judged.status == "scored"
-        and is_pair(judged.chosen)
-        and not _balance(judged)
-    )
-    return 0.0 if contradicts else chosen_share(judged)
+    chosen = judged.chosen
+    if not has_preference(chosen):
+        return None
+    if judged.played_orders == 2 and judged.status == "scored" and is_pair(chosen):
+        return 0.5 if _balance(judged) else 0.0
+    return sum(chosen) / len(chosen)
 
 
 def all_losers_share(judged: Judged) -> float | None:
@@ -441,8 +421,15 @@ def _balance(judged: Judged) -> int:
 class SubsetTallies:
     """Credits of samples by subset under one rule.
 
-    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`. `chance`
-    makes what works out the chance level of one figure, of the whole or of a part.
+    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`.
+
+    Args:
+        rule: its name.
+        credit: what a scored sample earns.
+        fits: whether the rule compares answers with these labels.
+        chance: what guessing earns on a sample; None where nobody knows.
+        level: what it earns on samples, out of `chance` of each; the mean, unless it goes with what
+            this scorer says.
     """
 
     def __init__(
@@ -450,15 +437,18 @@ class SubsetTallies:
         rule: str,
         credit: Credit,
         fits: Callable[[Sequence[bool]], bool],
-        chance: Callable[[], Chance] = lambda: MeanChance(lambda judged: None),
+        chance: Chance | None = None,
+        level: Callable[[Sequence[float]], float | None] | None = None,
     ) -> None:
         self.rule = rule
         self.by_subset: defaultdict[str, Tally] = defaultdict(Tally)
         self.n_unfit = 0
-        self._whole_chance = chance()
-        self._chances: defaultdict[str, Chance] = defaultdict(chance)
+        self.only_scores = False
+        """Whether neither clusters nor chance are kept, so that figures have a score alone."""
         self._credit = credit
         self._fits = fits
+        self._chance, self._level = chance, level or mean_of
+        self._chances: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, judged: Judged, subset: str | None = None) -> float | None:
         """Count one sample, under its own subset unless another is named; gives what it earned."""
@@ -469,18 +459,13 @@ class SubsetTallies:
             else:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
-        whole, part = self._whole_chance, self._chances[name]
-        if isinstance(whole, MeanChance) and isinstance(part, MeanChance):
-            whole.add(judged, part)
-        else:
-            whole.add(judged)
-            part.add(judged)
-        self.by_subset[name].add(
-            credit,
-            judged.status,
-            judged.cluster,
-            None if credit is not None else self.cause(judged),
-        )
+        if self.only_scores and credit is not None:
+            self.by_subset[name].credits.append(credit)
+            return credit
+        if self._chance is not None and (share := self._chance(judged)) is not None:
+            self._chances[name].append(share)
+        cause = self.cause(judged) if credit is None else None
+        self.by_subset[name].add(credit, judged.status, judged.cluster, cause)
         return credit
 
     def cause(self, judged: Judged) -> Cause | None:
@@ -489,56 +474,47 @@ class SubsetTallies:
         """
         return judged.cause_or("judge" if self._fits(judged.chosen) else "data")
 
+    def with_credits(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
+        """The same samples under another rule, whose credit follows from the one of this rule."""
+        other = SubsetTallies(rule, self._credit, self._fits, self._chance, self._level)
+        other.n_unfit, other._chances = self.n_unfit, self._chances
+        for name, tally in self.by_subset.items():
+            other.by_subset[name].merge(tally)
+            other.by_subset[name].credits = array("d", map(credit, tally.credits))
+        return other
+
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
         parts = self.by_subset.items()
         return {
-            name: replace(counts.figure(self.rule), chance=self._chances[name].level)
+            name: replace(counts.figure(self.rule), chance=self._level(self._chances[name]))
             for name, counts in parts
         }
 
-    def pooled(self, parts: Mapping[str, Figure] | None = None) -> Figure:
-        """The figure of all subsets together; that of the only subset, where `parts` hold it."""
+    def pooled(self) -> Figure:
+        """The figure of all subsets together."""
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
-        if parts is not None and len(parts) == 1:
-            [figure] = parts.values()
-        else:
-            figure = merged(self.by_subset.values()).figure(self.rule)
-        return replace(figure, extra=extra, chance=self._whole_chance.level)
-
-    def with_tie_credit(self, ties: Iterable[tuple[str, int]]) -> SubsetTallies:
-        """What `tie_credit` would have counted of the same pairs; `ties` are the places, by subset,
-        of those with equal scores.
-        """
-        assert isinstance(self._whole_chance, MeanChance)
-        tallies = tie_credit()
-        tallies.by_subset, tallies.n_unfit = self.by_subset, self.n_unfit
-        for subset, place in ties:
-            tallies.by_subset[subset].credits[place] = 0.5
-        tallies._whole_chance = self._whole_chance.of_pairs()
-        for subset, chance in self._chances.items():
-            assert isinstance(chance, MeanChance)
-            tallies._chances[subset] = chance.of_pairs()
-        return tallies
+        chances = array("d")
+        for part in self._chances.values():
+            chances.extend(part)
+        tallies = list(self.by_subset.values())
+        whole = tallies[0] if len(tallies) == 1 else merged(tallies)
+        return replace(whole.figure(self.rule, extra), chance=self._level(chances))
 
 
 def strict_pairs() -> SubsetTallies:
     """Start counting under the strict pair rule."""
-    return SubsetTallies("pair_strict", pair_credit, is_pair, lambda: MeanChance(strict_share))
+    return SubsetTallies("pair_strict", pair_credit, is_pair, strict_share)
 
 
 def tie_credit() -> SubsetTallies:
     """Start counting under best-of-N with tie credit."""
-    return SubsetTallies(
-        "best_of_n_tie_credit", best_of_n_credit, has_preference, lambda: MeanChance(chosen_share)
-    )
+    return SubsetTallies("best_of_n_tie_credit", best_of_n_credit, has_preference, chosen_share)
 
 
 def beaten_losers() -> SubsetTallies:
     """Start counting under the all-losers-beaten rule."""
-    return SubsetTallies(
-        "all_losers_beaten", all_losers_credit, has_preference, lambda: MeanChance(all_losers_share)
-    )
+    return SubsetTallies("all_losers_beaten", all_losers_credit, has_preference, all_losers_share)
 
 
 class Orders:
@@ -552,7 +528,7 @@ class Orders:
     }
 
     def __init__(self) -> None:
-        self._tallies = {name: Tally() for name in self.CREDITS}
+        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.ties = 0
 
     def add(self, judged: Judged) -> None:
@@ -586,17 +562,22 @@ class PooledScorer:
     def __init__(
         self, tallies: SubsetTallies, category: Callable[[Judged], str] | None = None
     ) -> None:
-        self.tallies = tallies
+        self._tallies = tallies
         self._category = category
         self._categories: defaultdict[str, Tally] = defaultdict(Tally)
         self._orders = Orders()
 
+    def only_scores(self) -> None:
+        """Report scores alone, of what is shown as a yardstick: no interval, no chance."""
+        self._tallies.only_scores = True
+
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned."""
-        credit = self.tallies.add(judged)
-        self._orders.add(judged)
+        credit = self._tallies.add(judged)
+        if judged.played_orders:
+            self._orders.add(judged)
         if self._category is not None:
-            cause = self.tallies.cause(judged)
+            cause = self._tallies.cause(judged)
             self._categories[self._category(judged)].add(
                 credit, judged.status, judged.cluster, cause
             )
@@ -604,13 +585,18 @@ class PooledScorer:
 
     def report(self) -> Report:
         """Report what was counted so far."""
-        parts, extra = self.tallies.figures(), self._orders.extra()
-        figure = self.tallies.pooled(parts)
+        return self.report_of(self._tallies)
+
+    def report_of(self, tallies: SubsetTallies) -> Report:
+        """Report the samples that were counted so far, with other credits."""
+        figure, extra = tallies.pooled(), self._orders.extra()
         if self._category is not None:
-            rule = self.tallies.rule
+            rule = tallies.rule
             extra["categories"] = {
                 name: self._categories[name].figure(rule) for name in sorted(self._categories)
             }
+        # the only part, without a name, is the whole
+        parts = {} if list(tallies.by_subset) == [""] else tallies.figures()
         return headline(replace(figure, extra={**figure.extra, **extra}), parts)
 
 

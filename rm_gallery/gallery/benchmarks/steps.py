@@ -279,11 +279,11 @@ class ProcessBench(StepBenchmark):
     version = "repository at 1aad799"
     labels = ("label",)
 
+    own_columns = frozenset({"problem", "steps", "label"})
+
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A problem with the steps of a solution and the number of the first wrong one."""
-        return {"problem", "steps", "label"} <= columns.keys() and _label(
-            columns["label"]
-        ) is not None
+        return super().detect(columns) and _label(columns["label"]) is not None
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """One output with the steps of the solution; steps up to the first wrong one have the label

@@ -429,10 +429,12 @@ def _converted(converter: DataConverter, row: Row, where: RowRef) -> list[DataSa
             f"{where}: {name} failed with {type(error).__name__}: {str(error)[:200]}"
         ) from error
     samples = converted if isinstance(converted, list) else [converted]
-    if not all(isinstance(sample, DataSample) for sample in samples):
-        raise DataError(
-            f"{where}: {type(converter).__name__} must return samples, found {type(converted).__name__}"
-        )
+    for sample in samples:
+        if not isinstance(sample, DataSample):
+            raise DataError(
+                f"{where}: {type(converter).__name__} must return samples, found "
+                f"{type(converted).__name__}"
+            )
     return samples
 
 

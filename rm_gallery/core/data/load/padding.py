@@ -217,7 +217,10 @@ def plain(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if kind is dict:
-        return {str(key): plain(item) for key, item in value.items()}
+        # speed: cells are texts and numbers, which one look passes
+        return {
+            str(key): item if type(item) in _PLAIN else plain(item) for key, item in value.items()
+        }
     if kind in (list, tuple):
         return [plain(item) for item in value]
     if kind.__name__ in _NO_VALUE:

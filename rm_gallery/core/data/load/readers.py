@@ -371,7 +371,11 @@ class ListSource:
         for position in range(len(self.records)) if keep is None else keep:
             record, where = self.records[position], RowRef(SOURCE_NAME, position + 1)
             if isinstance(record, Mapping):
-                yield where, {name: number(value) for name, value in plain(dict(record)).items()}
+                row = plain(dict(record))
+                for name, value in row.items():
+                    if isinstance(value, float):
+                        row[name] = number(value)
+                yield where, row
             else:
                 yield (
                     where,

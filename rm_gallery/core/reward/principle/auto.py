@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
 from rm_gallery.core.engine.run import run_all
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.asking import usable_text
@@ -133,7 +133,7 @@ class AutoPrincipleGenerator(Configured):
     """Most principles proposed per sample."""
     cluster_number: int = Field(default=1, ge=1)
     """Most principles in the result."""
-    max_workers: int = Field(default=32, ge=1)
+    max_workers: int = Field(default=MAX_WORKERS, ge=1)
     deadline: float | None = Field(default=600.0, gt=0)
     seed: int = 0
 

@@ -323,8 +323,6 @@ class RemoteReward(BasePointWiseReward):
     """Token of the server; without it that in RM_GALLERY_TOKEN."""
     default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
     """Headers of every request."""
-    max_workers: int = Field(default=64, ge=1)
-    """Judgements in flight at once, unless a batch says otherwise."""
     timeout: float = Field(default=120.0, gt=0)
     """Seconds one attempt may take; sent to the server as its deadline."""
     max_attempts: int = Field(default=6, ge=1)

@@ -1,0 +1,119 @@
+"""The doors of a study, found by their signatures, take the same names and refuse others in the same
+words.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import rm_gallery.study
+from rm_gallery.core.engine.options import MAX_WORKERS, OPTIONS, RunKeywords, RunOptions
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.doors import OF_REWARD, Keywords
+from rm_gallery.study.source import Source
+from tests.cli.test_every_command import commands
+
+
+def found() -> dict[str, Callable[..., Any]]:
+    """Every public function of a study that takes `options`, by its name."""
+    doors: dict[str, Callable[..., Any]] = {}
+    for module in pkgutil.iter_modules(rm_gallery.study.__path__, "rm_gallery.study."):
+        for name, function in vars(importlib.import_module(module.name)).items():
+            if inspect.isfunction(function) and function.__module__ == module.name:
+                if not name.startswith("_") and "options" in inspect.signature(function).parameters:
+                    doors[name] = function
+    return doors
+
+
+DOORS = found()
+HELPERS = {"begun", "parted"}
+"""What works on options that a door has made already."""
+OF_TABLES = {"score_table", "winrate"}
+"""What names columns by `Columns`, which has the limit and the bad rows."""
+ROWS = [
+    {"id": "a", "prompt": "p", "chosen": "good", "rejected": "bad", "query": "q", "response": "r"}
+]
+
+
+def names_of(door: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(door).parameters)
+
+
+def test_every_door_is_found() -> None:
+    assert len(DOORS) > 10 and {"evaluate", "audit", "conflicts", "grade", "winrate"} <= set(DOORS)
+    assert HELPERS <= set(DOORS)
+
+
+@pytest.mark.parametrize("name", sorted(set(DOORS) - HELPERS))
+def test_a_door_takes_the_options_of_a_run_as_keywords(name: str) -> None:
+    kinds = {p.kind for p in inspect.signature(DOORS[name]).parameters.values()}
+    assert inspect.Parameter.VAR_KEYWORD in kinds
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name in DOORS if "reward" in names_of(DOORS[name]))
+)
+def test_a_door_to_a_reward_takes_its_judge_and_the_data_in_the_same_words(name: str) -> None:
+    own = names_of(DOORS[name])
+    assert own >= {"options", *OF_REWARD}
+    if "data" in own and name not in OF_TABLES:
+        assert own >= set(Keywords.__annotations__) - OPTIONS
+        assert own >= set(Source.__dataclass_fields__)
+        assert "on_bad_row: `raise`" in (DOORS[name].__doc__ or "")
+
+
+def test_keywords_are_the_fields_of_the_options() -> None:
+    assert set(RunKeywords.__annotations__) == {field.name for field in fields(RunOptions)}
+
+
+CALLS: dict[str, tuple[Any, ...]] = {
+    "grade": (GradingRunner({"g": FunctionGrader(lambda response: 1.0)}), ROWS),
+    "score_table": ("length_baseline", ROWS, "prompt", "chosen"),
+    "winrate": ("length_baseline", ROWS, "prompt", ["chosen", "rejected"]),
+    "check_reward": ("length_baseline",),
+    "fuzz_reward": ("length_baseline",),
+    "check_mix": ({"length_baseline": 1.0, "accuracy": 1.0},),
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(DOORS) - HELPERS))
+def test_an_unknown_keyword_is_named_with_the_nearest(name: str) -> None:
+    more = {"repeats": 2} if name == "evaluate_repeatedly" else {}
+    rows = {"limt": "limit"} if "data" in names_of(DOORS[name]) else {}
+    for wrong, right in {"max_worker": "max_workers", **rows}.items():
+        with pytest.raises(ConfigError, match=rf"'{wrong}'\. Did you mean {right}"):
+            DOORS[name](*CALLS.get(name, ("length_baseline", ROWS)), **{wrong: 2}, **more)
+
+
+def test_what_is_known_of_the_rows_is_said_once() -> None:
+    rows = [{**ROWS[0], "id": str(n), "rejected": "b" * n} for n in range(20)]
+    source = Source((row for row in rows), limit=5)
+    assert evaluate("length_baseline", source).n == evaluate("length_baseline", source).n == 5
+    assert evaluate("length_baseline", source, limit=7).n == 7
+    assert evaluate("length_baseline", Source(rows)).n == 20
+
+
+def test_every_door_has_the_same_number_of_judgements_in_flight() -> None:
+    assert RunOptions().max_workers == GradingRunner({"g": len}).options.max_workers == MAX_WORKERS
+    for kind in (BaseReward, BaseGrader):
+        assert kind.model_fields["max_workers"].default == MAX_WORKERS
+    defaults = {
+        name: option.default
+        for name, command in commands().items()
+        for option in command.params
+        if option.name == "max_workers" and option.default is not None
+    }
+    assert len(defaults) > 8 and set(defaults.values()) == {MAX_WORKERS}
+    given = GradingRunner({"g": len}, options=RunOptions(max_workers=3, deadline=2.0), deadline=4.0)
+    assert (given.options.max_workers, given.options.deadline) == (3, 4.0)
