@@ -343,7 +343,7 @@ def _scenarios() -> dict[str, str]:
 def _family(key: str | None) -> str:
     from rm_gallery.gallery.rm.alignment.base import scenario
 
-    return str(scenario(key).get("family", "")) if key else ""
+    return scenario(key).family if key else ""
 
 
 def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] = ()) -> str:

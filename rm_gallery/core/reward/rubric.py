@@ -1,18 +1,33 @@
-"""A rubric as one object: criteria with signed points, levels, gates and parts, and the arithmetic
-that makes a score of them.
+"""A rubric as one object: criteria with signed points, levels, gates and parts, the arithmetic that
+makes a score of them, and the one schema of the files that scenarios, graders, judges and
+checklists are read from.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from rm_gallery.core.score import Bounds
-from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.utils.identity import digest
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.shown import one_line
 
 Aggregate = Literal["points", "sum", "all", "any", "threshold", "required", "implicit"]
 Values = Sequence[float | None]
@@ -63,6 +78,17 @@ class Criterion(BaseModel):
     notes: dict[str, Any] = Field(default_factory=dict)
     """What else its source says of it; no score depends on it."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        """A text alone, and levels that are texts: evenly spaced, worst first."""
+        if isinstance(given, str):
+            return {"text": given}
+        levels = given.get("levels") if isinstance(given, dict) else None
+        if levels and all(isinstance(one, str) for one in levels):
+            return {**given, "levels": even(levels)}
+        return given
+
     @model_validator(mode="after")
     def _one_kind(self) -> Criterion:
         given = [name for name in ("levels", "scale", "parts") if getattr(self, name)]
@@ -94,6 +120,12 @@ class Criterion(BaseModel):
         else:
             value = float(bool(verdict))
         return 1.0 - value if self.negate else value
+
+
+def even(labels: Sequence[Any]) -> list[dict[str, Any]]:
+    """Levels of these labels, evenly spaced over [0, 1], worst first."""
+    last = max(1, len(labels) - 1)
+    return [{"label": str(label), "value": place / last} for place, label in enumerate(labels)]
 
 
 @dataclass(frozen=True)
@@ -281,3 +313,169 @@ def _share(criteria: Sequence[Criterion], values: Values, least: float, faults_a
     if faults_alone == "deducted" and faults > 0:
         return 1.0 + earned / faults
     raise Unscored("no criterion that applies has points above 0.", reason="no_criteria")
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+LANGUAGES = ("en", "zh")
+
+
+class Texts(BaseModel):
+    """What a judge is told, in one language."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    scenario: str = ""
+    """The kind of request: a title, then one line about it."""
+    desc: str = Field(default="", validation_alias=AliasChoices("desc", "task"))
+    """The task of the judge; `task` is the same field."""
+    criteria: list[Criterion] = Field(
+        default_factory=list, validation_alias=AliasChoices("criteria", "rubrics")
+    )
+    """In order of weight; `rubrics` is the same field."""
+    levels: list[str] | dict[int, str] = Field(default_factory=list)
+    """What the scores mean: a text each, or a text by number."""
+    verdicts: dict[str, str] = Field(default_factory=dict)
+    """What each verdict on a claim means."""
+
+    @property
+    def rubrics(self) -> list[str]:
+        """The texts of the criteria."""
+        return [one.text for one in self.criteria]
+
+    @property
+    def level_lines(self) -> list[str]:
+        """The levels, one line each."""
+        if isinstance(self.levels, dict):
+            return [f"{level}: {meaning}" for level, meaning in self.levels.items()]
+        return self.levels
+
+
+class Claims(BaseModel):
+    """How claims are counted: those of one field, within others, what an unsupported one is worth,
+    and what a text without claims is (None: no score).
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    of: str
+    within: list[str]
+    unsupported: float = 0.0
+    without: float | None
+
+
+class RubricExample(BaseModel):
+    """A question with a better and a worse answer, and a phrase of each."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: str
+    better: str
+    worse: str
+    phrases: list[str]
+
+
+class RubricFile(Texts, Rubric):
+    """A rubric in a file, of which a scenario, a grader or a checklist is made; the file's name is
+    its own.
+
+    `en` and `zh` hold the texts by language, of which a file in one language needs none.
+    """
+
+    en: Texts | None = None
+    zh: Texts | None = None
+    kind: Literal["pointwise", "pairwise", "listwise"] | None = Field(
+        default=None, validation_alias=AliasChoices("kind", "mode")
+    )
+    """How many answers are judged at once; `mode` is the same field."""
+    scale: Bounds = Field(default=(0.0, 1.0), validation_alias=AliasChoices("scale", "score_range"))
+    """Lowest and highest score; `score_range` is the same field."""
+    higher_is_better: bool = True
+    inputs: dict[str, bool] = Field(default_factory=dict)
+    """Fields of a row, and whether each is required."""
+    one_of: list[str] = Field(default_factory=list)
+    """Fields of which one is enough."""
+    claims: Claims | None = None
+    family: str = ""
+    work: bool = False
+    """Whether the judge has to compute."""
+    example: RubricExample | None = None
+    _content: Any = PrivateAttr(default=None)
+
+    def texts(self, language: str) -> Texts:
+        """The texts in a language, else in English, else those of the file itself."""
+        return {"zh": self.zh}.get(language) or self.en or self
+
+    def identity(self) -> str:
+        """A digest of what the file holds."""
+        return digest(self._content)
+
+
+File = TypeVar("File", bound=RubricFile)
+
+
+def read_file(path: Path) -> Any:
+    """What a file holds: YAML, TOML, JSON or lines of JSON, by its ending."""
+    # most commands read no rubric, so they do not pay for a YAML parser
+    import yaml
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".toml":
+            return tomllib.loads(text)
+        if path.suffix in (".yaml", ".yml"):
+            return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return json.loads(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {type(error).__name__} {one_line(str(error))}; correct it."
+        ) from error
+
+
+def rubric_file(
+    path: Path, what: str, model: type[File], fields: Sequence[str] = (), texts: Sequence[str] = ()
+) -> File:
+    """The rubric in a file, with these fields, and these texts in both languages.
+
+    Raises:
+        DataError: one line with the file, the field that does not fit and the next step.
+    """
+    try:
+        content = read_file(path)
+        rubric = model.model_validate(content)
+    except ValidationError as error:
+        raise DataError(f"{path.name}: not {what}: {problem(error, model)}.") from error
+    except ConfigError as error:
+        raise DataError(f"{path.name}: not {what}: {error}") from error
+    rubric._content = content
+    wanted: list[tuple[BaseModel, str, str]] = [(rubric, "", name) for name in fields]
+    for language in LANGUAGES:
+        own = rubric.texts(language)
+        wanted += [(own, "" if own is rubric else f"{language}.", name) for name in texts]
+    for part, where, name in wanted:
+        if name not in part.model_fields_set:
+            raise DataError(
+                f"{path.name}: not {what}: the field '{where}{name}' is missing; add it."
+            )
+    return rubric
+
+
+def problem(error: ValidationError, *models: type[BaseModel]) -> str:
+    """The first thing that does not fit, a misspelt field before a missing one."""
+    first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    where, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"the field '{where}' is missing; add it"
+    if first["type"] == "extra_forbidden":
+        known = {name for model in (*models, *_MODELS) for name in model.model_fields}
+        message = unknown_name("field", str(first["loc"][-1]), known).rstrip(".")
+    return f"{where}: {message}" if where else message
+
+
+_MODELS: tuple[type[BaseModel], ...] = (RubricFile, Criterion, Level, Claims, RubricExample)

@@ -514,14 +514,16 @@ class RubricFileGrader(ChecklistGrader):
     @classmethod
     def of_name(cls, name: str) -> type[ChecklistGrader]:
         """A class that makes the checklist of that file."""
-        rubric = read_rubric(Path(name))
+        path = Path(name)
+        rubric = read_rubric(path)
         if not rubric.criteria:
             raise ConfigError(f"The rubric {name} holds no criteria.")
 
         def new(cls: type[Any], **settings: Any) -> ChecklistGrader:
-            return ChecklistGrader(
-                **{"criteria": rubric, "name": f"rubric:{Path(name).stem}", **settings}
+            own = (
+                rubric if settings.get("language", "en") == "en" else read_rubric(path, None, "zh")
             )
+            return ChecklistGrader(**{"criteria": own, "name": f"rubric:{path.stem}", **settings})
 
         body = {"__new__": new, "__module__": __name__, "__doc__": ChecklistGrader.__doc__}
         body |= {"score_range": rubric.bounds(), "__annotations__": {"score_range": Bounds}}
