@@ -28,7 +28,7 @@ from rm_gallery.core.reward.asking import ask, parsed, told_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import judge_of
 from rm_gallery.core.reward.kinds import conversation_text
-from rm_gallery.core.reward.rubric import RubricFile, read_file, rubric_file
+from rm_gallery.core.reward.rubric import RubricFile, rubric_file
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
@@ -41,6 +41,7 @@ from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.values import LONGEST, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.shown import excerpt
 
 if TYPE_CHECKING:

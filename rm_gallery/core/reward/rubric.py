@@ -5,9 +5,7 @@ checklists are read from.
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +23,9 @@ from pydantic import (
 
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.core.utils.shown import one_line
+from rm_gallery.core.utils.models import field_names, unknown_name
 
 Aggregate = Literal["points", "sum", "all", "any", "threshold", "required", "implicit"]
 Values = Sequence[float | None]
@@ -107,6 +105,10 @@ class Criterion(BaseModel):
                 "a criterion with parts is no gate and is not negated; say it of a part"
             )
         return self
+
+    def leaves(self) -> list[Criterion]:
+        """What is judged of it: itself, or those of its parts."""
+        return [leaf for one in self.parts for leaf in one.leaves()] if self.parts else [self]
 
     def value_of(self, verdict: bool | int | float) -> float:
         """The share of the points that a verdict earns: of yes or no, of a level by its place (0 is
@@ -196,7 +198,7 @@ class Rubric(BaseModel):
 
     def leaves(self) -> list[Criterion]:
         """The criteria that are judged, in order: those without parts."""
-        return list(_leaves(self.criteria))
+        return [leaf for one in self.criteria for leaf in one.leaves()]
 
     def bounds(self) -> Bounds:
         """Lowest and highest score it can give."""
@@ -225,8 +227,7 @@ class Rubric(BaseModel):
         leaves = self.leaves()
         if len(values) != len(leaves):
             raise ValueError(f"{len(leaves)} criteria are judged, found {len(values)} values")
-        raw = self._raw(self.criteria, iter(values))
-        judged = list(zip(leaves, values, strict=True))
+        raw, judged = self._raw(iter(values)), list(zip(leaves, values, strict=True))
         missed = tuple(
             one.name or one.text
             for one, value in judged
@@ -238,17 +239,12 @@ class Rubric(BaseModel):
         for tag in dict.fromkeys(tag for one in leaves for tag in one.tags):
             mine = [(one, value) for one, value in judged if tag in one.tags]
             if any(one.points > 0 and value is not None for one, value in mine):
-                tags[tag] = _share(
-                    [one for one, _ in mine], [value for _, value in mine], 0.0, "unscored"
-                )
+                tags[tag] = _share(mine)
         return RubricResult(raw, missed, tags)
 
-    def _raw(self, criteria: Sequence[Criterion], values: Iterator[float | None]) -> float:
-        values_found = [_value(one, values) for one in criteria]
+    def _raw(self, values: Iterator[float | None]) -> float:
         applied = [
-            (one, value)
-            for one, value in zip(criteria, values_found, strict=True)
-            if value is not None
+            (one, value) for one in self.criteria if (value := _value(one, values)) is not None
         ]
         if self.aggregate == "sum":
             return math.fsum(one.points * value for one, value in applied)
@@ -261,7 +257,7 @@ class Rubric(BaseModel):
             if not counted:
                 raise Unscored("no criterion applies.", reason="no_criteria")
             return float(any(counted) if self.aggregate == "any" else all(counted))
-        share = _share(criteria, values_found, self.least, self.faults_alone)
+        share = _share(applied, self.least, self.faults_alone)
         return float(share >= self.threshold) if self.aggregate == "threshold" else share
 
 
@@ -277,14 +273,6 @@ def mean_of_rows(scores: Sequence[float]) -> float:
     return min(1.0, max(0.0, math.fsum(scores) / len(scores))) if scores else math.nan
 
 
-def _leaves(criteria: Sequence[Criterion]) -> Iterator[Criterion]:
-    for one in criteria:
-        if one.parts:
-            yield from _leaves(one.parts)
-        else:
-            yield one
-
-
 def _may_go(one: Criterion) -> bool:
     return all(map(_may_go, one.parts)) if one.parts else one.not_applicable
 
@@ -292,19 +280,17 @@ def _may_go(one: Criterion) -> bool:
 def _value(one: Criterion, values: Iterator[float | None]) -> float | None:
     if not one.parts:
         return next(values)
-    parts = [_value(part, values) for part in one.parts]
-    return (
-        None if all(value is None for value in parts) else _share(one.parts, parts, 0.0, "unscored")
-    )
+    parts = [(part, _value(part, values)) for part in one.parts]
+    return None if all(value is None for _, value in parts) else _share(parts)
 
 
-def _share(criteria: Sequence[Criterion], values: Values, least: float, faults_alone: str) -> float:
+def _share(
+    judged: Sequence[tuple[Criterion, float | None]],
+    least: float = 0.0,
+    faults_alone: str = "unscored",
+) -> float:
     """Points earned over the sum of the positive points, of what applies."""
-    applied = [
-        (one.points, value)
-        for one, value in zip(criteria, values, strict=True)
-        if value is not None
-    ]
+    applied = [(one.points, value) for one, value in judged if value is not None]
     earned = math.fsum(points * value for points, value in applied)
     positive = math.fsum(points for points, _ in applied if points > 0)
     if positive > 0:
@@ -414,30 +400,6 @@ class RubricFile(Texts, Rubric):
 File = TypeVar("File", bound=RubricFile)
 
 
-def read_file(path: Path) -> Any:
-    """What a file holds: YAML, TOML, JSON or lines of JSON, by its ending."""
-    # most commands read no rubric, so they do not pay for a YAML parser
-    import yaml
-
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".toml":
-            return tomllib.loads(text)
-        if path.suffix in (".yaml", ".yml"):
-            return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if path.suffix == ".jsonl":
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-        return json.loads(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"{path} cannot be read: {type(error).__name__} {one_line(str(error))}; correct it."
-        ) from error
-
-
 def rubric_file(
     path: Path, what: str, model: type[File], fields: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> File:
@@ -450,19 +412,18 @@ def rubric_file(
         content = read_file(path)
         rubric = model.model_validate(content)
     except ValidationError as error:
-        raise DataError(f"{path.name}: not {what}: {problem(error, model)}.") from error
+        raise DataError(f"{path.name}: not {what}: {problem(error, model)}") from error
     except ConfigError as error:
         raise DataError(f"{path.name}: not {what}: {error}") from error
     rubric._content = content
-    wanted: list[tuple[BaseModel, str, str]] = [(rubric, "", name) for name in fields]
-    for language in LANGUAGES:
-        own = rubric.texts(language)
-        wanted += [(own, "" if own is rubric else f"{language}.", name) for name in texts]
-    for part, where, name in wanted:
-        if name not in part.model_fields_set:
-            raise DataError(
-                f"{path.name}: not {what}: the field '{where}{name}' is missing; add it."
-            )
+    parts: list[tuple[str, Sequence[str], BaseModel]] = [("", fields, rubric)]
+    parts += [(f"{language}.", texts, rubric.texts(language)) for language in LANGUAGES]
+    for where, names, part in parts:
+        for name in names:
+            if name not in part.model_fields_set:
+                raise DataError(
+                    f"{path.name}: not {what}: the field '{where}{name}' is missing; add it."
+                )
     return rubric
 
 
@@ -471,10 +432,11 @@ def problem(error: ValidationError, *models: type[BaseModel]) -> str:
     first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
     where, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
-        return f"the field '{where}' is missing; add it"
+        return f"the field '{where}' is missing; add it."
     if first["type"] == "extra_forbidden":
-        known = {name for model in (*models, *_MODELS) for name in model.model_fields}
-        message = unknown_name("field", str(first["loc"][-1]), known).rstrip(".")
+        known = {name for model in (*models, *_MODELS) for name in field_names(model)}
+        message = unknown_name("field", str(first["loc"][-1]), known)
+    message += "" if message.endswith((".", "?")) else "."
     return f"{where}: {message}" if where else message
 
 

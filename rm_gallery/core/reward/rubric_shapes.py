@@ -18,16 +18,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from rm_gallery.core.reward.rubric import (
-    LANGUAGES,
     Criterion,
     Level,
     Rubric,
-    RubricFile,
     even,
     problem,
-    read_file,
 )
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.models import unknown_name
 
 Item = Mapping[str, Any]
@@ -57,9 +55,8 @@ HARBOR = {
 }
 TYPES = ("binary", "likert", "numeric", "rubric")
 RULE = ("aggregate", "threshold", "clip")
-OF_DOCUMENT = frozenset({*RubricFile.model_fields, *LISTS, "scoring"})
 TOO_LIKE = 0.8
-"""A key as like as this to a field is a misspelt one, and not a note."""
+"""A key that is as like a field as this, and holds what it could, is misspelt and no note."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class Shape:
     name: str = "title"
     read: Callable[[dict[str, Any]], dict[str, Any]] = lambda item: {}
     write: Callable[[Criterion], dict[str, Any]] = lambda one: {}
-    holds: frozenset[str] = frozenset()
+    holds: Sequence[str] = ()
     same: tuple[str, Any, str] | None = None
     signed: bool = True
     rubric: Mapping[str, Any] = field(default_factory=dict)
@@ -150,14 +147,10 @@ def _to_options(one: Criterion) -> dict[str, Any]:
 
 def _own(item: dict[str, Any]) -> dict[str, Any]:
     own = {name: item.pop(name) for name in Criterion.model_fields if name in item}
-    for name in (name for name, value in item.items() if not _is_number(value)):
+    for name in (name for name, value in item.items() if isinstance(value, (bool, list))):
         if near := get_close_matches(name, Criterion.model_fields, 1, TOO_LIKE):
             raise ConfigError(f"there is no field '{name}'; did you mean {near[0]}")
     return own | {"parts": _parts("plain", own.get("parts"))}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _parts(shape: str, parts: Any) -> list[Criterion]:
@@ -175,7 +168,7 @@ SHAPES: dict[str, Shape] = {
         "id",
         lambda item: {"parts": _parts("paperbench", item.pop("sub_tasks", None))},
         lambda one: {"sub_tasks": [_written(part, "paperbench") for part in one.parts]},
-        frozenset({"parts"}),
+        ["parts"],
         signed=False,
     ),
     "harbor": Shape(
@@ -185,7 +178,7 @@ SHAPES: dict[str, Shape] = {
         "name",
         _typed,
         _to_typed,
-        frozenset({"levels", "scale", "negate", "optional"}),
+        ["levels", "scale", "negate", "optional"],
     ),
     "tinker": Shape(
         lambda item: "rubric_str" in item,
@@ -197,7 +190,7 @@ SHAPES: dict[str, Shape] = {
         "question",
         "weight",
         read=lambda item: {"not_applicable": True},
-        holds=frozenset({"not_applicable"}),
+        holds=["not_applicable"],
         same=("scale", (0.0, 100.0), "a number from 0 to 100"),
         signed=False,
     ),
@@ -208,7 +201,7 @@ SHAPES: dict[str, Shape] = {
         "name",
         lambda item: {"levels": even(item.pop("choices", None) or [])},
         lambda one: {"choices": [level.label for level in one.levels] or ["no", "yes"]},
-        frozenset({"levels"}),
+        ["levels"],
         signed=False,
     ),
     "autorubric": Shape(
@@ -218,7 +211,7 @@ SHAPES: dict[str, Shape] = {
         "name",
         _options,
         _to_options,
-        frozenset({"levels", "not_applicable"}),
+        ["levels", "not_applicable"],
         rubric={"faults_alone": "deducted"},
     ),
     "dr_tulu": Shape(
@@ -248,7 +241,7 @@ SHAPES: dict[str, Shape] = {
         "points",
         read=lambda item: {"tags": list(item.pop("tags", None) or [])},
         write=lambda one: {"tags": one.tags},
-        holds=frozenset({"tags"}),
+        holds=["tags"],
         rubric={"clip": False},
     ),
     "plain": Shape(lambda item: True, "text", "points", "name", _own),
@@ -276,14 +269,7 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
             return read_rubric(content, shape, language)
         except ConfigError as error:
             raise ConfigError(f"{value}: {error}") from error
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:  # a cell of a table that holds a list
-            value = json.loads(value)
-        except ValueError:
-            value = [value]
-    if isinstance(value, Mapping) and any(name in value for name in LANGUAGES):
-        value = {**value, **(value.get(language) or value.get("en") or {})}
+    value = _document(value, language)
     if shape is None and isinstance(value, Mapping) and "criteria" in value:
         if set(value) <= set(Rubric.model_fields):  # one of ours that was dumped
             rubric = read_rubric(value["criteria"])
@@ -295,8 +281,8 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
     known = _known(kind)
     if kind == "rar" and any(SHAPES["dr_tulu"].fits(item) for item in items):
         kind, known = "dr_tulu", SHAPES["dr_tulu"]
-    for name in set(about) - OF_DOCUMENT if kind == "plain" else ():
-        if near := get_close_matches(name, OF_DOCUMENT, 1, TOO_LIKE):
+    for name in set(about) - set(RULE) if kind == "plain" else ():
+        if near := get_close_matches(name, RULE, 1, TOO_LIKE):
             raise ConfigError(f"There is no field '{name}' of a rubric. Did you mean {near[0]}?")
     criteria = [_criterion(item, known, str(number)) for number, item in enumerate(items, 1)]
     return _made({**known.rubric, **_rule(about), "criteria": criteria, "shape": kind})
@@ -382,11 +368,26 @@ def _written(one: Criterion, shape: str) -> dict[str, Any]:
     return {**made, **one.notes}
 
 
+def _document(value: Any, language: str) -> Any:
+    """A list or a mapping of what a cell of a table holds, with the texts in a language."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return [value]
+    if isinstance(value, Mapping) and not any(name in value for name in LISTS):
+        own = value.get(language) or value.get("en")
+        if isinstance(own, Mapping):  # a grader's threshold is one of its scale
+            return {**(value if "aggregate" in value else {}), **own}
+    return value
+
+
 def _made(fields: Mapping[str, Any]) -> Rubric:
     try:
         return Rubric(**fields)
     except ValidationError as error:
-        raise ConfigError(f"A rubric cannot be read: {problem(error)}.") from error
+        raise ConfigError(f"A rubric cannot be read: {problem(error)}") from error
 
 
 def _items(value: Any) -> tuple[list[Item], dict[str, Any]]:
@@ -434,14 +435,14 @@ def _criterion(item: Item, known: Shape, where: str) -> Criterion:
         if "text" not in fields:
             raise ConfigError(f"it has no text; give it one of {', '.join(TEXTS)}")
         for key, value in rest.items():
-            if _is_number(value):
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
                 raise ConfigError(
                     f"'{key}' holds a number ({value!r}) that no score would depend on; points are "
                     f"one of {', '.join(POINTS)}, and notes go into 'notes'"
                 )
         return Criterion(**{**fields, "notes": {**fields.get("notes", {}), **rest}})
     except ValidationError as error:
-        raise ConfigError(f"Criterion {where}: {problem(error)}.") from error
+        raise ConfigError(f"Criterion {where}: {problem(error)}") from error
     except ConfigError as error:
         raise ConfigError(f"Criterion {where}: {str(error).rstrip('.?')}.") from error
     except (KeyError, TypeError, ValueError) as error:

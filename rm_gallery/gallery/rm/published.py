@@ -34,7 +34,7 @@ from rm_gallery.core.reward.channel import decision_of
 from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.registry import bound_class
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.rubric import RubricFile, read_file, rubric_file
+from rm_gallery.core.reward.rubric import RubricFile, rubric_file
 from rm_gallery.core.reward.schema import (
     Example,
     RewardDimensionWithRank,
@@ -49,6 +49,7 @@ from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.values import read_number
 from rm_gallery.core.utils.errors import ConfigError, ParseError
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.models import error_message, unknown_name
 from rm_gallery.core.utils.shown import excerpt
 
