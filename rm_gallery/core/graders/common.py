@@ -22,7 +22,7 @@ from rm_gallery.core.graders.llm import (
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import parsed, told_of
-from rm_gallery.core.reward.rubric import Claims
+from rm_gallery.core.reward.rubric import ClaimCounting
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shaped, render
 from rm_gallery.core.text.canonical import fold, turn_text
@@ -112,7 +112,7 @@ class ClaimGrader(RubricGrader):
     """Whether to list and count claims instead of choosing a level of the scale."""
 
     @property
-    def _counted_claims(self) -> Claims:
+    def _counted_claims(self) -> ClaimCounting:
         claims = self.texts().claims
         if claims is None:
             raise ConfigError(f"{self.name}: {self.rubric}.yaml has no field 'claims'; add it.")

@@ -337,7 +337,7 @@ class Texts(BaseModel):
         return self.levels
 
 
-class Claims(BaseModel):
+class ClaimCounting(BaseModel):
     """How claims are counted: those of one field, within others, what an unsupported one is worth,
     and what a text without claims is (None: no score).
     """
@@ -381,7 +381,7 @@ class RubricFile(Texts, Rubric):
     """Fields of a row, and whether each is required."""
     one_of: list[str] = Field(default_factory=list)
     """Fields of which one is enough."""
-    claims: Claims | None = None
+    claims: ClaimCounting | None = None
     family: str = ""
     work: bool = False
     """Whether the judge has to compute."""
@@ -440,4 +440,4 @@ def problem(error: ValidationError, *models: type[BaseModel]) -> str:
     return f"{where}: {message}" if where else message
 
 
-_MODELS: tuple[type[BaseModel], ...] = (RubricFile, Criterion, Level, Claims, RubricExample)
+_MODELS: tuple[type[BaseModel], ...] = (RubricFile, Criterion, Level, ClaimCounting, RubricExample)

@@ -278,7 +278,7 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
     kind = shape or next(
         (name for name, known in SHAPES.items() if items and known.fits(items[0])), "plain"
     )
-    known = _known(kind)
+    known = _shape_named(kind)
     if kind == "rar" and any(SHAPES["dr_tulu"].fits(item) for item in items):
         kind, known = "dr_tulu", SHAPES["dr_tulu"]
     for name in set(about) - set(RULE) if kind == "plain" else ():
@@ -293,7 +293,7 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
     format cannot say.
     """
     kind = shape or rubric.shape
-    known, plain = _known(kind), Rubric()
+    known, plain = _shape_named(kind), Rubric()
     # a rule counts where it could make a difference
     rules = {"aggregate", "threshold", "least"}
     if not any(one.points > 0 for one in rubric.criteria):
@@ -337,7 +337,7 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
     return items[0] if kind == "paperbench" and len(items) == 1 else items
 
 
-def _known(kind: str) -> Shape:
+def _shape_named(kind: str) -> Shape:
     if kind not in SHAPES:
         raise ConfigError(unknown_name("shape of rubrics", kind, SHAPES))
     return SHAPES[kind]
