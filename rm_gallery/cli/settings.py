@@ -401,9 +401,10 @@ def _file_of_settings(name: str, named_by: str) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(text)
+        settings: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no TOML file: {error}.") from None
+    return settings
 
 
 def _check_table(

@@ -629,7 +629,8 @@ def bootstrapped(
     estimate = float(figures(table.sum(axis=0)[None])[0])
     if np.isnan(estimate):
         return None
-    rng, shares = named_generator(seed, "bootstrap"), np.full(n_clusters, 1.0 / n_clusters)
+    rng = named_generator(seed, "bootstrap")
+    shares: Floats = np.full(n_clusters, 1.0 / n_clusters)
     if table.size <= _CELLS_AT_ONCE:
         # clusters that add the same are drawn together
         table, counts = np.unique(table, axis=0, return_counts=True)
