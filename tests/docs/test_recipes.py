@@ -25,7 +25,7 @@ COPIED = (
 # by recipe: how many files it shows, and the contract tests that hold for what it adds, with words
 # that choose among them
 RECIPES: dict[str, tuple[int, str, str]] = {
-    "Add a reward": (2, "gallery/test_registry_contract.py gallery/test_cards.py", "question_back"),
+    "Add a rule": (2, "gallery/test_registry_contract.py gallery/test_cards.py", "question_back"),
     "Add a judged scenario": (1, "gallery/judged/test_judged_names.py", "debugging"),
     "Add a benchmark": (3, "benchmarks/test_kinds.py", "test_kinds"),
     "Add a provider": (2, "packaging/test_layers.py", "test_imports_point_downwards"),
