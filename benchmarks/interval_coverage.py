@@ -6,7 +6,7 @@ over settings drawn by lot.
 Each setting draws 6 to 100 clusters of 2 to 20 rows on average, even or uneven, an intraclass
 correlation of 0 to 0.7, a rate of 0.05 to 0.95, and a judge with a sensitivity of 0.75 to 0.98 and
 a specificity of 0.6 to 0.95. A second table holds judges to a limit of kappa that is exactly
-theirs: `--surely` should let one in forty pass. Settings of which fewer than half of the trials
+theirs: `--use-ci` should let one in forty pass. Settings of which fewer than half of the trials
 have a kappa (both raters say one thing throughout) are left out for kappa.
 """
 
@@ -200,7 +200,7 @@ def main() -> None:
                 f"  {one.held:.1%} (above {one.above:.1%}, below {one.below:.1%}, n={one.n}): {of}"
             )
     print(
-        "\nshare that passes `--surely` at exactly its own kappa: rows, rate, sensitivity, "
+        "\nshare that passes `--use-ci` at exactly its own kappa: rows, rate, sensitivity, "
         "specificity"
     )
     for rows, rate, sensitivity, specificity in SURELY:

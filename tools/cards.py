@@ -144,17 +144,12 @@ def grader_page(task: str, entries: Sequence[Entry]) -> str:
         facts += [["needs", _needs(entry)], ["class", f"`{kind.__module__}.{kind.__qualname__}`"]]
         body = as_markdown(inspect.cleandoc(kind.__doc__ or ""))
         sections += [f"## `{entry.name.removeprefix('grader:')}`", body, table(["", ""], facts)]
-        texts = kind.texts() if getattr(kind, "rubric", "") else {}  # type: ignore[attr-defined]  # it judges by rubrics
-        for language in ("en", "zh") if texts else ():
-            own = texts[language]
-            levels = [
-                f"- {level}: {as_markdown(str(what))}" for level, what in own["levels"].items()
-            ]
-            rubrics = [
-                f"{number}. {as_markdown(str(text))}"
-                for number, text in enumerate(own["rubrics"], 1)
-            ]
-            sections += [as_markdown(str(own["desc"])), "\n".join(rubrics), "\n".join(levels)]
+        by_rubrics: Any = kind if getattr(kind, "rubric", "") else None
+        for language in ("en", "zh") if by_rubrics else ():
+            own = by_rubrics.texts().texts(language)
+            levels = [f"- {as_markdown(line)}" for line in own.level_lines]
+            rubrics = [f"{n}. {as_markdown(text)}" for n, text in enumerate(own.rubrics, 1)]
+            sections += [as_markdown(own.desc), "\n".join(rubrics), "\n".join(levels)]
     return "\n\n".join(sections) + "\n"
 
 

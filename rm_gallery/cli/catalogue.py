@@ -1,6 +1,4 @@
-"""`rm-gallery list` and `rm-gallery show`: what there is, and what one reward does; all of it read
-from the registry.
-"""
+"""`rm-gallery list` and `rm-gallery show`: the registered rewards and graders, and one of them."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rm_gallery.cli.options import SPELLED, Json, parse_params, reward_names
+from rm_gallery.cli.options import Json, RewardArgument, parse_params
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.abstract import Identified
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -214,9 +212,7 @@ def select(
 
 
 def show_reward(
-    name: Annotated[
-        str, typer.Argument(help=f"The reward: {SPELLED}.", autocompletion=reward_names)
-    ],
+    name: RewardArgument,
     prompt: Annotated[
         bool, typer.Option("--prompt", help="Print the exact prompt of the reward's example.")
     ] = False,
@@ -227,7 +223,8 @@ def show_reward(
     json: Json = False,
 ) -> None:
     """Show one reward or grader: what it does, what it needs, and its parameters."""
-    entry = _entry(name)
+    name = RewardRegistry.spelled(name)
+    entry = Entry(name, RewardRegistry.get(name))
     if param and not prompt:
         raise Inapplicable("--param changes the prompt of an example; add --prompt.", "param")
     if prompt:
@@ -327,14 +324,6 @@ def _family_of(grader: type[BaseGrader]) -> str:
     return module if package[:1] == ["rm_gallery"] else (package or [module])[0]
 
 
-def _entry(name: str) -> Entry:
-    """The reward or, by its plain name or as `grader:NAME`, the grader; ConfigError with the
-    nearest names.
-    """
-    name = RewardRegistry.spelled(name)
-    return Entry(name, RewardRegistry.get(name))
-
-
 def _tasks(entry: Entry) -> set[str]:
     return {entry.task, *entry.task.split("/"), *([entry.scenario] if entry.scenario else [])}
 
@@ -354,7 +343,7 @@ def _scenarios() -> dict[str, str]:
 def _family(key: str | None) -> str:
     from rm_gallery.gallery.rm.alignment.base import scenario
 
-    return str(scenario(key).get("family", "")) if key else ""
+    return scenario(key).family if key else ""
 
 
 def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] = ()) -> str:

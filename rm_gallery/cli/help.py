@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from rm_gallery.cli.options import Reported, Running, Tabled
-from rm_gallery.cli.settings import walk
+from rm_gallery.cli.settings import group_of, walk
 
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Find and write rewards": {
@@ -65,9 +65,9 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
 }
 """Every command with a call of it, by what it is for."""
 PANELS: Mapping[str, type] = {
-    "How the table is read": Tabled,
-    "How the run goes": Running,
-    "What is reported, and what has to hold": Reported,
+    "Table": Tabled,
+    "Judge and run": Running,
+    "Report and gates": Reported,
 }
 
 
@@ -127,3 +127,11 @@ def _panels(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, s
             shared[title] = [options.pop(name) for name in names]
     yield "Options", list(options.values())
     yield from shared.items()
+    settings: dict[str, list[str]] = {}
+    for param in command.params:
+        if group := group_of(param):
+            settings.setdefault(group, []).append(param.name)
+    yield (
+        "More settings, as --config GROUP.KEY=VALUE or in a file (docs/settings.md)",
+        [(group, ", ".join(names)) for group, names in settings.items()],
+    )

@@ -1,6 +1,4 @@
-"""How good a reward is, or the answers of a table: `rm-gallery eval`, `bench`, `score`, `winrate`
-and `grade`.
-"""
+"""Scoring rewards and tables: `rm-gallery eval`, `bench`, `score`, `winrate` and `grade`."""
 
 from __future__ import annotations
 
@@ -48,10 +46,7 @@ FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
 
 @opt.grouped("annotate")
 def evaluate(
-    reward: Annotated[
-        str,
-        typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names),
-    ],
+    reward: opt.RewardArgument,
     data: Annotated[
         list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")
     ],
@@ -201,14 +196,15 @@ def _judge(
 
 
 def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) -> list[str]:
-    """What of a gate a report misses, with the folder of its run where that is held against
-    another; nothing without rows.
+    """Reasons why a report misses its gate; `run_dir` is needed to compare it with another run.
+
+    A report without rows misses nothing.
     """
     if not report.n:
         return []
     run = None if gate.reference is None or run_dir is None else open_run(run_dir)
     missed = gate.missed(report.to_dict(), finished=not report.n_stopped, run=run, say=opt.say)
-    # of a run that stopped, why it did is said, and what failed until then is a part of that
+    # the reason why a run stopped covers the samples that failed before
     return [why for part, why in missed if part != "failed" or not report.n_stopped]
 
 
@@ -248,7 +244,7 @@ def _conclude_part(report: Report, part: RunPart, out: Path, as_json: bool) -> N
 def _say_missed(report: Report, missed: Sequence[str]) -> int:
     opt.say_lost(report.reasons, report.stopped, "samples")
     for why in missed:
-        if why != one_line(report.stopped or ""):  # which was said already
+        if why != one_line(report.stopped or ""):  # it is on stderr already
             opt.say(f"rm-gallery: {why}.")
     return 1 if missed else 0
 
@@ -396,11 +392,13 @@ def winrate(
     data: opt.Table,
     prompt: opt.Prompt,
     a: Annotated[str, typer.Option(help="Column with the answers whose win rate is asked for.")],
-    b: Annotated[str, typer.Option(help="Column with the answers they are compared with.")],
+    b: Annotated[
+        list[str],
+        typer.Option(help="Column with the answers to compare with; repeat it for a ranking."),
+    ],
     reward: opt.RewardName,
     other: Annotated[
-        list[str] | None,
-        typer.Option(help="A further column of answers, for a ranking; may be repeated."),
+        list[str] | None, typer.Option(hidden=True, help="Further columns, as a repeated --b.")
     ] = None,
     second: Annotated[
         str | None,
@@ -431,7 +429,7 @@ def winrate(
     task = WinRateTask.read(
         data,
         prompt,
-        [a, b, *(other or ())],
+        [a, *b, *(other or ())],
         columns,
         other=second,
         length_controlled=length_controlled,
@@ -449,9 +447,7 @@ def _judge_table(
     data: tuple[str, str | None],
     columns: Columns,
 ) -> None:
-    """Say what was understood, judge, print the report, write what is asked for; the exit code is
-    that of `eval`.
-    """
+    """Say how the table is read, judge it, print the report, write the files; exit code as `eval`."""
     reward, options, gate = (
         run.build(name),
         run.options(),
@@ -495,9 +491,7 @@ def grade(
     config: Annotated[
         Path, typer.Argument(help="YAML file: graders, aggregators, judge, labels, cluster.")
     ],
-    data: Annotated[
-        str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")
-    ],
+    data: opt.RowsFile,
     *,
     run: opt.Running,
     rows: opt.Reported,
@@ -533,9 +527,7 @@ MOST = 100_000
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """How many values there are when every alias is written out; beyond all measure where one holds
-    itself.
-    """
+    """Number of values when every alias is written out; more than MOST where one holds itself."""
     if not isinstance(value, (dict, list)):
         return 1
     if id(value) not in known:
@@ -569,16 +561,6 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def judge_from(config: Mapping[str, Any], llm: str | None, base_url: str | None) -> Any:
-    """The judge that the command line or the config names, None for none."""
-    from rm_gallery.core.model.base import resolve_llm
-
-    given = llm or config.get("judge")
-    if given is None:
-        return None
-    return resolve_llm(given, **({"base_url": base_url} if base_url else {}))
-
-
 def runner_of(
     config: Mapping[str, Any], llm: str | None = None, base_url: str | None = None
 ) -> Any:
@@ -587,6 +569,7 @@ def runner_of(
     Raises ConfigError naming the grader and the field that does not fit, and where a judge is named
     and no grader asks one.
     """
+    from rm_gallery.core.model.base import resolve_llm
     from rm_gallery.core.runner.grading_runner import GradingRunner
 
     graders = config["graders"]
@@ -598,7 +581,9 @@ def runner_of(
         raise ConfigError(
             f"graders: a mapping of name to settings is needed, found {graders!r:.60}."
         )
-    judge = judge_from(config, llm, base_url)
+    judge = llm or config.get("judge")
+    if judge is not None:
+        judge = resolve_llm(judge, **({"base_url": base_url} if base_url else {}))
     made = {
         str(name): grader_of(str(name), settings or {}, judge) for name, settings in graders.items()
     }

@@ -26,18 +26,26 @@ from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.gate import QualityGate, reference_run
+from rm_gallery.study.runs import OpenRun
 from rm_gallery.study.source import RunPart
 from rm_gallery.study.table import Columns
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """The names that begin so, for the shell's completion."""
+    """The names that begin with what is typed, for the shell's completion."""
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
 reward_names = completing(RewardRegistry.list)
 LARGE = 16_000_000
-"""Bytes from which on it is said that a file is read."""
+"""Size in bytes from which a file is named on stderr before it is read."""
+
+
+def setting(group: str, **how: Any) -> Any:
+    """An option that `--config` and rm-gallery.toml name below this group; `--help` lists its name
+    there.
+    """
+    return typer.Option(hidden=True, rich_help_panel=group, **how)
 
 
 Llm = Annotated[str | None, typer.Option(help="The judge's model; a judged reward needs one.")]
@@ -55,8 +63,10 @@ MaxFailures = Annotated[
 ]
 MaxUnscored = Annotated[
     int | None,
-    typer.Option(
-        min=0, help="Unscored samples that pass a gate; 0 where one is set, else any number."
+    setting(
+        "result",
+        min=0,
+        help="Unscored samples that pass a gate; 0 where one is set, else any number.",
     ),
 ]
 FailUnder = Annotated[
@@ -68,34 +78,39 @@ FailUnder = Annotated[
         )
     ),
 ]
-Surely = Annotated[
+UseCi = Annotated[
     bool,
     typer.Option(
-        "--surely",
-        help="Hold the lower end of the 95 % interval to --fail-under, and not the figure alone.",
+        "--use-ci",
+        help="Compare the lower end of the 95 % interval with --fail-under, not the figure alone.",
     ),
 ]
-LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
+LEVEL_HELP = "error, warning, info, debug, or http to trace calls."
+LogLevel = Annotated[str, typer.Option(help=LEVEL_HELP)]
 
 SPELLED = (
     "NAME, FILE, FILE:NAME, or a prefix such as func:, grader:, rubric:, bt:, hf: or served: and "
     "what it names"
 )
 """How a reward is named, in the same words at every command."""
+RewardArgument = Annotated[
+    str, typer.Argument(help=f"The reward: {SPELLED}.", autocompletion=reward_names)
+]
 RewardName = Annotated[
     str, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)
 ]
 Benchmark = Annotated[
     str | None,
-    typer.Option(
-        "--benchmark", "--format", help="Layout of the data; found from its columns by default."
-    ),
+    typer.Option("--benchmark", help="Layout of the data; found from its columns by default."),
 ]
 Table = Annotated[
     str,
     typer.Argument(
         metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool."
     ),
+]
+RowsFile = Annotated[
+    str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")
 ]
 Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
 LabelColumn = Annotated[
@@ -109,7 +124,7 @@ def print_json(value: Any) -> None:
 
 
 def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
-    """Print what was found, as JSON or line by line."""
+    """Print a result, as JSON or line by line."""
     if as_json:
         return print_json(value)
     for line in lines:
@@ -118,87 +133,106 @@ def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
+class Gates:
+    """What the figure of a finished run has to reach; see `QualityGate`."""
+
+    fail_under: FailUnder = None
+    use_ci: UseCi = False
+    max_failures: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Failed samples that still count as success; 0 with another gate."
+        ),
+    ] = None
+    max_unscored: MaxUnscored = None
+
+    def gate(self, *, reference: OpenRun | None = None, own_unit: bool) -> QualityGate:
+        """The gate of a run, whose figures are in the reward's own unit or shares."""
+        return QualityGate(
+            self.fail_under,
+            self.max_failures or 0,
+            self.max_unscored,
+            reference,
+            surely=self.use_ci,
+            own_unit=own_unit,
+        )
+
+
+@dataclass(frozen=True)
 class Running:
     """What every command that judges takes: which judge, how the run goes, and what is printed."""
 
     llm: Llm = None
     base_url: BaseUrl = None
-    max_workers: MaxWorkers = MAX_WORKERS
-    seed: Seed = 0
     param: Annotated[
         list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")
     ] = None
-    json: Json = False
+    max_workers: MaxWorkers = MAX_WORKERS
     out: Annotated[
         Path | None,
         typer.Option(
             help="Run folder or URL of one; the same command continues an unfinished run."
         ),
     ] = None
-    force_new: Annotated[bool, typer.Option(help="Set a run with another manifest aside.")] = False
     trace: Annotated[
         bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")
     ] = False
+    json: Json = False
+    seed: Annotated[
+        int, setting("run", help="Decides the sample, the candidate order and the bootstrap.")
+    ] = 0
+    force_new: Annotated[
+        bool, setting("run", help="Set aside the folder of a run with other settings.")
+    ] = False
     deadline: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds one sample may take.")
+        float | None, setting("run", min=0.001, help="Seconds one sample may take.")
     ] = None
     blame: Annotated[
         str | None,
-        typer.Option(
-            help=(
-                "probe tries what gave no score again, and with neutral answers, to tell whether "
-                "the answer caused it."
-            )
+        setting(
+            "run",
+            help="probe repeats failed samples, also with neutral answers, to find the cause.",
         ),
     ] = None
     processes: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Processes that judge, with one cache, budget and rate for all of them."
-        ),
+        setting("run", min=1, help="Processes that judge; they share cache, budget and rate."),
     ] = None
     engine: Annotated[
-        str | None, typer.Option(help="ray judges with the actors of a Ray cluster.")
+        str | None, setting("run", help="ray judges with the actors of a Ray cluster.")
     ] = None
     address: Annotated[
         str | None,
-        typer.Option(help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default."),
+        setting("run", help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default."),
     ] = None
     batch: Annotated[
         str | None,
-        typer.Option(
-            help="openai or anthropic: judge by their batch API at half the price; needs --out."
-        ),
+        setting("run", help="openai or anthropic: their batch API at half the price; needs --out."),
     ] = None
     submit: Annotated[
-        bool,
-        typer.Option(
-            "--submit",
-            help="With --batch: end once it is sent; without it the same command collects.",
-        ),
+        bool, setting("run", help="End once the batch is sent; the same command collects it.")
     ] = False
     cache: Annotated[
-        bool | None,
-        typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0."),
+        bool | None, setting("run", help="Cache replies; default at temperature 0.")
     ] = None
+    log_level: Annotated[str, setting("run", help=LEVEL_HELP)] = "warning"
     max_calls: Annotated[
-        int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")
+        int | None, setting("budget", min=1, help="Stop, resumably, after this many calls.")
     ] = None
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")
+        int | None, setting("budget", min=1, help="Stop, resumably, after this many tokens.")
     ] = None
     max_cost: Annotated[
-        float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")
+        float | None, setting("budget", min=0, help="Stop, resumably, at this cost; needs prices.")
     ] = None
     prices: Annotated[
-        Path | None, typer.Option(help="YAML file with prices per million tokens.")
+        Path | None, setting("budget", help="YAML file with prices per million tokens.")
     ] = None
-    on_bad_row: Annotated[str, typer.Option(help="raise, or skip and count.")] = "raise"
-    log_level: LogLevel = "warning"
+    on_bad_row: Annotated[str, setting("file", help="raise, or skip and count.")] = "raise"
 
     @property
     def judge(self) -> dict[str, Any]:
-        """How the reward is built: keywords of every question that is asked of one."""
+        """Keywords that build the reward."""
         return {
             "params": parse_params(self.param or []),
             "llm": self.llm,
@@ -210,11 +244,11 @@ class Running:
         return build_reward(reward, seed=self.seed, **self.judge)
 
     def task(self, limit: int | None) -> dict[str, Any]:
-        """Which part of the data is judged, and by what: keywords of `evaluate`."""
+        """The judge and the rows: keywords of `evaluate`."""
         return {**self.judge, "limit": limit, "seed": self.seed, "on_bad_row": self.on_bad_row}
 
     def options(self) -> RunOptions:
-        """How the run goes; ConfigError where these options do not fit together."""
+        """The options of the run; ConfigError where these do not fit together."""
         if self.trace and self.out is None:
             raise Inapplicable(
                 "--trace keeps judgements in the run folder; name one with --out RUN.", "trace"
@@ -237,7 +271,7 @@ class Running:
         )
 
     def _budget(self) -> Budget | None:
-        """The budget that is asked for, if any; prices alone make cost counted but not limited."""
+        """The budget of the options, None without one; prices alone count cost and limit nothing."""
         if (self.max_calls, self.max_tokens, self.max_cost, self.prices) == (None,) * 4:
             return None
         prices = None if self.prices is None else PriceTable.from_yaml(self.prices)
@@ -269,22 +303,19 @@ class Running:
 
 @dataclass(frozen=True)
 class Reported:
-    """What every command that reports a figure takes: how many rows, what beside the report is
-    wanted, and the gates.
-    """
+    """What every command that reports a figure takes: how many rows, which files, which gates."""
 
     limit: Limit = None
     part: Annotated[
         str | None,
-        typer.Option(
-            metavar="I/N",
-            help="Judge one of N equal shares, into --out; without it all are put together.",
+        setting(
+            "run", help="I/N judges one of N equal shares, into --out; without it all are joined."
         ),
     ] = None
     max_failures: MaxFailures = 0
     max_unscored: MaxUnscored = None
     fail_under: FailUnder = None
-    surely: Surely = False
+    use_ci: UseCi = False
     fail_if_worse_than: Annotated[
         Path | None,
         typer.Option(
@@ -297,7 +328,7 @@ class Reported:
         ),
     ] = None
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")
+        bool, typer.Option("--estimate", help="Judge ten samples and estimate what the rest costs.")
     ] = False
     export: Annotated[
         Path | None,
@@ -306,13 +337,11 @@ class Reported:
         ),
     ] = None
     title: Annotated[
-        str | None, typer.Option(help="Title of the page that --export FILE.html writes.")
+        str | None, setting("result", help="Title of the page that --export FILE.html writes.")
     ] = None
     annotate: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a copy of the table with what was said of each row in columns of its own."
-        ),
+        typer.Option(help="Write a copy of the table with scores and reasons as new columns."),
     ] = None
 
     def part_of(self, run: Running, repeats: int = 1) -> str | None:
@@ -325,22 +354,19 @@ class Reported:
                 "RUN.",
                 "part",
             )
-        whole = {
-            "--fail-under": self.fail_under,
-            "--fail-if-worse-than": self.fail_if_worse_than,
-            "--export": self.export,
+        values = {
+            "fail_under": self.fail_under,
+            "fail_if_worse_than": self.fail_if_worse_than,
+            "export": self.export,
+            "annotate": self.annotate,
+            "repeats": repeats if repeats > 1 else None,
         }
-        whole["--annotate"] = self.annotate
-        whole_only = [
-            name
-            for name, value in {**whole, "--repeats": repeats > 1 or None}.items()
-            if value is not None
-        ]
-        if whole_only:
+        if given := [name for name, value in values.items() if value is not None]:
+            options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
             raise Inapplicable(
-                f"--part judges a share and reports no figure; give {' and '.join(whole_only)} to the "
-                f"run without --part.",
-                *(name.removeprefix("--").replace("-", "_") for name in whole_only),
+                f"--part judges a share and reports no figure; give {options} to the run without "
+                f"--part.",
+                *given,
                 "part",
             )
         return self.part
@@ -352,24 +378,24 @@ class Reported:
         reference = (
             None if self.fail_if_worse_than is None else reference_run(self.fail_if_worse_than)
         )
-        if self.surely and self.fail_under is None:
+        if self.use_ci and self.fail_under is None:
             raise Inapplicable(
-                "--surely says how --fail-under is held; give --fail-under X as well.", "surely"
+                "--use-ci says how --fail-under is held; give --fail-under X as well.", "use_ci"
             )
         return QualityGate(
             self.fail_under,
             self.max_failures,
             self.max_unscored,
             reference,
-            surely=self.surely,
+            surely=self.use_ci,
             own_unit=own_unit,
         )
 
 
 @dataclass(frozen=True)
 class Tabled:
-    """What every command over anybody's table takes, beside the columns it judges: the fields of
-    `Columns` a user names.
+    """What every command over a table takes besides the columns it judges: the fields of `Columns`
+    a user names.
     """
 
     reference: Annotated[
@@ -384,51 +410,49 @@ class Tabled:
             )
         ),
     ] = None
-    label_column: LabelColumn = None
-    label_probability: Annotated[
-        str | None,
-        typer.Option(help="Column with the probability with which a row was chosen for labelling."),
-    ] = None
     id: Annotated[
         str | None,
-        typer.Option("--id", help="Column that names rows, by which a labels file is joined."),
-    ] = None
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="Column that says which rows belong together; rows with the same prompt do anyway."
-        ),
+        typer.Option("--id", help="Column that names rows, by which another file is joined."),
     ] = None
     by: Annotated[
         list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")
     ] = None
-    numbers: Annotated[
-        bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print how the table is read and every setting, and stop."),
     ] = False
+    label_column: Annotated[
+        str | None,
+        setting("columns", help="The labels file's column of labels, where it has several."),
+    ] = None
+    label_probability: Annotated[
+        str | None,
+        setting("columns", help="Column of the probability that a row was chosen for labelling."),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        setting(
+            "columns", help="Column of rows that belong together; rows of one prompt always do."
+        ),
+    ] = None
+    numbers: Annotated[bool, setting("columns", help="Accept columns of numbers as texts.")] = False
     encoding: Annotated[
-        str | None, typer.Option(help="Encoding of a csv file; found by default.")
+        str | None, setting("file", help="Encoding of a csv file; found by default.")
     ] = None
     separator: Annotated[
         str | None,
-        typer.Option(help="Separator of a csv file, such as ';' or tab; found by default."),
+        setting("file", help="Separator of a csv file, such as ';' or tab; found by default."),
     ] = None
     sheet: Annotated[
         str | None,
-        typer.Option(
-            "--sheet",
-            help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several.",
-        ),
+        setting("file", help="Sheet of a workbook, or filter of lm-evaluation-harness samples."),
     ] = None
     header_row: Annotated[
-        int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")
+        int | None, setting("file", min=1, help="Row of a sheet with the names of the columns.")
     ] = None
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Say what was understood and what it will take, and stop."),
-    ] = False
 
     def columns(self, run: Running, rows: Reported) -> Columns:
-        """How the table is read."""
+        """The options as the columns of a table."""
         named = {
             field.name: getattr(self, field.name)
             for field in fields(Columns)
@@ -493,7 +517,7 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
 
 @contextmanager
 def _run_folder_at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
-    """How a command runs whose --out may be a URL: into a copy that is sent there."""
+    """The command's options; with a URL in --out the run goes into a local copy that is uploaded."""
     if run is None or run.out is None or url_of(run.out) is None:
         yield run
         return

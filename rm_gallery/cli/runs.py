@@ -19,7 +19,6 @@ from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
 from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
 from rm_gallery.report.formats import render
-from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.pdf import find_browser, print_summary
 from rm_gallery.report.run_figures import figures_of
 from rm_gallery.report.run_table import render_table, run_table, save_results
@@ -183,7 +182,7 @@ class PlanOptions:
 
 @opt.grouped()
 def plan(*, wanted: PlanOptions, json: opt.Json = False) -> None:
-    """Say how many rows, labels (with --judged) or pairs (with --discordance) a precision or a
+    """Compute how many rows, labels (with --judged) or pairs (with --discordance) a precision or a
     difference needs.
     """
     wanted.check()
@@ -214,6 +213,7 @@ def _of_sides(size: SampleSize, rate: float, detect: float) -> str:
     )
 
 
+@opt.grouped()
 def compare(
     runs: Annotated[
         list[Path],
@@ -234,15 +234,8 @@ def compare(
             ),
         ),
     ] = False,
-    fail_under: opt.FailUnder = None,
-    surely: opt.Surely = False,
-    max_failures: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Failed samples that pass, in every run but the first; 0 with a gate."
-        ),
-    ] = None,
-    max_unscored: opt.MaxUnscored = None,
+    *,
+    gates: opt.Gates,
     json: opt.Json = False,
 ) -> None:
     """Compare runs of one benchmark sample by sample: differences by subset with 95 % intervals and
@@ -260,14 +253,13 @@ def compare(
             if number:
                 sys.stdout.write("\n")
             print_difference(one)
-    if not fail_if_worse and fail_under is None and max_failures is None and max_unscored is None:
+    limits = (gates.fail_under, gates.max_failures, gates.max_unscored)
+    if not fail_if_worse and limits == (None, None, None):
         return
     reference, missed = open_run(runs[0]) if fail_if_worse else None, False
     for run in map(open_run, runs[1:]):
         own_unit = run.report.get("rule") in OWN_UNIT
-        gate = QualityGate(
-            fail_under, max_failures or 0, max_unscored, reference, surely=surely, own_unit=own_unit
-        )
+        gate = gates.gate(reference=reference, own_unit=own_unit)
         for _, why in gate.missed(run.report, run=run, say=opt.say):
             opt.say(f"rm-gallery: {run.folder.name}: {why}.")
             missed = True
@@ -325,6 +317,7 @@ def _hand_out(text: str, out: Path | None) -> None:
 PAGE = "report.html"
 
 
+@opt.grouped()
 def report(
     run: Annotated[
         Path, typer.Argument(help="Folder of a run that was made with --out; it may be unfinished.")
@@ -345,12 +338,8 @@ def report(
             help="Print a summary of one page to this file too, by Chromium, Chrome or Edge."
         ),
     ] = None,
-    fail_under: opt.FailUnder = None,
-    surely: opt.Surely = False,
-    max_failures: Annotated[
-        int | None, typer.Option(min=0, help="Failed samples that pass; more make the exit code 1.")
-    ] = None,
-    max_unscored: opt.MaxUnscored = None,
+    *,
+    gates: opt.Gates,
 ) -> None:
     """Write what RUN found as one self-contained page, or in another format for a pull request, a
     program or CI.
@@ -361,9 +350,7 @@ def report(
     opt.say_reading(run)
     loaded = open_run(run)
     own_unit = loaded.report.get("rule") in OWN_UNIT
-    gate = QualityGate(
-        fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit
-    )
+    gate = gates.gate(own_unit=own_unit)
     browser = None if pdf is None else find_browser()
     text = render(loaded, form, gate, title)
     if pdf is not None and browser is not None:
@@ -376,13 +363,17 @@ def report(
         typer.echo(str(out))
     else:
         _hand_out(text, out)
-    gates = {"score": fail_under is not None, "failed": max_failures is not None}
-    gates["unscored"] = max_unscored is not None or fail_under is not None
-    if form == "junit" or any(gates.values()):
+    fail_under = gates.fail_under is not None
+    asked = {
+        "score": fail_under,
+        "failed": gates.max_failures is not None,
+        "unscored": gates.max_unscored is not None or fail_under,
+    }
+    if form == "junit" or any(asked.values()):
         missed = gate.missed(
             figures_of(loaded, summarize(loaded)), finished=loaded.finished, say=opt.say
         )
-        reasons = [why for part, why in missed if form == "junit" or gates.get(part)]
+        reasons = [why for part, why in missed if form == "junit" or asked.get(part)]
         for why in reasons:
             opt.say(f"rm-gallery: {why}.")
         sys.exit(1 if reasons else 0)
@@ -392,8 +383,8 @@ def explain(
     run: Annotated[Path, typer.Argument(help="Folder of a run that was made with --out.")],
     sample: Annotated[str, typer.Argument(metavar="ID", help="Id of a sample.")],
 ) -> None:
-    """Print how one sample came to its credit: the row, what was asked and replied, what was read
-    from it, the score, and why not.
+    """Explain the score of one sample: the row, prompts and replies, what was read from them, the
+    score or why there is none.
 
     Prompts and replies are there where the run was made with --trace.
     """

@@ -378,7 +378,7 @@ def preview(
     max_samples: Annotated[int, typer.Option(min=1, help="Take the first this many.")] = 5,
     timeout: Annotated[
         float,
-        typer.Option("--deadline", "--timeout", min=0.001, help="Seconds one sample may take."),
+        typer.Option("--deadline", min=0.001, help="Seconds one sample may take."),
     ] = 10.0,
     memory: Annotated[int, typer.Option(min=64, help="Megabytes the code may use.")] = 512,
     sandbox: Annotated[

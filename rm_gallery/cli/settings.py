@@ -1,12 +1,13 @@
-"""Where the value of an option comes from: the command line, the environment, `rm-gallery.toml`, or
-the option's default.
+"""Where the value of an option comes from: the command line, `--config`, the environment,
+`rm-gallery.toml`, or the option's default.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,10 +27,23 @@ OWN = frozenset({"CACHE", "CONFIG", "MAX_REPLY_BYTES", "STORE", "TOKEN", "TOKENS
 """Variables of the library that are no option of every command."""
 OF_TESTS = frozenset({"GOLDEN", "REQUIRE", "SHARED", "SKIPPED"})
 """Variables that the project's tests read."""
-NEVER = frozenset({"help", "version", "dry_run", "install_completion", "show_completion"})
+NEVER = frozenset(
+    {"help", "version", "dry_run", "install_completion", "show_completion", "settings"}
+)
 """Options that are a question and no setting."""
+SPELLINGS = {"--surely": "--use-ci", "--format": "--benchmark", "--timeout": "--deadline"}
+"""Earlier spellings of options, accepted by commands that have the new one and not the old one."""
+RENAMED = {"use_ci": "surely"}
+"""The earlier name of a setting."""
+REPEATED = {"other": "--b"}
+"""Options whose values another option takes when it is repeated."""
 DRY = "rm_gallery.dry_run"
+TYPED = "rm_gallery.typed"
+"""The settings that `--config KEY=VALUE` typed."""
+NOTICES = "rm_gallery.notices"
+"""What to say of earlier spellings."""
 HELP = "Print each setting and where it comes from, and stop."
+CONFIG_HELP = "KEY=VALUE, or a .toml or .yaml file of settings; may be repeated."
 
 
 def walk(here: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -42,31 +56,113 @@ def walk(here: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ..
 
 
 def explained(command: Any) -> Any:
-    """The command line, each command of which takes `--dry-run`: it prints every setting with its
-    origin and does nothing else.
+    """The command line with `--dry-run` at each command, which prints every setting with its origin
+    and stops, and `--config` at each that has settings without an option of their own in the help.
     """
-    (option,) = (each for each in typer.main.get_command(_asked).params if each.name == "dry_run")
+    shared = {each.name: each for each in typer.main.get_command(_shared).params}
     for words, inner in walk(command):
         own = any(each.name == "dry_run" for each in inner.params)
+        if any(group_of(each) for each in inner.params):
+            inner.params.append(shared["settings"])
         if not own:
-            inner.params.append(option)
+            inner.params.append(shared["dry_run"])
         inner.invoke = _explaining(inner.invoke, words, own)
+        inner.parse_args = _renaming(inner.parse_args, inner.params)
     return command
 
 
-def _noted(context: typer.Context, value: bool) -> None:
+def group_of(option: Any) -> str | None:
+    """The group of settings an option belongs to, None for an option that the help shows."""
+    return option.rich_help_panel if getattr(option, "hidden", False) else None
+
+
+def _renaming(
+    parse: Callable[[Any, list[str]], list[str]], options: Iterable[Any]
+) -> Callable[[Any, list[str]], list[str]]:
+    """Parsing that takes earlier spellings of the command's options."""
+    known = {each for option in options for each in option.opts}
+    spellings = {old: new for old, new in SPELLINGS.items() if new in known and old not in known}
+
+    def parsing(context: Any, arguments: list[str]) -> list[str]:
+        notices = context.meta.setdefault(NOTICES, [])
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        for place, word in enumerate(arguments[:end]):
+            old, equals, value = word.partition("=")
+            if new := spellings.get(old):
+                arguments[place] = f"{new}{equals}{value}"
+                notices.append(f"{old} is spelled {new} now.")
+        return parse(context, arguments)
+
+    return parsing
+
+
+_shared = typer.Typer(add_completion=False)
+"""Holds the options that commands get here: how typer makes one differs between its versions."""
+
+
+def _keep_dry_run(context: typer.Context, value: bool) -> None:
     context.meta[DRY] = value
 
 
-_asked = typer.Typer(add_completion=False)
-"""Holds the option alone: how typer makes one differs between its versions."""
+def _read_config(context: typer.Context, places: list[str] | None) -> None:
+    """Lay the settings of `--config` over those of the environment and rm-gallery.toml."""
+    if not places:
+        return
+    words: tuple[str, ...] = ()
+    root: Any = context
+    while root.parent is not None:
+        words, root = (root.info_name, *words), root.parent
+    known_commands = walk(root.command) if words else [((), context.command)]
+    commands = {path: options_of(inner) for path, inner in known_commands}
+    values, origins = {**(context.default_map or {})}, root.obj or {}
+    typed = context.meta.setdefault(TYPED, set())
+    for place in places:
+        key, equals, text = place.partition("=")
+        pair = bool(equals) and not Path(place).is_file()
+        table: dict[str, Any]
+        if pair:
+            *groups, name = key.strip().split(".")
+            table = {name: text}
+            for group in reversed(groups):
+                table = {group: table}
+        else:
+            table = _file_of_settings(place, "--config")
+        shown = "--config" if pair else Path(place).name
+        _check_table(table, commands, shown)
+        below = _table_of(table, words)
+        known = {
+            name: value
+            for name, option in commands[words].items()
+            for value in (_given(table, name, option), _given(below, name, option))
+            if value is not None  # of the two the command's own counts
+        }
+        if pair and not known:
+            raise ConfigError(f"--config: {unknown_name('setting', key, commands[words])}")
+        for name, value in known.items():
+            several = getattr(commands[words][name], "multiple", False)
+            before = values[name] if several and name in typed else []
+            values[name] = [*before, *_listed(value)] if several else value
+            origins[".".join((*words, name))] = shown
+        (typed.update if pair else typed.difference_update)(known)
+    context.default_map = values
 
 
-@_asked.command()
-def _question(
+@_shared.command()
+def _shared_options(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", expose_value=False, callback=_noted, help=HELP)
+        bool, typer.Option("--dry-run", expose_value=False, callback=_keep_dry_run, help=HELP)
     ] = False,
+    settings: Annotated[  # `config` is an argument of grade
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="KEY=VALUE|FILE",
+            is_eager=True,
+            expose_value=False,
+            callback=_read_config,
+            help=CONFIG_HELP,
+        ),
+    ] = None,
 ) -> None:
     pass
 
@@ -85,7 +181,34 @@ def _explaining(
             typer.echo(line, err=own)  # where the command itself says what it understood
         return _applied(invoke, context) if own else None
 
-    return explaining
+    def noticing(context: Any) -> Any:
+        refused = False
+        try:
+            return explaining(context)
+        except ConfigError:
+            refused = True  # a refusal is one line
+            raise
+        finally:
+            if not refused:
+                for line in (*context.meta.get(NOTICES, ()), *_moved(context)):
+                    typer.echo(f"rm-gallery: {one_line(line)}", err=True)
+
+    return noticing
+
+
+def _moved(context: Any) -> Iterator[str]:
+    """How each option that was typed and is a setting now is spelled."""
+    for option in context.command.params:
+        source = getattr(context.get_parameter_source(option.name), "name", "")
+        if source != "COMMANDLINE":
+            continue
+        if option.name in REPEATED and option.hidden:
+            yield f"{option.opts[0]} is spelled {REPEATED[option.name]} now, which may be repeated."
+        elif group := group_of(option):
+            value = context.params[option.name]
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            pair = redact(f"{group}.{option.name}={text}")
+            yield f"{option.opts[0]} is a setting now: --config {shlex.quote(pair)}"
 
 
 _set_here: ContextVar[frozenset[str]] = ContextVar("settings", default=frozenset())
@@ -114,7 +237,13 @@ def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
     """Run the command without those settings that cannot apply to it; what was typed and cannot
     apply is refused.
     """
-    left = {each.name: each for each in context.command.params if _set(context, each.name)}
+    left = {
+        each.name: each
+        for each in context.command.params
+        if getattr(context.get_parameter_source(each.name), "name", "")
+        in ("ENVIRONMENT", "DEFAULT_MAP")
+        and each.name not in context.meta.get(TYPED, ())
+    }
     _set_here.set(frozenset(left))
     _lines_said.set(set())
     while True:
@@ -125,11 +254,6 @@ def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
             if option is None:
                 raise
             context.params[option.name] = option.default
-
-
-def _set(context: Any, name: str) -> bool:
-    """Whether an option's value was not typed but comes from the environment or a file."""
-    return getattr(context.get_parameter_source(name), "name", "") in ("ENVIRONMENT", "DEFAULT_MAP")
 
 
 def _option_lines(context: Any, words: tuple[str, ...]) -> Iterator[str]:
@@ -174,38 +298,63 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for words, options in commands.items():
-        inner: Any = table
-        for word in words:
-            # `trace = true` is an option's value where `trace` is a command as well
-            below = inner.get(word)
-            inner = below if isinstance(below, dict) else {}
+        inner = _table_of(table, words)
         here = values
         for word in words:
             here = here.setdefault(word, {})
         for name, option in options.items():
-            special, general = (
-                f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_")
-                for path in ((*words, name), (name,))
-            )
-            places: list[tuple[str, Any]] = [(f"environment, {special}", os.environ.get(special))]
-            if name.upper() not in OWN:
-                places.append((f"environment, {general}", os.environ.get(general)))
+            places: list[tuple[str, Any]] = [
+                (f"environment, {variable}", os.environ.get(variable))
+                for variable in _variables(words, name)
+                if variable.removeprefix(PREFIX) not in OWN
+            ]
             places += [
-                (f"{file} [{'.'.join(words)}]", _given(inner, name)),
-                (str(file), _given(table, name)),
+                (f"{file} [{'.'.join(words)}]", _given(inner, name, option)),
+                (file, _given(table, name, option)),
             ]
             for origin, value in places:
                 if value is not None and value != "":
-                    several = getattr(option, "multiple", False) and not isinstance(value, list)
-                    here[name] = [value] if several else value
+                    several = getattr(option, "multiple", False)
+                    here[name] = _listed(value) if several else value
                     origins[".".join((*words, name))] = origin
                     break
     return values, origins
 
 
-def _given(table: Mapping[str, Any], name: str) -> Any:
-    value = next((table[key] for key in (name, name.replace("_", "-")) if key in table), None)
-    return None if isinstance(value, dict) else value
+def _table_of(table: Mapping[str, Any], words: Iterable[str]) -> Mapping[str, Any]:
+    """The table of a command inside a table of settings, empty where there is none."""
+    for word in words:
+        # `trace = true` is an option's value where `trace` is a command as well
+        below = table.get(word)
+        table = below if isinstance(below, dict) else {}
+    return table
+
+
+def _spellings_of(name: str) -> list[str]:
+    """The name of a setting and its earlier one."""
+    return [name, *([RENAMED[name]] if name in RENAMED else [])]
+
+
+def _variables(words: tuple[str, ...], name: str) -> list[str]:
+    """The environment variables of an option, that of this command alone first."""
+    paths = [(*words, each) for each in _spellings_of(name)]
+    paths += [(each,) for each in _spellings_of(name)]
+    return [f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in paths]
+
+
+def _given(table: Mapping[str, Any], name: str, option: Any) -> Any:
+    """The value of an option in a table, by itself or in its group."""
+    group = table.get(group_of(option) or "")
+    for each in (table, group if isinstance(group, dict) else {}):
+        for known in _spellings_of(name):
+            for key in (known, known.replace("_", "-")):
+                if key in each and not isinstance(each[key], dict):
+                    return each[key]
+    return None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def options_of(command: Any) -> dict[str, Any]:
@@ -223,17 +372,37 @@ def _read_settings() -> tuple[str, dict[str, Any]]:
     path = Path(named or FILE)
     if named == "off" or not (named or path.is_file()):
         return FILE, {}
+    return path.name, _file_of_settings(named or FILE, VARIABLE)
+
+
+def _file_of_settings(name: str, named_by: str) -> dict[str, Any]:
+    """The content of a TOML file or, by its suffix, of a YAML file."""
+    path = Path(name)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            f"{named_by} names {name}, which cannot be read: {error.strerror}."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no TOML file: {error}.") from None
+    if path.suffix in (".yaml", ".yml"):
+        import yaml
+
+        try:
+            table = yaml.safe_load(text) or {}
+        except (yaml.YAMLError, RecursionError) as error:
+            raise ConfigError(f"{path} is no YAML file: {' '.join(str(error).split())}") from None
+        if not isinstance(table, dict) or not all(isinstance(key, str) for key in table):
+            raise ConfigError(f"{path} holds no settings; write `max_workers: 64`.")
+        return table
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        return path.name, tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(
-            f"{VARIABLE} names {named}, which cannot be read: {error.strerror}."
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no TOML file: {error}.") from None
 
 
@@ -243,10 +412,13 @@ def _check_table(
     file: str,
     words: tuple[str, ...] = (),
 ) -> None:
-    """ConfigError for the first key that is neither an option nor a command."""
-    options = {
-        name for path, known in commands.items() if path[: len(words)] == words for name in known
-    }
+    """ConfigError for the first key that is no option, no group of options and no command."""
+    inside = [known for path, known in commands.items() if path[: len(words)] == words]
+    options = {each for known in inside for name in known for each in _spellings_of(name)}
+    groups: dict[str, set[str]] = {}
+    for name, option in ((n, o) for known in inside for n, o in known.items()):
+        if group := group_of(option):
+            groups.setdefault(group, set()).add(name)
     below = {
         path[len(words)]
         for path in commands
@@ -256,15 +428,26 @@ def _check_table(
     for key, value in table.items():
         if isinstance(value, dict) and key in below:
             _check_table(value, commands, file, (*words, key))
+        elif isinstance(value, dict) and key in groups:
+            for name, one in value.items():
+                if str(name).replace("-", "_") not in groups[key]:
+                    what = unknown_name(f"setting of {key}", str(name), groups[key])
+                    raise ConfigError(f"{where}: {what}")
+                _check_value(one, name, where)
         elif isinstance(value, dict):
-            raise ConfigError(f"{where}: {unknown_name('command', key, below)}")
+            raise ConfigError(f"{where}: {unknown_name('command', key, below | {*groups})}")
         elif key.replace("-", "_") not in options:
             raise ConfigError(f"{where}: {unknown_name('setting', key, options)}")
-        elif not isinstance(value, str | int | float | list):
-            raise ConfigError(
-                f"{where}: {key} is a {type(value).__name__}; give text, a number, true, false or "
-                f"a list."
-            )
+        else:
+            _check_value(value, key, where)
+
+
+def _check_value(value: Any, key: str, where: str) -> None:
+    if not isinstance(value, str | int | float | list):
+        raise ConfigError(
+            f"{where}: {key} is a {type(value).__name__}; give text, a number, true, false or a "
+            f"list."
+        )
 
 
 def _unknown_variables(command: Any) -> list[str]:
@@ -272,10 +455,7 @@ def _unknown_variables(command: Any) -> list[str]:
     known = {PREFIX + name for name in OWN | OF_TESTS}
     for words, inner in walk(command):
         for name in options_of(inner):
-            known |= {
-                f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_")
-                for path in ((*words, name), (name,))
-            }
+            known |= {*_variables(words, name)}
     unread = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     # the prefix alone makes every name like every other
     bare = [name.removeprefix(PREFIX) for name in known]

@@ -35,9 +35,7 @@ from rm_gallery.train.watch import watched_lines
 
 @opt.grouped()
 def audit(
-    reward: Annotated[
-        str, typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
-    ],
+    reward: opt.RewardArgument,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,11 +61,11 @@ def audit(
         typer.Option(min=1, help="A seeded sample of this many prompts; 60 of data by default."),
     ] = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Say what it would take, and ask nothing.")
+        bool, typer.Option("--estimate", help="Print what the audit would cost, without a call.")
     ] = False,
 ) -> None:
-    """Try to move REWARD by place, length, dress, praise and commands; print how far that went,
-    with intervals and verdicts.
+    """Change position, length, style, praise and injected commands, and print how far each moves
+    REWARD, with intervals and verdicts.
     """
     options = run.options()
     ready = prepare(
@@ -227,12 +225,7 @@ def _check_mix(
 
 @opt.grouped("out", "force_new", "trace", "on_bad_row")
 def fuzz(
-    reward: Annotated[
-        str,
-        typer.Argument(
-            metavar="REWARD", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names
-        ),
-    ],
+    reward: opt.RewardArgument,
     cases: Annotated[
         Path | None,
         typer.Option(
@@ -433,8 +426,8 @@ def watch(
     columns: LogColumns,
     json: opt.Json = False,
 ) -> None:
-    """Look over a training run for rewards that part ways, follow length, teach nothing or say
-    nothing; exit 1 when some do.
+    """Check a training log for rewards that diverge, follow length, are constant or teach nothing;
+    exit 1 when some do.
     """
     watched = look(
         log,
@@ -483,7 +476,7 @@ def judge_select(
         str | None,
         typer.Option(help="The judge that --fail-under is about; the first of CONFIG by default."),
     ] = None,
-    surely: opt.Surely = False,
+    use_ci: opt.UseCi = False,
     limit: opt.Limit = None,
     as_format: Annotated[
         str, typer.Option("--format", help="text, or md for a comment on a change.")
@@ -524,7 +517,7 @@ def judge_select(
     else:
         typer.echo("\n".join(opt.table_lines(selection.rows(), as_format == "md")))
         typer.echo(("\n" if as_format == "md" else "") + selection.verdict)
-    missed = selection.missed(least, name=judge, surely=surely)
+    missed = selection.missed(least, name=judge, surely=use_ci)
     opt.say_lost(selection.report.reasons, selection.report.stopped, "rows")
     for why in missed:
         opt.say(f"rm-gallery: {why}.")

@@ -20,7 +20,14 @@ from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.serve import decisions, hosted, trainers
 from rm_gallery.serve.access_log import AccessLog, Logged
-from rm_gallery.serve.door import Door, Receive, Scope, ServeSettings, refuse, request_id_of
+from rm_gallery.serve.door import (
+    Receive,
+    RequestPipeline,
+    Scope,
+    ServeSettings,
+    refuse,
+    request_id_of,
+)
 from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.listen import answer_status, health_reply
@@ -197,7 +204,9 @@ def create_app(
         redoc_url=None,
         openapi_url=None,  # that asks for no token
     )
-    door = app.state.door = Door(handler, settings, tokens, None if part is None else part.spend)
+    door = app.state.door = RequestPipeline(
+        handler, settings, tokens, None if part is None else part.spend
+    )
     if log is not None:
         app.add_middleware(Logged, log=log)
     for codec in (*NATIVE, *CODECS) if codecs is None else codecs:
@@ -264,7 +273,7 @@ def _mount(
     )
 
 
-def _mount_codec(app: FastAPI, codec: Codec, door: Door) -> None:
+def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
     """Add a codec's route, described by its models."""
     from fastapi import Query
 
@@ -308,7 +317,7 @@ def _mount_codec(app: FastAPI, codec: Codec, door: Door) -> None:
     )
 
 
-def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
+def _mount_lists(app: FastAPI, door: RequestPipeline, part: Part | None) -> None:
     """Add what is read: health, metrics, and what is offered."""
     from fastapi.responses import PlainTextResponse
 

@@ -116,7 +116,7 @@ STUCK_SECONDS = 3.0
 FAULT = Refused(500, "internal", "The server failed; its log names the request id.")
 
 
-class Door:
+class RequestPipeline:
     """Lets requests in and answers them through a handler."""
 
     def __init__(

@@ -15,7 +15,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
-from rm_gallery.serve.door import Door, Receive, Scope, ServeSettings, refuse, request_id_of
+from rm_gallery.serve.door import (
+    Receive,
+    RequestPipeline,
+    Scope,
+    ServeSettings,
+    refuse,
+    request_id_of,
+)
 from rm_gallery.serve.formats import Refused
 from rm_gallery.serve.policy import Send, guarded
 
@@ -60,7 +67,7 @@ def run_server(
         import uvicorn
     except ImportError as error:
         raise MissingExtra("uvicorn[standard]", "serve", "The server") from error
-    door: Door = app.state.door
+    door: RequestPipeline = app.state.door
     ending = _Ending(door)
 
     class Server(uvicorn.Server):
@@ -116,7 +123,7 @@ def run_server(
 
 
 StatusSource = Callable[[], Awaitable[tuple[int, Any]]]
-"""What gives a status and a value, as `Door.show` takes it."""
+"""What gives a status and a value, as `RequestPipeline.show` takes it."""
 TICKS = 10
 """Of uvicorn's loop in a second."""
 STATUS_CONNECTIONS = 256
@@ -131,7 +138,7 @@ def health_reply(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
 
 
 async def answer_status(
-    door: Door,
+    door: RequestPipeline,
     health: StatusSource,
     metrics: StatusSource,
     scope: Scope,
@@ -303,7 +310,7 @@ TOO_LARGE = (
 class _Ending:
     """From the first signal to the moment when nothing is lost by leaving."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: RequestPipeline) -> None:
         self._door = door
         self._began: float | None = None
 

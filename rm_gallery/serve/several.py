@@ -25,7 +25,7 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.processes.places import MemberChannel
 from rm_gallery.core.engine.processes.worker_process import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.serve.door import Door, ServeSettings
+from rm_gallery.serve.door import RequestPipeline, ServeSettings
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.listen import answer_status, health_reply, status_served
 from rm_gallery.serve.metrics import added
@@ -340,7 +340,9 @@ def supervise(
     async def metrics() -> tuple[int, Any]:
         return 200, await library_loop.bridge(running.exposed())
 
-    answer = partial(answer_status, Door(Handler({}), settings, tokens, spend), health, metrics)
+    answer = partial(
+        answer_status, RequestPipeline(Handler({}), settings, tokens, spend), health, metrics
+    )
     try:
         with status_served(answer, settings) as status:
             try:

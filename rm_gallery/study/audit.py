@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine.calls.budget import PriceTable
 from rm_gallery.core.engine.calls.usage import Usage
-from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.judges import asks_a_model, models_of
@@ -43,7 +42,7 @@ from rm_gallery.study.pairwise_comparisons import (
     reasons_of,
 )
 from rm_gallery.study.probes import AnswerPairs, Injected, Probe
-from rm_gallery.study.task import judge_of, repeat_folder, spent_by
+from rm_gallery.study.task import begun, judge_of, repeat_folder, usage_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -420,7 +419,8 @@ class Prepared:
         chosen, values = options_of(
             self.reward, options or self.options, hooks or self.hooks, keywords
         )
-        control, started = chosen.control or RunControl(), time.monotonic()
+        chosen, control = begun(chosen, {"audit": 1, **self.identity})
+        started = time.monotonic()
         calls, cached, usage = 0, 0, dict[str, Any]()
         # each with its repeat and its folder; what the first answers make worth asking comes right
         # after them
@@ -439,17 +439,15 @@ class Prepared:
                 continue
             one = replace(
                 chosen,
-                control=control,
                 total=len(questions),
                 repeat=chosen.repeat + repeat,
                 run_dir=repeat_folder(chosen.run_dir, folder),
-                manifest={"audit": 1, **self.identity, **(chosen.manifest or {})},
             )
             with closing(run_unordered(self.reward, questions, one, values)) as scored:
                 sheet.collect(scored)
             # the counters begin anew with every round
             calls, cached = calls + control.calls, cached + control.cached
-            for name, value in spent_by(control).items():
+            for name, value in usage_of(control).items():
                 if value is not None:
                     usage[name] = usage.get(name, 0) + value
         judge, endpoint = judge_of(self.reward)

@@ -48,7 +48,7 @@ from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.study.source import Data, Source, parted
-from rm_gallery.study.task import Reasons, Task, judge_of, repeat_folder, spent_by
+from rm_gallery.study.task import Reasons, Task, begun, judge_of, repeat_folder, spent_by
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -93,17 +93,12 @@ def evaluate(
     dataset, seed = asked.source.open(), asked.source.seed
     share, chosen = parted(part, asked.options)
     task = Task(asked.reward, dataset if share is None else replace(dataset, part=share))
-    control = chosen.control or RunControl()
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
     identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
-    chosen = replace(
-        chosen,
-        control=control,
-        total=task.n_questions()
-        if chosen.total is None and chosen.progress is not False
-        else chosen.total,
-        manifest={**identity, **(chosen.manifest or {})},
-    )
+    total = chosen.total
+    if total is None and chosen.progress is not False:
+        total = task.n_questions()
+    chosen, control = begun(chosen, identity, total=total)
     started = time.monotonic()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
     with (
@@ -116,14 +111,7 @@ def evaluate(
         except KeyboardInterrupt:
             control.stop(INTERRUPTED, halt=True)
             raise
-    report = replace(
-        _with_unread(task.benchmark, report, control),
-        seconds=time.monotonic() - started,
-        calls=control.calls,
-        cached=control.cached,
-        usage=spent_by(control),
-        stopped=control.stopped,
-    )
+    report = replace(_with_unread(task.benchmark, report, control), **spent_by(control, started))
     if keeping is not None and chosen.run_dir is not None:
         keeping.finish()
         report.save(Path(chosen.run_dir) / REPORT)

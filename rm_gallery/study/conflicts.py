@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import whole
 from rm_gallery.core.reward.run import run_unordered
 from rm_gallery.core.stats.denominator import added, worst_case_bounds
@@ -32,7 +31,7 @@ from rm_gallery.study.pairwise_comparisons import (
     reasons_of,
 )
 from rm_gallery.study.source import Source
-from rm_gallery.study.task import judge_of
+from rm_gallery.study.task import begun, judge_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -134,13 +133,8 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
             games.append((sample.sample_id, comparisons))
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
-    control = asked.options.control or RunControl()
-    chosen = replace(
-        asked.options,
-        control=control,
-        total=len(sheet.questions),
-        manifest={"conflicts": 1, **identity, **(asked.options.manifest or {})},
-    )
+    about = {"conflicts": 1, **identity}
+    chosen, control = begun(asked.options, about, total=len(sheet.questions))
     with closing(run_unordered(built, sheet.questions.values(), chosen, asked.hooks)) as scored:
         sheet.collect(scored)
     out = replace(_conflicts_of(sheet, games, name), calls=control.calls, stopped=control.stopped)

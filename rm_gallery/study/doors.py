@@ -96,12 +96,14 @@ def door(
     """Make a door of a function that takes what it is `Asked` and keywords of its own.
 
     Its last parameter, `**keywords: Unpack[Keywords]`, tells type checkers which keywords the door
-    takes beside; the function never gets them. `defaults` are keywords that differ at this door.
+    takes beside; the function never gets them. `defaults` are keywords that differ at this door;
+    what a given `Source` says wins over them.
     """
     ask = [Parameter("reward", Parameter.POSITIONAL_OR_KEYWORD)]
     ask.append(ask[0].replace(name="data", default=Parameter.empty if needs_data else None))
     ask.append(ask[0].replace(name="benchmark", default=None))
-    shared = {**_SHARED, **{name: defaults[name] for name in _SHARED if name in defaults}}
+    of_source = {name: defaults.pop(name) for name in _SHARED if name in defaults}
+    shared = {**_SHARED, **of_source}
 
     def make(core: Callable[Concatenate[Asked, P], R]) -> Door[P, R]:
         parameters = signature(core).parameters.values()
@@ -117,6 +119,8 @@ def door(
             given = shape.bind(*args, **{**defaults, **keywords}).arguments
             options = given.pop("run_options", {})
             mine = {each.name: given.pop(each.name) for each in own if each.name in given}
+            if not isinstance(given.get("data"), Source):
+                given = {**of_source, **given}
             return ask_core(_asked(given, options, shape.parameters), **mine)
 
         call.__signature__ = shape  # type: ignore[attr-defined]  # read by help() and completion

@@ -46,7 +46,7 @@ from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.source import RunPart, file_sha256, parted
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of
-from rm_gallery.study.task import Reasons, judge_of, spent_by
+from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
 from rm_gallery.study.winrate_figures import as_dict, mean_of
 
 if TYPE_CHECKING:
@@ -271,18 +271,18 @@ def grade(
     for name in wanted:
         if name not in columns:
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
-    chosen = chosen_options(options, runner.options, run_options, None)[0]
+    own = ("labels", "cluster", "limit", "seed", "part")
+    chosen = chosen_options(options, runner.options, run_options, None, own)[0]
     share, chosen = parted(part, chosen)
-    control = chosen.control or RunControl()
     identity: dict[str, Any] = {}
     if chosen.run_dir is not None:
         identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
-    chosen = replace(chosen, control=control, manifest={**identity, **(chosen.manifest or {})})
+    chosen, control = begun(chosen, identity)
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
     by_grader, asked = {name: _Column() for name in columns}, array("Q")
     labels_by_grader: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons = Reasons()
-    began = time.monotonic()
+    began_at = time.monotonic()
     missingness = MissingnessTest()
     waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
@@ -334,12 +334,8 @@ def grade(
         judge=", ".join(sorted({name for name, _ in judges if name})) or None,
         endpoint=", ".join(sorted({where for _, where in judges if where})) or None,
         data=str(data) if isinstance(data, (str, Path)) else f"{len(clusters)} rows",
-        calls=control.calls,
-        cached=control.cached,
-        usage=spent_by(control),
-        seconds=time.monotonic() - began,
         reasons=reasons,
-        stopped=control.stopped,
+        **spent_by(control, began_at),
         suspicion=missingness.report(),
         constant=" ".join(
             f"{name}: {sentence}"

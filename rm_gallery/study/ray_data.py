@@ -16,7 +16,6 @@ from rm_gallery.core.data.load.base import DataLoader, LoadReport, SeenRows
 from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import ParquetSource, batch_rows, file_sources
 from rm_gallery.core.data.load.sheets import CsvSource
-from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.processes.members import unpacked
 from rm_gallery.core.engine.ray import RayDesk, by_value, connected
@@ -32,7 +31,7 @@ from rm_gallery.study.benchmark import OnJudged, report_of
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.ray_parts import HowJudged, JudgingActor, PartFolder, judge_here, read_lines
 from rm_gallery.study.source import Data, Source
-from rm_gallery.study.task import Task, spent_by
+from rm_gallery.study.task import Task, begun, spent_by
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -125,7 +124,7 @@ def evaluate_dataset(
     by_actors = asks_a_model(built) or bool(built.needs & _LOADED) or num_gpus > 0
     kept = None if out is None else PartFolder(os.fspath(out))
     about = None if kept is None else kept.begin(_identity(task, values, prefix))
-    chosen = replace(chosen, control=chosen.control or RunControl())
+    chosen, _ = begun(chosen, {})
     how = HowJudged(
         built,
         task_data,
@@ -266,15 +265,7 @@ class DatasetRun:
         loader.report = LoadReport()
         report = report_of(task, self._judged_samples(going, loader.report), seed, on_judged)
         loader.finish(loader.report)
-        control = self._control
-        return replace(
-            report,
-            seconds=time.monotonic() - self._started,
-            calls=control.calls,
-            cached=control.cached,
-            usage=spent_by(control),
-            stopped=control.stopped,
-        )
+        return replace(report, **spent_by(self._control, self._started))
 
     def _judged_samples(self, going: Any, met: LoadReport) -> Iterator[tuple[Judged, bool]]:
         import ray

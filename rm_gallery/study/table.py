@@ -195,7 +195,8 @@ class TableTask:
         """Judge the rows and report; arguments as in `evaluate`. Rows of other parts count as not
         begun.
         """
-        chosen, hooks = options_of(reward, options, None, keywords, progress=None)
+        own = Columns.__dataclass_fields__
+        chosen, hooks = options_of(reward, options, None, keywords, progress=None, beside=own)
         share, chosen = parted(self.part, chosen)
         chosen, samples = self.begun(reward, chosen, seed)
         if chosen.run_dir is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.judges import models_of
 from rm_gallery.core.reward.reward import BaseReward
@@ -116,10 +118,29 @@ def repeat_folder(run_dir: str | None, number: int) -> str | None:
     return str(Path(run_dir) / f"repeat-{number}") if run_dir is not None and number else run_dir
 
 
-def spent_by(control: RunControl) -> dict[str, Any]:
+def begun(
+    options: RunOptions, identity: Mapping[str, Any], **changes: Any
+) -> tuple[RunOptions, RunControl]:
+    """The options of a run with what it is about, and its control."""
+    control, manifest = options.control or RunControl(), {**identity, **(options.manifest or {})}
+    return replace(options, control=control, manifest=manifest, **changes), control
+
+
+def usage_of(control: RunControl) -> dict[str, Any]:
     """Tokens and cost of a run so far."""
     return {
         name: getattr(control.usage, name) for name in ("input_tokens", "output_tokens", "cost")
+    }
+
+
+def spent_by(control: RunControl, began: float) -> dict[str, Any]:
+    """What a run that began at a moment of the monotonic clock took, by the names of `Report`."""
+    return {
+        "seconds": time.monotonic() - began,
+        "calls": control.calls,
+        "cached": control.cached,
+        "usage": usage_of(control),
+        "stopped": control.stopped,
     }
 
 

@@ -289,7 +289,7 @@ class WinRateTask(TableTask):
             answers = [answers[0], second, *answers[2:]]
         roles = dict(
             zip(
-                ["--a", "--b", *(f"--other {k}" for k in range(1, len(answers)))],
+                ["--a", "--b", *(f"--b {k}" for k in range(1, len(answers)))],
                 answers,
                 strict=False,
             )

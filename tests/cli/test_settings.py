@@ -4,6 +4,7 @@ and its origin.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,73 @@ def test_a_table_command_says_its_settings_beside_what_it_understood() -> None:
         and "1 rows to judge" in done.err
         and not done.out
     )
+
+
+WINRATE = ("winrate", "t.csv", "--prompt", "prompt", "--a", "a", "-r", "length_baseline")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "notice"),
+    [
+        (
+            ["--b", "b", "--seed", "3"],
+            ["--b", "b", "--config", "run.seed=3"],
+            "--config run.seed=3",
+        ),
+        (["--b", "b", "--no-cache"], ["--b", "b", "--config", "cache=false"], "run.cache=false"),
+        (["--other", "c", "--b", "b"], ["--b", "b", "--b", "c"], "--other is spelled --b now"),
+        (
+            ["--b", "b", "--fail-under", "0", "--surely"],
+            ["--b", "b", "--fail-under", "0", "--use-ci"],
+            "--surely is spelled --use-ci now",
+        ),
+    ],
+)
+def test_earlier_spellings_do_the_same_and_say_the_new_one(
+    earlier: list[str], now: list[str], notice: str
+) -> None:
+    Path("t.csv").write_text("prompt,a,b,c\nq,long,x,xy\nz,e,xcc,qqwe\n")
+    before, after = command(*WINRATE, *earlier, "--json"), command(*WINRATE, *now, "--json")
+    timed = re.compile(r'"seconds": [^,}]+')
+    assert (before.code, timed.sub("", before.out)) == (after.code, timed.sub("", after.out))
+    assert notice in before.err.splitlines()[-1] and " now" not in after.err
+
+
+CONFIGS = [
+    ("deadline: 30\n", "--deadline = 30.0  (own.yaml)"),
+    ("run: {deadline: 30}\n", "--deadline = 30.0  (own.yaml)"),
+    ("eval: {run: {deadline: 30}, deadline: 20}\n", "--deadline = 20.0  (own.yaml)"),
+    ("surely: true\n", "--use-ci = True  (own.yaml)"),
+    ("param: [a=1, b=2]\n", "--param = ['a=1', 'b=2']  (own.yaml)"),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), CONFIGS)
+def test_a_config_file_comes_before_the_environment_and_after_what_is_typed(
+    text: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("own.yaml").write_text(text)
+    monkeypatch.setenv("RM_GALLERY_DEADLINE", "50")
+    monkeypatch.setenv("RM_GALLERY_SEED", "4")
+    done = command(*EVAL, "--config", "own.yaml", "--config", "run.seed=5", "--dry-run")
+    assert line in done.out.splitlines() and "--seed = 5  (--config)" in done.out
+    typed = command(*EVAL, "--config", "own.yaml", "--deadline", "1", "--dry-run")
+    assert "--deadline = 1.0  (command line)" in typed.out
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("max_cals=3", "There is no setting 'max_cals'. Did you mean max_calls"),
+        ("budget.max_cals=3", "There is no setting of budget 'max_cals'. Did you mean max_calls"),
+        ("run.max_calls=3", "There is no setting of run 'max_calls'."),
+        ("bugdet.max_calls=3", "There is no command 'bugdet'. Did you mean budget"),
+        ("until_decided=true", "There is no setting 'until_decided'."),
+        ("gone.yaml", "--config names gone.yaml, which cannot be read"),
+        ("trace=true", "name one with --out RUN"),
+        ("budget.max_cost=1", "max_cost needs prices"),
+    ],
+)
+def test_a_typed_setting_that_cannot_apply_is_refused(given: str, said: str) -> None:
+    done = command(*EVAL, "--config", given)
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1) and said in done.err

@@ -20,12 +20,12 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.doors import OF_REWARD, Keywords
+from rm_gallery.study.doors import OF_REWARD, Asked, Keywords, door
 from rm_gallery.study.source import Source
 from tests.cli.test_every_command import commands
 
 
-def found() -> dict[str, Callable[..., Any]]:
+def discovered() -> dict[str, Callable[..., Any]]:
     """Every public function of a study that takes `options`, by its name."""
     doors: dict[str, Callable[..., Any]] = {}
     for module in pkgutil.iter_modules(rm_gallery.study.__path__, "rm_gallery.study."):
@@ -36,8 +36,8 @@ def found() -> dict[str, Callable[..., Any]]:
     return doors
 
 
-DOORS = found()
-HELPERS = {"parted"}
+DOORS = discovered()
+OF_OPTIONS = {"begun", "parted"}
 """What works on options that a door has made already."""
 OF_TABLES = {"score_table", "winrate"}
 """What names columns by `Columns`, which has the limit and the bad rows."""
@@ -52,10 +52,10 @@ def names_of(door: Callable[..., Any]) -> set[str]:
 
 def test_every_door_is_found() -> None:
     assert len(DOORS) > 10 and {"evaluate", "audit", "conflicts", "grade", "winrate"} <= set(DOORS)
-    assert HELPERS <= set(DOORS)
+    assert OF_OPTIONS <= set(DOORS)
 
 
-@pytest.mark.parametrize("name", sorted(set(DOORS) - HELPERS))
+@pytest.mark.parametrize("name", sorted(set(DOORS) - OF_OPTIONS))
 def test_a_door_takes_the_options_of_a_run_as_keywords(name: str) -> None:
     kinds = {p.kind for p in inspect.signature(DOORS[name]).parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD in kinds
@@ -87,11 +87,13 @@ CALLS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(DOORS) - HELPERS))
+@pytest.mark.parametrize("name", sorted(set(DOORS) - OF_OPTIONS))
 def test_an_unknown_keyword_is_named_with_the_nearest(name: str) -> None:
     more = {"repeats": 2} if name == "evaluate_repeatedly" else {}
-    with pytest.raises(ConfigError, match=r"'max_worker'\. Did you mean max_workers"):
-        DOORS[name](*CALLS.get(name, ("length_baseline", ROWS)), max_worker=2, **more)
+    rows = {"limt": "limit"} if "data" in names_of(DOORS[name]) else {}
+    for wrong, right in {"max_worker": "max_workers", **rows}.items():
+        with pytest.raises(ConfigError, match=rf"'{wrong}'\. Did you mean {right}"):
+            DOORS[name](*CALLS.get(name, ("length_baseline", ROWS)), **{wrong: 2}, **more)
 
 
 def test_what_is_known_of_the_rows_is_said_once() -> None:
@@ -100,6 +102,16 @@ def test_what_is_known_of_the_rows_is_said_once() -> None:
     assert evaluate("length_baseline", source).n == evaluate("length_baseline", source).n == 5
     assert evaluate("length_baseline", source, limit=7).n == 7
     assert evaluate("length_baseline", Source(rows)).n == 20
+
+
+def test_a_source_wins_over_what_a_door_takes_by_default() -> None:
+    @door(on_bad_row="skip", max_workers=3)
+    def asked(asked: Asked) -> Asked:
+        return asked
+
+    given = asked("length_baseline", ROWS), asked("length_baseline", Source(ROWS))
+    assert [each.source.on_bad_row for each in given] == ["skip", "raise"]
+    assert [each.options.max_workers for each in given] == [3, 3]
 
 
 def test_every_door_has_the_same_number_of_judgements_in_flight() -> None:

@@ -95,16 +95,16 @@ def test_a_run_in_every_form(name: str, form: str, tmp_path: Path) -> None:
 
 
 TABLES = {
-    "eval": "eval length_baseline pairs.jsonl --format rewardbench2",
+    "eval": "eval length_baseline pairs.jsonl --benchmark rewardbench2",
     "eval unscored": "eval accuracy pairs.jsonl",
     "bench repeats": "bench preferences -r length_baseline --data rows.jsonl --repeats 2",
     "winrate": (
         "winrate table.csv --prompt q --a x --b y -r safety_pairwise_reward --llm "
         "fake:<best>1</best> --labels people --by kind"
     ),
-    "winrate of three": "winrate table.csv --prompt q --a x --b y --other z -r length_baseline --length-controlled",
+    "winrate of three": "winrate table.csv --prompt q --a x --b y --b z -r length_baseline --length-controlled",
     "winrate of sessions": "winrate sessions.csv --prompt q --a x --b y -r length_baseline",
-    "winrate of own clusters": "winrate sessions.csv --prompt q --a x --b y -r length_baseline --cluster thread-id",
+    "winrate of own clusters": "winrate sessions.csv --prompt q --a x --b y -r length_baseline --config columns.cluster=thread-id",
     "score": (
         "score table.csv --prompt q --answer x --answer y -r length_baseline --labels stars --by "
         "kind"

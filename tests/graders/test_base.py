@@ -22,7 +22,7 @@ from rm_gallery.core.graders.base import (
     GraderScore,
 )
 from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.graders.llm import RubricGrader
+from rm_gallery.core.graders.llm import RubricGrader, grader_rubric
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.runner.grading_runner import GradingRunner, asks_for_judge, build_reward
 from tests.reward.rewards import PointJudge, Rule
@@ -72,6 +72,55 @@ def test_a_function_is_a_grader_and_stays_a_function() -> None:
             isinstance(missing, GraderError)
             and "Grader implements _grade(self, query, response" in missing.error
         )
+
+
+ONE = """task: Judge it.
+scale: [1, 2]
+inputs: {response: true}
+criteria: [It is short., {text: It is kind., points: 3}]
+levels: {1: bad, 2: good}
+"""
+
+
+def test_one_file_is_a_grader_and_a_checklist_and_a_misspelt_field_is_one_line(
+    tmp_path: Path,
+) -> None:
+    def read(text: str) -> tuple[Any, Any]:
+        (tmp_path / "broken.yaml").write_text(text, encoding="utf-8")
+        grader_rubric.cache_clear()
+        body = {"folder": tmp_path, "__annotations__": {"folder": ClassVar[Path]}}
+        return (
+            lambda: type("Other", (Broken,), body)(model="fake:x"),
+            lambda **more: GraderRegistry.create(
+                f"rubric:{tmp_path}/broken.yaml", model="fake:x", **more
+            ),
+        )
+
+    grader, checklist = (make() for make in read(ONE))
+    assert grader.rubrics == ["It is short.", "It is kind."]
+    prompt = grader.messages(response="r")[0]["content"]
+    assert "Judge it." in prompt and "2. It is kind." in prompt and "1: bad" in prompt
+    assert (grader.score_range, grader.threshold) == ((1.0, 2.0), None)
+    assert [one.points for one in checklist.criteria.leaves()] == [1.0, 3.0]
+    _, make = read("en: {desc: d, rubrics: [short]}\nzh: {desc: d, rubrics: [短]}\nthreshold: 3")
+    assert [make(language=name).criteria.criteria[0].text for name in ("en", "zh")] == [
+        "short",
+        "短",
+    ]
+    assert make().criteria.threshold == 0.5, "3 is a score of the grader's scale"
+    _, make = read("[{text: a, tag: x, level: hard}]\n")
+    assert make().criteria.criteria[0].notes == {"tag": "x", "level": "hard"}
+    for text, place, line in (
+        (ONE.replace("task", "tsak"), 0, "broken.yaml: .*'tsak'. Did you mean task"),
+        (ONE.replace("scale: [1, 2]", ""), 0, "broken.yaml: .*field 'scale' is missing; add it"),
+        (ONE.replace("points", "ponts"), 0, "broken.yaml: .*ponts.*Did you mean points"),
+        (ONE + "agregate: all\n", 1, "broken.yaml: .*'agregate'.*Did you mean aggregate"),
+        ("[{text: a, negte: true}]", 1, "broken.yaml: Criterion 1: .*'negte'; did you mean negate"),
+        ("a: [", 1, "broken.yaml cannot be read: .*; correct it"),
+    ):
+        with pytest.raises(ConfigError, match=line) as error:
+            read(text)[place]()
+        assert "\n" not in str(error.value)
 
 
 POSITIONAL = FunctionGrader(lambda response, /: 1.0)

@@ -78,17 +78,15 @@ def test_each_prompt_holds_each_field_exactly_once(name: str) -> None:
 def test_a_rubric_says_the_same_in_both_languages_and_a_sentence_for_each_level(name: str) -> None:
     kind = GraderRegistry.get(name)
     assert issubclass(kind, RubricGrader)
-    texts = kind.texts()
-    low, high = texts["scale"]
+    rubric = kind.texts()
+    low, high = map(int, rubric.scale)  # type: ignore[arg-type]  # both are there
     for language in ("en", "zh"):
-        said = texts[language]
-        assert (
-            sorted(said["levels"]) == list(range(low, high + 1))
-            and low <= texts.get("threshold", low) <= high
-        )
-        for text in (said["desc"], *said["rubrics"], *said["levels"].values()):
+        said = rubric.texts(language)
+        assert isinstance(said.levels, dict)
+        assert sorted(said.levels) == list(range(low, high + 1)) and low <= rubric.threshold <= high
+        for text in (said.desc, *said.rubrics, *said.levels.values()):
             assert bool(re.search("[\u4e00-\u9fff]", text)) is (language == "zh"), text
-    assert len(texts["en"]["rubrics"]) == len(texts["zh"]["rubrics"])
+    assert len(rubric.texts("en").rubrics) == len(rubric.texts("zh").rubrics)
 
 
 WRONG = [

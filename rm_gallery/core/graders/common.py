@@ -13,8 +13,8 @@ from pydantic import Field, field_validator
 from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.llm import (
     RubricGrader,
+    grader_rubric,
     last_what_differs,
-    rubric_texts,
     shown,
     told_fields,
     usage_of,
@@ -22,12 +22,13 @@ from rm_gallery.core.graders.llm import (
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import parsed, told_of
+from rm_gallery.core.reward.rubric import ClaimCounting
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shaped, render
 from rm_gallery.core.text.canonical import fold, turn_text
 from rm_gallery.core.text.conclusion import sentences
 from rm_gallery.core.text.values import plain, read_integer
-from rm_gallery.core.utils.errors import ParseError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
 
 VERDICTS = ("supported", "unsupported", "contradicted", "no_claim")
 MOST_SENTENCES = 120
@@ -111,6 +112,13 @@ class ClaimGrader(RubricGrader):
     """Whether to list and count claims instead of choosing a level of the scale."""
 
     @property
+    def _counted_claims(self) -> ClaimCounting:
+        claims = self.texts().claims
+        if claims is None:
+            raise ConfigError(f"{self.name}: {self.rubric}.yaml has no field 'claims'; add it.")
+        return claims
+
+    @property
     def reply(self) -> type[BasePromptTemplate]:
         """Claims, or a level."""
         return ClaimsReply if self.claims else super().reply
@@ -124,11 +132,8 @@ class ClaimGrader(RubricGrader):
         """Instructions first, the fenced fields last."""
         if not self.claims:
             return super()._messages(fields, form)
-        texts_of_file = self.texts()
-        of = texts_of_file["claims"]["of"]
-        texts = {
-            name: shown(fields.get(name)) for name in last_what_differs(texts_of_file["inputs"])
-        }
+        rubric, of = self.texts(), self._counted_claims.of
+        texts = {name: shown(fields.get(name)) for name in last_what_differs(rubric.inputs)}
         texts[of] = "\n".join(
             f"[{number}] {text}" for number, text in enumerate(numbered(texts[of]), 1)
         )
@@ -136,7 +141,7 @@ class ClaimGrader(RubricGrader):
             "claims",
             self.language,
             texts=texts,
-            always=[name for name, required in texts_of_file["inputs"].items() if required],
+            always=[name for name, required in rubric.inputs.items() if required],
             desc=self.desc,
             scenario="",
             rubrics=list(self.rubrics),
@@ -144,16 +149,16 @@ class ClaimGrader(RubricGrader):
             of=of,
             verdicts=[
                 f"`{name}`{': ' if self.language == 'en' else '：'}{text}"
-                for name, text in texts_of_file[self.language]["verdicts"].items()
+                for name, text in rubric.texts(self.language).verdicts.items()
             ],
-            fields=told_fields(texts_of_file["inputs"], self.language),
+            fields=told_fields(rubric.inputs, self.language),
             output_form=form,
         )
 
     async def _one(self, fields: Mapping[str, Any]) -> GraderScore:
         if not self.claims:
             return await super()._one(fields)
-        sentences = numbered(shown(fields.get(self.texts()["claims"]["of"])))
+        sentences = numbered(shown(fields.get(self._counted_claims.of)))
         given: dict[int, dict[str, Any]] = {}
 
         def read(reply: ChatResponse) -> GraderScore:
@@ -183,12 +188,12 @@ class ClaimGrader(RubricGrader):
         reply: ChatResponse,
         fields: Mapping[str, Any],
     ) -> GraderScore:
-        about = self.texts()["claims"]
-        material = [_words(text) for name in about["within"] for text in _texts(fields.get(name))]
+        about = self._counted_claims
+        material = [_words(text) for name in about.within for text in _texts(fields.get(name))]
         claims = [{**claim, "found": _stands_in(claim["evidence"], material)} for claim in claims]
         worth = {
             "supported": 1.0,
-            "unsupported": about.get("unsupported", 0.0),
+            "unsupported": about.unsupported,
             "contradicted": 0.0,
             _INVENTED: 0.0,
         }
@@ -202,11 +207,11 @@ class ClaimGrader(RubricGrader):
         share = (
             sum(counts[name] * each for name, each in worth.items()) / counted
             if counted
-            else about["without"]
+            else about.without
         )
         if share is None:
             raise Unscored(
-                f"{self.name}: `{about['of']}` claims nothing that could be looked for.",
+                f"{self.name}: `{about.of}` claims nothing that could be looked for.",
                 reason="no_claims",
                 cause="data",
             )
@@ -282,12 +287,10 @@ def grader_of_file(path: Path, module: str) -> type[RubricGrader]:
     `module`.
     """
     name = "".join(word.capitalize() for word in path.stem.split("_")) + "Grader"
-    texts = rubric_texts(path)
-    low, high = texts["scale"]
-    about = (
-        f"{texts['en']['desc']}\n\nA whole number from {low:g} to {high:g}. "
-        f"{texts['en']['levels'][high]}"
-    )
+    rubric = grader_rubric(path)
+    texts, (low, high) = rubric.texts("en"), rubric.scale
+    assert isinstance(texts.levels, dict) and high is not None
+    about = f"{texts.desc}\n\nA whole number from {low:g} to {high:g}. {texts.levels[int(high)]}"
     body = {
         "__module__": module,
         "__qualname__": name,
@@ -295,7 +298,7 @@ def grader_of_file(path: Path, module: str) -> type[RubricGrader]:
         "rubric": path.stem,
         "folder": path.parent,
     }
-    kind = ClaimGrader if "claims" in texts else RubricGrader
+    kind = ClaimGrader if rubric.claims else RubricGrader
     made: type[RubricGrader] = RewardMeta(name, (kind,), body)
     return made
 

@@ -28,6 +28,7 @@ from rm_gallery.core.reward.asking import ask, parsed, told_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import judge_of
 from rm_gallery.core.reward.kinds import conversation_text
+from rm_gallery.core.reward.rubric import RubricFile, rubric_file
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
@@ -40,7 +41,7 @@ from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.values import LONGEST, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError
-from rm_gallery.core.utils.identity import digest
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.shown import excerpt
 
 if TYPE_CHECKING:
@@ -379,43 +380,21 @@ def _names(turns: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 @cache
-def rubric_texts(path: Path) -> dict[str, Any]:
-    """A rubric file: `inputs` (name to whether it is required), `scale`, `threshold`, `one_of`
-    (names of which one is enough), and `en` and `zh` with `desc`, `rubrics`
-    in order of weight, and `levels`. Raises DataError for a file that lacks one of these.
-    """
-    import yaml
-
-    try:
-        texts = yaml.load(
-            path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        )
-        for language in ("en", "zh"):
-            texts[language]["desc"], texts[language]["rubrics"], texts[language]["levels"]
-        texts["inputs"], texts["scale"]
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path.name}: not a grader's rubric: {type(error).__name__} {error}"
-        ) from error
-    assert isinstance(texts, dict)
-    return texts
-
-
-@cache
-def _descriptions() -> dict[str, dict[str, str]]:
-    import yaml
-
-    descriptions: dict[str, dict[str, str]] = yaml.safe_load(
-        (RUBRICS / "_fields.yaml").read_text(encoding="utf-8")
+def grader_rubric(path: Path) -> RubricFile:
+    """The rubric file of a grader; DataError for one that lacks what a grader needs."""
+    return rubric_file(
+        path, "a grader's rubric", RubricFile, ("inputs", "scale"), ("desc", "criteria", "levels")
     )
-    return descriptions
+
+
+_field_texts = cache(read_file)
 
 
 def told_fields(names: Iterable[str], language: str) -> list[str]:
     """What each field is, as a judge is told."""
+    texts = _field_texts(RUBRICS / "_fields.yaml")
     return [
-        f"`{name}`{', ' if language == 'en' else '，'}{_descriptions()[name][language]}"
-        for name in names
+        f"`{name}`{', ' if language == 'en' else '，'}{texts[name][language]}" for name in names
     ]
 
 
@@ -432,90 +411,80 @@ class RubricGrader(LLMGrader):
     """The question; the file's own unless one is given."""
 
     @classmethod
-    def texts(cls) -> dict[str, Any]:
-        """What the file says; see `rubric_texts`."""
-        return rubric_texts(cls.folder / f"{cls.rubric}.yaml")
+    def texts(cls) -> RubricFile:
+        """What the file says."""
+        return grader_rubric(cls.folder / f"{cls.rubric}.yaml")
+
+    @classmethod
+    def _fields_of_file(cls, language: str) -> dict[str, Any]:
+        """What the file says as fields of the grader; what a class says itself counts more."""
+        rubric = cls.texts()
+        texts, given = rubric.texts(language), rubric.model_fields_set
+        fields: dict[str, Any] = {
+            "name": cls.rubric,
+            "score_range": rubric.scale,
+            "threshold": rubric.threshold if "threshold" in given else None,
+            "desc": texts.desc,
+            "rubrics": texts.rubrics,
+            "description": rubric.texts("en").desc,
+        }
+        if "higher_is_better" in given:
+            fields["higher_is_better"] = rubric.higher_is_better
+        if rubric.kind:
+            fields["mode"] = GraderMode(rubric.kind)
+        plain = RubricGrader.model_fields
+        return {
+            name: value
+            for name, value in fields.items()
+            if cls.model_fields[name].default == plain[name].default
+        }
 
     @model_validator(mode="before")
     @classmethod
     def _of_the_file(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not cls.rubric:
             return data
-        rubric = cls.texts()
-        texts = rubric.get(data.get("language", "en")) or rubric["en"]
-        own = {
-            "name": cls.rubric,
-            "score_range": tuple(map(float, rubric["scale"])),
-            "threshold": rubric.get("threshold"),
-        }
-        own |= {name: rubric[name] for name in ("higher_is_better", "mode") if name in rubric}
-        own |= {
-            "desc": texts["desc"],
-            "rubrics": list(texts["rubrics"]),
-            "description": rubric["en"]["desc"],
-        }
-        # what a class says itself counts more than its file
-        plain = RubricGrader.model_fields
-        own = {
-            name: value
-            for name, value in own.items()
-            if cls.model_fields[name].default == plain[name].default
-        }
-        return {**own, **data}
+        return {**cls._fields_of_file(data.get("language", "en")), **data}
 
     @classmethod
     def declared(cls) -> dict[str, Any]:
         """What the class and its file say."""
         declared = super().declared()
-        if not cls.rubric:
-            return declared
-        texts = cls.texts()
-        of_file = {
-            "score_range": tuple(map(float, texts["scale"])),
-            **{k: texts[k] for k in declared if k in texts},
-        }
-        own = {
-            name for name in declared if declared[name] != RubricGrader.model_fields[name].default
-        }
-        found_mode = {
-            **declared,
-            **{name: value for name, value in of_file.items() if name not in own},
-        }
-        return {**found_mode, "mode": GraderMode(found_mode["mode"])}
+        fields = cls._fields_of_file("en") if cls.rubric else {}
+        return {name: fields.get(name, value) for name, value in declared.items()}
 
     @property
     def inputs(self) -> dict[str, bool]:
         """The fields of the file."""
-        return dict(self.texts()["inputs"])
+        return dict(self.texts().inputs)
 
     def describe(self) -> dict[str, Any]:
         """As for every grader, with the file and the prompt it is put into."""
         return {
             **super().describe(),
-            "rubric": digest(self.texts()),
+            "rubric": self.texts().identity(),
             "prompts": prompts_hash("grader"),
         }
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """Instructions first, the fenced fields last."""
         rubric = self.texts()
-        either = rubric.get("one_of")
+        either = rubric.one_of
         if either and all(fields.get(name) is None for name in either):
             raise DataError(
                 f"{self.name} needs {' or '.join(either)}, and the row has none of them."
             )
-        levels = rubric[self.language]["levels"]
         return render(
             "grader",
             self.language,
-            texts={name: shown(fields.get(name)) for name in last_what_differs(rubric["inputs"])},
-            always=[name for name, required in rubric["inputs"].items() if required],
+            texts={name: shown(fields.get(name)) for name in last_what_differs(rubric.inputs)},
+            always=[name for name, required in rubric.inputs.items() if required],
             desc=self.desc,
             scenario="",
             rubrics=list(self.rubrics),
             examples=[],
             steps=[],
-            scale=[f"{level}: {meaning}" for level, meaning in levels.items()],
-            fields=told_fields(rubric["inputs"], self.language),
+            scale=rubric.texts(self.language).level_lines,
+            fields=told_fields(rubric.inputs, self.language),
             output_form=form,
         )

@@ -1,5 +1,6 @@
-"""A rubric as one object: criteria with signed points, levels, gates and parts, and the arithmetic
-that makes a score of them.
+"""A rubric as one object: criteria with signed points, levels, gates and parts, the arithmetic that
+makes a score of them, and the one schema of the files that scenarios, graders, judges and
+checklists are read from.
 """
 
 from __future__ import annotations
@@ -7,12 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from rm_gallery.core.score import Bounds
-from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.utils.file import read_file
+from rm_gallery.core.utils.identity import digest
+from rm_gallery.core.utils.models import field_names, unknown_name
 
 Aggregate = Literal["points", "sum", "all", "any", "threshold", "required", "implicit"]
 Values = Sequence[float | None]
@@ -63,6 +76,17 @@ class Criterion(BaseModel):
     notes: dict[str, Any] = Field(default_factory=dict)
     """What else its source says of it; no score depends on it."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        """A text alone, and levels that are texts: evenly spaced, worst first."""
+        if isinstance(given, str):
+            return {"text": given}
+        levels = given.get("levels") if isinstance(given, dict) else None
+        if levels and all(isinstance(one, str) for one in levels):
+            return {**given, "levels": even(levels)}
+        return given
+
     @model_validator(mode="after")
     def _one_kind(self) -> Criterion:
         given = [name for name in ("levels", "scale", "parts") if getattr(self, name)]
@@ -82,6 +106,10 @@ class Criterion(BaseModel):
             )
         return self
 
+    def leaves(self) -> list[Criterion]:
+        """What is judged of it: itself, or those of its parts."""
+        return [leaf for one in self.parts for leaf in one.leaves()] if self.parts else [self]
+
     def value_of(self, verdict: bool | int | float) -> float:
         """The share of the points that a verdict earns: of yes or no, of a level by its place (0 is
         the worst), of a number.
@@ -94,6 +122,12 @@ class Criterion(BaseModel):
         else:
             value = float(bool(verdict))
         return 1.0 - value if self.negate else value
+
+
+def even(labels: Sequence[Any]) -> list[dict[str, Any]]:
+    """Levels of these labels, evenly spaced over [0, 1], worst first."""
+    last = max(1, len(labels) - 1)
+    return [{"label": str(label), "value": place / last} for place, label in enumerate(labels)]
 
 
 @dataclass(frozen=True)
@@ -164,7 +198,7 @@ class Rubric(BaseModel):
 
     def leaves(self) -> list[Criterion]:
         """The criteria that are judged, in order: those without parts."""
-        return list(_leaves(self.criteria))
+        return [leaf for one in self.criteria for leaf in one.leaves()]
 
     def bounds(self) -> Bounds:
         """Lowest and highest score it can give."""
@@ -193,8 +227,7 @@ class Rubric(BaseModel):
         leaves = self.leaves()
         if len(values) != len(leaves):
             raise ValueError(f"{len(leaves)} criteria are judged, found {len(values)} values")
-        raw = self._raw(self.criteria, iter(values))
-        judged = list(zip(leaves, values, strict=True))
+        raw, judged = self._raw(iter(values)), list(zip(leaves, values, strict=True))
         missed = tuple(
             one.name or one.text
             for one, value in judged
@@ -206,17 +239,12 @@ class Rubric(BaseModel):
         for tag in dict.fromkeys(tag for one in leaves for tag in one.tags):
             mine = [(one, value) for one, value in judged if tag in one.tags]
             if any(one.points > 0 and value is not None for one, value in mine):
-                tags[tag] = _share(
-                    [one for one, _ in mine], [value for _, value in mine], 0.0, "unscored"
-                )
+                tags[tag] = _share(mine)
         return RubricResult(raw, missed, tags)
 
-    def _raw(self, criteria: Sequence[Criterion], values: Iterator[float | None]) -> float:
-        values_found = [_value(one, values) for one in criteria]
+    def _raw(self, values: Iterator[float | None]) -> float:
         applied = [
-            (one, value)
-            for one, value in zip(criteria, values_found, strict=True)
-            if value is not None
+            (one, value) for one in self.criteria if (value := _value(one, values)) is not None
         ]
         if self.aggregate == "sum":
             return math.fsum(one.points * value for one, value in applied)
@@ -229,7 +257,7 @@ class Rubric(BaseModel):
             if not counted:
                 raise Unscored("no criterion applies.", reason="no_criteria")
             return float(any(counted) if self.aggregate == "any" else all(counted))
-        share = _share(criteria, values_found, self.least, self.faults_alone)
+        share = _share(applied, self.least, self.faults_alone)
         return float(share >= self.threshold) if self.aggregate == "threshold" else share
 
 
@@ -245,14 +273,6 @@ def mean_of_rows(scores: Sequence[float]) -> float:
     return min(1.0, max(0.0, math.fsum(scores) / len(scores))) if scores else math.nan
 
 
-def _leaves(criteria: Sequence[Criterion]) -> Iterator[Criterion]:
-    for one in criteria:
-        if one.parts:
-            yield from _leaves(one.parts)
-        else:
-            yield one
-
-
 def _may_go(one: Criterion) -> bool:
     return all(map(_may_go, one.parts)) if one.parts else one.not_applicable
 
@@ -260,19 +280,17 @@ def _may_go(one: Criterion) -> bool:
 def _value(one: Criterion, values: Iterator[float | None]) -> float | None:
     if not one.parts:
         return next(values)
-    parts = [_value(part, values) for part in one.parts]
-    return (
-        None if all(value is None for value in parts) else _share(one.parts, parts, 0.0, "unscored")
-    )
+    parts = [(part, _value(part, values)) for part in one.parts]
+    return None if all(value is None for _, value in parts) else _share(parts)
 
 
-def _share(criteria: Sequence[Criterion], values: Values, least: float, faults_alone: str) -> float:
+def _share(
+    judged: Sequence[tuple[Criterion, float | None]],
+    least: float = 0.0,
+    faults_alone: str = "unscored",
+) -> float:
     """Points earned over the sum of the positive points, of what applies."""
-    applied = [
-        (one.points, value)
-        for one, value in zip(criteria, values, strict=True)
-        if value is not None
-    ]
+    applied = [(one.points, value) for one, value in judged if value is not None]
     earned = math.fsum(points * value for points, value in applied)
     positive = math.fsum(points for points, _ in applied if points > 0)
     if positive > 0:
@@ -281,3 +299,145 @@ def _share(criteria: Sequence[Criterion], values: Values, least: float, faults_a
     if faults_alone == "deducted" and faults > 0:
         return 1.0 + earned / faults
     raise Unscored("no criterion that applies has points above 0.", reason="no_criteria")
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+LANGUAGES = ("en", "zh")
+
+
+class Texts(BaseModel):
+    """What a judge is told, in one language."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    scenario: str = ""
+    """The kind of request: a title, then one line about it."""
+    desc: str = Field(default="", validation_alias=AliasChoices("desc", "task"))
+    """The task of the judge; `task` is the same field."""
+    criteria: list[Criterion] = Field(
+        default_factory=list, validation_alias=AliasChoices("criteria", "rubrics")
+    )
+    """In order of weight; `rubrics` is the same field."""
+    levels: list[str] | dict[int, str] = Field(default_factory=list)
+    """What the scores mean: a text each, or a text by number."""
+    verdicts: dict[str, str] = Field(default_factory=dict)
+    """What each verdict on a claim means."""
+
+    @property
+    def rubrics(self) -> list[str]:
+        """The texts of the criteria."""
+        return [one.text for one in self.criteria]
+
+    @property
+    def level_lines(self) -> list[str]:
+        """The levels, one line each."""
+        if isinstance(self.levels, dict):
+            return [f"{level}: {meaning}" for level, meaning in self.levels.items()]
+        return self.levels
+
+
+class ClaimCounting(BaseModel):
+    """How claims are counted: those of one field, within others, what an unsupported one is worth,
+    and what a text without claims is (None: no score).
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    of: str
+    within: list[str]
+    unsupported: float = 0.0
+    without: float | None
+
+
+class RubricExample(BaseModel):
+    """A question with a better and a worse answer, and a phrase of each."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: str
+    better: str
+    worse: str
+    phrases: list[str]
+
+
+class RubricFile(Texts, Rubric):
+    """A rubric in a file, of which a scenario, a grader or a checklist is made; the file's name is
+    its own.
+
+    `en` and `zh` hold the texts by language, of which a file in one language needs none.
+    """
+
+    en: Texts | None = None
+    zh: Texts | None = None
+    kind: Literal["pointwise", "pairwise", "listwise"] | None = Field(
+        default=None, validation_alias=AliasChoices("kind", "mode")
+    )
+    """How many answers are judged at once; `mode` is the same field."""
+    scale: Bounds = Field(default=(0.0, 1.0), validation_alias=AliasChoices("scale", "score_range"))
+    """Lowest and highest score; `score_range` is the same field."""
+    higher_is_better: bool = True
+    inputs: dict[str, bool] = Field(default_factory=dict)
+    """Fields of a row, and whether each is required."""
+    one_of: list[str] = Field(default_factory=list)
+    """Fields of which one is enough."""
+    claims: ClaimCounting | None = None
+    family: str = ""
+    work: bool = False
+    """Whether the judge has to compute."""
+    example: RubricExample | None = None
+    _content: Any = PrivateAttr(default=None)
+
+    def texts(self, language: str) -> Texts:
+        """The texts in a language, else in English, else those of the file itself."""
+        return {"zh": self.zh}.get(language) or self.en or self
+
+    def identity(self) -> str:
+        """A digest of what the file holds."""
+        return digest(self._content)
+
+
+File = TypeVar("File", bound=RubricFile)
+
+
+def rubric_file(
+    path: Path, what: str, model: type[File], fields: Sequence[str] = (), texts: Sequence[str] = ()
+) -> File:
+    """The rubric in a file, with these fields, and these texts in both languages.
+
+    Raises:
+        DataError: one line with the file, the field that does not fit and the next step.
+    """
+    try:
+        content = read_file(path)
+        rubric = model.model_validate(content)
+    except ValidationError as error:
+        raise DataError(f"{path.name}: not {what}: {problem(error, model)}") from error
+    except ConfigError as error:
+        raise DataError(f"{path.name}: not {what}: {error}") from error
+    rubric._content = content
+    parts: list[tuple[str, Sequence[str], BaseModel]] = [("", fields, rubric)]
+    parts += [(f"{language}.", texts, rubric.texts(language)) for language in LANGUAGES]
+    for where, names, part in parts:
+        for name in names:
+            if name not in part.model_fields_set:
+                raise DataError(
+                    f"{path.name}: not {what}: the field '{where}{name}' is missing; add it."
+                )
+    return rubric
+
+
+def problem(error: ValidationError, *models: type[BaseModel]) -> str:
+    """The first thing that does not fit, a misspelt field before a missing one."""
+    first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    where, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"the field '{where}' is missing; add it."
+    if first["type"] == "extra_forbidden":
+        known = {name for model in (*models, *_MODELS) for name in field_names(model)}
+        message = unknown_name("field", str(first["loc"][-1]), known)
+    message += "" if message.endswith((".", "?")) else "."
+    return f"{where}: {message}" if where else message
+
+
+_MODELS: tuple[type[BaseModel], ...] = (RubricFile, Criterion, Level, ClaimCounting, RubricExample)

@@ -12,6 +12,7 @@ import random
 import secrets
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import orjson
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.shown import one_line
 
 T = TypeVar("T")
 
@@ -353,6 +355,33 @@ def from_line(line: bytes) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     return record if isinstance(record, dict) else None
+
+
+def read_file(path: Path) -> Any:
+    """What a file holds: YAML, TOML, JSON or lines of JSON, by its ending; ConfigError for none
+    that can be read.
+    """
+    # most commands read no such file, so they do not pay for a YAML parser
+    import yaml
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".toml":
+            return tomllib.loads(text)
+        if path.suffix in (".yaml", ".yml"):
+            # libyaml's loader, where it is there, takes a tenth of the time
+            return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return json.loads(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {type(error).__name__} {one_line(str(error))}; correct it."
+        ) from error
 
 
 def read_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:

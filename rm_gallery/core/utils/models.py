@@ -129,13 +129,18 @@ def _without_keys(value: Any) -> Any:
     )
 
 
-def _explain(cls: type[BaseModel], error: ValidationError) -> str:
+def field_names(cls: type[BaseModel]) -> list[str]:
+    """The names its fields can be given by."""
     aliases = [(name, info.validation_alias) for name, info in cls.model_fields.items()]
-    known = [
+    return [
         str(each)
         for name, alias in aliases
         for each in (alias.choices if isinstance(alias, AliasChoices) else [name])
     ]
+
+
+def _explain(cls: type[BaseModel], error: ValidationError) -> str:
+    known = field_names(cls)
     errors, lines = error.errors(), []
     unknown = any(item["type"] == "extra_forbidden" for item in errors)
     for item in errors:

@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.core.utils.shown import one_line
 
 REQUIRED = ("measures", "source", "licence", "formula", "layout", "traps")
 """Fields that every file holds; the others are for what not every benchmark has."""
@@ -57,17 +57,9 @@ def read_page(path: Path) -> Page:
     Raises:
         ConfigError: one line with the file, the field that does not fit and the next step.
     """
-    # most commands name a benchmark and show no page, so they do not pay for a YAML parser
-    import yaml
-
     if not path.is_file():
         return Page()
-    try:
-        # libyaml's loader, where it is there, reads all pages in a tenth of the time
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        fields = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {one_line(str(error))}; correct it.") from error
+    fields = read_file(path)
     if not isinstance(fields, dict):
         raise ConfigError(f"{path} holds no fields; start it with measures: and a text.")
     known = Page.model_fields

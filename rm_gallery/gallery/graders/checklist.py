@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -37,67 +37,45 @@ _NO_VERDICT = frozenset(
 
 @lru_cache(maxsize=1024)
 def _field(
-    number: int, levels: int, first: int, scale: tuple[float, float] | None, open_: bool
+    number: int, limits: tuple[float, float] | None, levels: bool, open_: bool
 ) -> tuple[Any, Any]:
     """The field of a judge's reply that answers one criterion: yes or no, the number of a level, or
-    a number.
+    a number inside the limits.
     """
     en, zh = (f" or {NOT_APPLICABLE}", f"，不适用时写 {NOT_APPLICABLE}") if open_ else ("", "")
     read: Any
     kind: Any
-    limits: dict[str, Any] = {}
-    if levels:
-        low, high = first, first + levels - 1
-    elif scale is not None:
-        low, high = scale  # type: ignore[assignment]
-    if not levels and scale is None:
-        kind, read = bool, read_boolean
-        expected = (
-            f"Whether criterion {number} is met: yes or no{en}, nothing else",
-            f"第 {number} 条是否符合：yes 或 no{zh}，不写其他内容",
-        )
+    bounds: dict[str, Any] = {}
+    answers: tuple[str, ...] = ()
+    if limits is None:
+        kind, read, answers = bool, read_boolean, (YES, NO, NOT_APPLICABLE)
+        expected = f"Whether criterion {number} is met: yes or no{en}, nothing else"
+        expected_zh = f"第 {number} 条是否符合：yes 或 no{zh}，不写其他内容"
     else:
-        whole = bool(levels) or (
-            float(low).is_integer() and float(high).is_integer() and high - low > 1
-        )
-        kind = int if whole else float
-        limits = {"ge": int(low), "le": int(high)} if whole else {"ge": low, "le": high}
-        what = ("level", "等级") if levels else ("number", "分数")
-        expected = (
-            f"The {what[0]} of criterion {number}, from {low:g} to {high:g}{en}, nothing else",
-            f"第 {number} 条的{what[1]}，从 {low:g} 到 {high:g}{zh}，不写其他内容",
-        )
-        read = (
-            (lambda value: read_integer(value, high, True))
-            if whole
-            else (lambda value: read_number(value, high, True))
-        )
-    annotated: Any = Annotated  # a list of notes cannot stand in its brackets on Python 3.10
-    notes: list[Any] = (
-        [Described(zh=expected[1])] if open_ else [Described(zh=expected[1]), OnScale()]
-    )
-    if not open_:
-        return annotated[tuple([kind | None, *notes])], Field(
-            default=None, description=expected[0], **limits
-        )
-
-    numbers = (
-        tuple(f"{level:g}" for level in range(int(low), int(high) + 1))
-        if limits and whole and high - low < LEVELS
-        else ()
-    )
-    answers = (*numbers, NOT_APPLICABLE) if numbers else () if limits else (YES, NO, NOT_APPLICABLE)
+        low, high = limits
+        whole = levels or (float(low).is_integer() and float(high).is_integer() and high - low > 1)
+        bounds = {"ge": int(low), "le": int(high)} if whole else {"ge": low, "le": high}
+        kind, reader = (int, read_integer) if whole else (float, read_number)
+        read = partial(reader, high=high, scale=True)
+        what, what_zh = ("level", "等级") if levels else ("number", "分数")
+        expected = f"The {what} of criterion {number}, from {low:g} to {high:g}{en}, nothing else"
+        expected_zh = f"第 {number} 条的{what_zh}，从 {low:g} 到 {high:g}{zh}，不写其他内容"
+        if whole and high - low < LEVELS:
+            numbers = range(int(low), int(high) + 1)
+            answers = (*(f"{level:g}" for level in numbers), NOT_APPLICABLE)
 
     def read_open(value: Any) -> Any:
         if isinstance(value, str) and plain(value).strip(" .。").lower() in _NO_VERDICT:
             return NOT_APPLICABLE
-        value_read = read(value)
-        if limits and not limits["ge"] <= value_read <= limits["le"]:
-            raise ParseError(f"Expected a number from {low:g} to {high:g}, found {value_read:g}.")
-        return value_read
+        answer = read(value)
+        if bounds and not bounds["ge"] <= answer <= bounds["le"]:
+            raise ParseError(f"Expected a number from {low:g} to {high:g}, found {answer:g}.")
+        return answer
 
-    return annotated[tuple([Any, *notes, ReadBy(read_open, answers)])], Field(
-        default=None, description=expected[0]
+    annotated: Any = Annotated  # a list of notes cannot stand in its brackets on Python 3.10
+    notes = (Any, ReadBy(read_open, answers)) if open_ else (kind | None, OnScale())
+    return annotated[notes[0], Described(zh=expected_zh), notes[1]], Field(
+        default=None, description=expected, **({} if open_ else bounds)
     )
 
 
@@ -122,6 +100,12 @@ def _first_level(one: Criterion) -> int:
         if labels == [str(first + place) for place in range(len(labels))]:
             return first
     return 0
+
+
+def _kind(one: Criterion) -> tuple[tuple[float, float] | None, bool, bool]:
+    first = _first_level(one)
+    limits = (first, first + len(one.levels) - 1) if one.levels else one.scale
+    return limits, bool(one.levels), one.not_applicable
 
 
 def _line(one: Criterion, words: tuple[str, str, str]) -> str:
@@ -223,12 +207,9 @@ class ChecklistGrader(LLMGrader):
         """The criteria, then the fenced texts."""
         # what differs comes last: what is alike is cached
         names = ("query", "reference_response", "response")
-        given = self.criteria if fields.get("criteria") is None else fields["criteria"]
-        own = isinstance(given, list) and all(isinstance(one, Criterion) for one in given)
-        criteria: list[Any] = (
-            given if own and isinstance(given, list) else read_rubric(given).leaves()
-        )
-        whole = fields.get("aggregate", self.criteria.aggregate) == "implicit"
+        given = fields.get("criteria")
+        rubric = self.criteria if given is None else read_rubric(given)
+        criteria, whole = rubric.leaves(), rubric.aggregate == "implicit"
         lines = [_line(one, WORDS[self.language]) for one in criteria]
         if whole:
             lines = [f"[{one.points:g}] {line}" for one, line in zip(criteria, lines, strict=True)]
@@ -259,7 +240,7 @@ class ChecklistGrader(LLMGrader):
         ):
             raise Unscored(f"{self.name}: no criterion has points above 0.", reason="no_criteria")
         if rubric.aggregate == "implicit":
-            return await self._whole(fields, leaves)
+            return await self._whole({**fields, "criteria": rubric})
         size = self.max_criteria or len(leaves)
         batches = [leaves[at : at + size] for at in range(0, len(leaves), size)]
         asked = [
@@ -274,18 +255,10 @@ class ChecklistGrader(LLMGrader):
             if isinstance(one, BaseException):
                 raise one
             outcomes.append(one)
-        n = len(batches)
-        votes = [
-            [
-                one_verdict
-                for verdicts, *_ in outcomes[at * n : (at + 1) * n]
-                for one_verdict in verdicts
-            ]
-            for at in range(self.samples)
-        ]
+        answers = [answer for each, *_ in outcomes for answer in each]
         soft = rubric.aggregate in ("points", "sum", "threshold")
         verdicts = [
-            _elected(one, [vote[place] for vote in votes], soft) for place, one in enumerate(leaves)
+            _elected(one, answers[place :: len(leaves)], soft) for place, one in enumerate(leaves)
         ]
         refused = [
             one for one, verdict in zip(leaves, verdicts, strict=True) if verdict.said == REFUSED
@@ -297,7 +270,7 @@ class ChecklistGrader(LLMGrader):
                 cause="judge",
             )
         scored = rubric.score([verdict.value for verdict in verdicts])
-        reason = "\n".join(dict.fromkeys(why for _, why, _ in outcomes[:n] if why))
+        reason = "\n".join(dict.fromkeys(why for _, why, _ in outcomes[: len(batches)] if why))
         usage = {name: math.fsum(used[name] for *_, used in outcomes) for name in outcomes[0][2]}
         cut = (criteria is not None or rubric.clip) if self.clip is None else self.clip
         return self._result(scored, cut, leaves, verdicts, reason, usage)
@@ -332,7 +305,7 @@ class ChecklistGrader(LLMGrader):
             score=score, reason=reason, metadata=metadata, usage=usage, **self.about()
         )
 
-    async def _whole(self, fields: Mapping[str, Any], leaves: Sequence[Criterion]) -> GraderScore:
+    async def _whole(self, fields: Mapping[str, Any]) -> GraderScore:
         """One judgement of the whole list."""
         template = score_reply(1, LIKERT, True)
 
@@ -348,9 +321,7 @@ class ChecklistGrader(LLMGrader):
                 **self.about(),
             )
 
-        result: GraderScore = await self._ask(
-            {**fields, "criteria": leaves, "aggregate": "implicit"}, read, template
-        )
+        result: GraderScore = await self._ask(fields, read, template)
         return result
 
     async def _batch(
@@ -363,9 +334,7 @@ class ChecklistGrader(LLMGrader):
         for turn in range(self.repair_attempts + 1):
             left = [place for place in range(len(criteria)) if place not in answers]
             now = [criteria[place] for place in left]
-            template = _reply(
-                tuple((len(o.levels), _first_level(o), o.scale, o.not_applicable) for o in now)
-            )
+            template = _reply(tuple(map(_kind, now)))
 
             def read(
                 reply: ChatResponse,
@@ -380,31 +349,21 @@ class ChecklistGrader(LLMGrader):
                         for number in range(1, len(left) + 1)
                     ]
                     return dict(zip(left, lines, strict=True)), "", usage_of(reply)
-                values = {
-                    place: getattr(reply_read, f"c{number}") for number, place in enumerate(left, 1)
-                }
-                missing = [number for number, place in enumerate(left, 1) if values[place] is None]
-                if missing and (last or len(missing) == len(left)):
-                    there = ", ".join(
-                        f"<c{number}>"
-                        for number in range(1, len(left) + 1)
-                        if number not in missing
-                    )
+                values = [getattr(reply_read, f"c{n}") for n in range(1, len(left) + 1)]
+                given = {p: v for p, v in zip(left, values, strict=True) if v is not None}
+                if len(given) < len(left) and (last or not given):
+                    there = ", ".join(f"<c{n}>" for n, v in enumerate(values, 1) if v is not None)
                     raise ParseError(
-                        f"The reply holds no complete <c{missing[0]}>; found "
+                        f"The reply holds no complete <c{values.index(None) + 1}>; found "
                         f"{there or 'no tag that was asked for'}."
                     )
-                return (
-                    {p: v for p, v in values.items() if v is not None},
-                    reply_read.reason or "",
-                    usage_of(reply),
-                )
+                return given, reply_read.reason or "", usage_of(reply)
 
             about = {
                 f"c{number}": _line(one, WORDS[self.language]) for number, one in enumerate(now, 1)
             }
             answered, why, used = await self._ask(
-                {**fields, "criteria": now}, read, template, about=about
+                {**fields, "criteria": Rubric(criteria=now)}, read, template, about=about
             )
             answers |= answered
             reason = reason or why
@@ -431,13 +390,7 @@ def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerd
         return CriterionVerdict(
             said=NOT_APPLICABLE, value=None, probabilities=dict(mean.probabilities)
         )
-    first = _first_level(one)
-    worth = {
-        name: one.value_of(
-            name == YES if name in (YES, NO) else float(name) - first * bool(one.levels)
-        )
-        for name in applies
-    }
+    worth = {name: _verdict(one, name)[1] for name in applies}
     top = max(applies.values())
     answer = min(
         (name for name, share in applies.items() if share == top),
@@ -448,14 +401,19 @@ def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerd
         if soft and not one.gate
         else worth[answer]
     )
-    label: Any = (
-        one.levels[int(answer) - first].label
-        if one.levels
-        else answer == YES
-        if answer in (YES, NO)
-        else float(answer)
+    return CriterionVerdict(
+        said=_verdict(one, answer)[0], value=value, probabilities=dict(mean.probabilities)
     )
-    return CriterionVerdict(said=label, value=value, probabilities=dict(mean.probabilities))
+
+
+def _verdict(one: Criterion, answer: Any) -> tuple[Any, float]:
+    """What an answer (yes or no, the number of a level, or a number) is called, and its worth."""
+    if one.levels:
+        place = int(answer) - _first_level(one)
+        return one.levels[place].label, one.value_of(place)
+    if isinstance(answer, str):
+        answer = answer == YES if answer in (YES, NO) else float(answer)
+    return answer, one.value_of(answer)
 
 
 def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
@@ -467,29 +425,21 @@ def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
         return (
             _weighed(one, decided, soft) if decided else CriterionVerdict(said=REFUSED, value=None)
         )
-    first = _first_level(one)
-    share = Counter(votes).most_common(1)[0][1] / len(votes)
-    numbers = [vote for vote in votes if vote != NOT_APPLICABLE]
-    if 2 * len(numbers) <= len(votes) and len(numbers) < len(votes):
+    answers = [vote for vote in votes if vote != NOT_APPLICABLE]
+    if 2 * len(answers) <= len(votes) and len(answers) < len(votes):
         return CriterionVerdict(
-            said=NOT_APPLICABLE, value=None, agreement=1 - len(numbers) / len(votes)
+            said=NOT_APPLICABLE, value=None, agreement=1 - len(answers) / len(votes)
         )
-    if one.scale is not None:
-        mean = math.fsum(numbers) / len(numbers)
-        return CriterionVerdict(said=mean, value=one.value_of(mean), agreement=share)
-    counted = Counter(numbers)
+    counted = Counter(answers)
     top = max(counted.values())
-    worst_first = sorted(
+    answer = min(
         (vote for vote, n in counted.items() if n == top),
-        key=lambda v: one.points * one.value_of(v - first),
+        key=lambda vote: one.points * _verdict(one, vote)[1],
     )
-    answer = worst_first[0]
-    label = one.levels[answer - first].label if one.levels else answer
-    return CriterionVerdict(
-        said=label,
-        value=one.value_of(answer - first if one.levels else answer),
-        agreement=top / len(votes),
-    )
+    if one.scale is not None:
+        top, answer = max(Counter(votes).values()), math.fsum(answers) / len(answers)
+    said, value = _verdict(one, answer)
+    return CriterionVerdict(said=said, value=value, agreement=top / len(votes))
 
 
 class HealthBenchGrader(ChecklistGrader):
@@ -514,14 +464,16 @@ class RubricFileGrader(ChecklistGrader):
     @classmethod
     def of_name(cls, name: str) -> type[ChecklistGrader]:
         """A class that makes the checklist of that file."""
-        rubric = read_rubric(Path(name))
+        path = Path(name)
+        rubric = read_rubric(path)
         if not rubric.criteria:
             raise ConfigError(f"The rubric {name} holds no criteria.")
 
         def new(cls: type[Any], **settings: Any) -> ChecklistGrader:
-            return ChecklistGrader(
-                **{"criteria": rubric, "name": f"rubric:{Path(name).stem}", **settings}
+            own = (
+                rubric if settings.get("language", "en") == "en" else read_rubric(path, None, "zh")
             )
+            return ChecklistGrader(**{"criteria": own, "name": f"rubric:{path.stem}", **settings})
 
         body = {"__new__": new, "__module__": __name__, "__doc__": ChecklistGrader.__doc__}
         body |= {"score_range": rubric.bounds(), "__annotations__": {"score_range": Bounds}}

@@ -409,7 +409,7 @@ class _InText(_ImageGrader):
     @property
     def inputs(self) -> dict[str, bool]:
         """`response`, a list of texts and images in order; `query` where the rubric asks for it."""
-        return {"response": True, **({"query": False} if "query" in self.texts()["inputs"] else {})}
+        return {"response": True, **({"query": False} if "query" in self.texts().inputs else {})}
 
     async def _grade(self, response: Any, query: str = "") -> GraderScore:
         parts = (

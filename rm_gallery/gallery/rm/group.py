@@ -38,7 +38,7 @@ from rm_gallery.core.stats import ranking
 from rm_gallery.core.text.blocks import object_at
 from rm_gallery.core.text.values import read_integer, read_number
 from rm_gallery.core.utils.errors import ParseError, Unscored
-from rm_gallery.gallery.rm.alignment.base import LANGUAGES, scenario
+from rm_gallery.gallery.rm.alignment.base import scenario_texts
 
 Aggregation = Literal["win_rate", "copeland", "elo", "bradley_terry"]
 _ELO_START = 1000.0
@@ -66,9 +66,7 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
-    scenario_texts: ClassVar[dict[str, dict[str, Any]]] = {
-        language: scenario("base_helpfulness")[language] for language in LANGUAGES
-    }
+    scenario_texts: ClassVar[dict[str, dict[str, Any]]] = scenario_texts("base_helpfulness")
 
     name: str = "group_pairwise"
     aggregation: Aggregation = "win_rate"

@@ -34,6 +34,7 @@ from rm_gallery.core.reward.channel import decision_of
 from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.registry import bound_class
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.rubric import RubricFile, rubric_file
 from rm_gallery.core.reward.schema import (
     Example,
     RewardDimensionWithRank,
@@ -48,6 +49,7 @@ from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.values import read_number
 from rm_gallery.core.utils.errors import ConfigError, ParseError
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.models import error_message, unknown_name
 from rm_gallery.core.utils.shown import excerpt
 
@@ -79,8 +81,8 @@ class StatedVerdict(BaseModel):
     grades: dict[str, float] = Field(default_factory=dict)
 
 
-class PublishedJudge(BaseModel):
-    """A checkpoint: its prompt, and how its reply is read.
+class PublishedJudge(RubricFile):
+    """A checkpoint: its prompt, how its reply is read, and the rubric where nothing is given.
 
     Attributes:
         messages: each with role and content (Jinja over query, answers, answer, named, reference,
@@ -88,25 +90,24 @@ class PublishedJudge(BaseModel):
         form: the description of the reply's form in a repair message.
         thinks: whether a block of thought comes before the verdict.
         sampling: request fields the authors used; those that a model is given itself win.
-        rubrics, levels: what is judged by, and what each score means, where nothing is given.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     checkpoint: str
     kind: Literal["pointwise", "pairwise", "listwise"]
     messages: LayoutMessages
     verdict: StatedVerdict
     form: str
-    score_range: Bounds = (0.0, 1.0)
     thinks: bool = False
     sampling: dict[str, Any] = Field(default_factory=dict)
     votes: int = Field(default=1, ge=1)
-    rubrics: list[str] = Field(default_factory=list)
-    levels: list[str] = Field(default_factory=list)
     ties: str = ""
     source: str
     licence: str
+
+    @property
+    def score_range(self) -> Bounds:
+        """The scale, under its older name."""
+        return self.scale
 
 
 def judge_names() -> list[str]:
@@ -124,16 +125,7 @@ def published(name: str) -> PublishedJudge:
         raise ConfigError(
             unknown_name("judge", name, judge_names(), "A file of your own ends in .yaml.")
         )
-    return PublishedJudge.model_validate(_yaml(path))
-
-
-def _yaml(path: Path) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    return rubric_file(path, "a published judge", PublishedJudge)
 
 
 # -- what is sent ----------------------------------------------------------------------------------
@@ -468,7 +460,7 @@ class _OfCheckpoint(BaseLLMReward):
             "turns": [{"role": turn.role.value, "content": turn.text} for turn in sample.input],
             "reference": "" if reference is None else str(reference),
             "rubrics": self.rubrics or spec.rubrics,
-            "levels": self.levels or spec.levels,
+            "levels": self.levels or spec.level_lines,
         }
 
     def _formatted(self, parameters: dict[str, Any]) -> Any:
@@ -526,7 +518,7 @@ def _read_wording(file: str) -> list[Any]:
     try:
         if path.suffix not in (".yaml", ".yml"):
             return [{"role": "user", "content": path.read_text(encoding="utf-8")}]
-        given = _yaml(path)
+        given = read_file(path)
         return list(
             TypeAdapter(LayoutMessages).validate_python(
                 given.get("messages") if isinstance(given, dict) else given

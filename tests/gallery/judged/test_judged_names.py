@@ -40,35 +40,35 @@ def test_a_class_is_what_its_name_says(key: str, kind: str) -> None:
         RANGES[kind],
         True,
     ) and found().name == name
-    assert all(rubric in str(found.__doc__) for rubric in scenario(key)["en"]["rubrics"])
+    assert all(rubric in str(found.__doc__) for rubric in scenario(key).texts("en").rubrics)
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_scenario_says_the_same_in_both_languages_and_has_an_example(key: str) -> None:
-    texts = scenario(key)
-    assert set(texts) - {"family", "work"} == {"en", "zh", "example"}
+    rubric = scenario(key)
+    assert rubric.model_fields_set - {"family", "work"} == {"en", "zh", "example"}
     for language, stop in (("en", "."), ("zh", "。")):
-        entry = texts[language]
-        assert set(entry) == {"scenario", "desc", "rubrics", "levels"} and 3 <= len(
-            entry["rubrics"]
-        ) <= 5 == len(entry["levels"])
-        assert stop in entry["scenario"][:-1], "a title comes first, then a line about it"
+        entry = rubric.texts(language)
+        assert entry.model_fields_set == {"scenario", "desc", "criteria", "levels"}
+        assert 3 <= len(entry.rubrics) <= 5 == len(entry.levels)
+        assert stop in entry.scenario[:-1], "a title comes first, then a line about it"
         assert all(
             isinstance(text, str) and text.endswith(stop)
-            for text in (*entry["rubrics"], *entry["levels"], entry["desc"])
+            for text in (*entry.rubrics, *entry.levels, entry.desc)
         )
-    assert len(texts["en"]["rubrics"]) == len(texts["zh"]["rubrics"])
-    example = texts["example"]
-    assert [phrase in example["better"] for phrase in example["phrases"]] == [True, False]
-    assert [phrase in example["worse"] for phrase in example["phrases"]] == [False, True]
-    assert not any(phrase in example["question"] for phrase in example["phrases"])
+    assert len(rubric.texts("en").rubrics) == len(rubric.texts("zh").rubrics)
+    example = rubric.example
+    assert example is not None
+    assert [phrase in example.better for phrase in example.phrases] == [True, False]
+    assert [phrase in example.worse for phrase in example.phrases] == [False, True]
+    assert not any(phrase in example.question for phrase in example.phrases)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_no_two_scenarios_share_a_sentence(language: str) -> None:
-    entries = [scenario(key)[language] for key in KEYS]
+    entries = [scenario(key).texts(language) for key in KEYS]
     sentences = Counter(
-        text for entry in entries for text in (entry["desc"], *entry["rubrics"], *entry["levels"])
+        text for entry in entries for text in (entry.desc, *entry.rubrics, *entry.levels)
     )
     assert [sentence for sentence, times in sentences.items() if times > 1] == []
 

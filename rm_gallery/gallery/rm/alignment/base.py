@@ -16,12 +16,11 @@ from rm_gallery.core.reward.judge import (
     BasePointWiseRubricReward,
     BaseRubricReward,
 )
+from rm_gallery.core.reward.rubric import LANGUAGES, RubricFile, Texts, rubric_file
 from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardMeta, sample_of
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.rm import KINDS, judged_class_name, judged_name, scenario_keys
 
 SCENARIOS = Path(__file__).parent / "scenarios"
-LANGUAGES = ("en", "zh")
 _BASES: dict[str, type[BaseRubricReward]] = {
     "listwise": BaseListWiseRubricReward,
     "pointwise": BasePointWiseRubricReward,
@@ -43,35 +42,26 @@ _SCORES = {
 
 
 @cache
-def scenario(key: str) -> dict[str, Any]:
-    """A scenario's file: `en` and `zh` (`scenario`, its title, then one line; `desc`, the task;
-    `rubrics` in order of weight, `levels`, what the scores of one answer mean under them),
-    `family`, `work`, whether the judge has to compute, and `example` (`question`, `better`,
-    `worse`, and a phrase of each answer).
+def scenario(key: str) -> RubricFile:
+    """A scenario's file; DataError for one that lacks what a judged reward needs."""
+    texts = ("scenario", "desc", "criteria")
+    return rubric_file(
+        SCENARIOS / f"{key}.yaml", "a judged scenario", RubricFile, ["example"], texts
+    )
 
-    Raises DataError for a file that is no YAML mapping or lacks one of these.
-    """
-    import yaml
 
-    path = SCENARIOS / f"{key}.yaml"
-    try:
-        content = yaml.load(
-            path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        )
-        for language in LANGUAGES:
-            content[language]["scenario"], content[language]["desc"], content[language]["rubrics"]
-        (
-            content["example"]["question"],
-            content["example"]["better"],
-            content["example"]["worse"],
-            content["example"]["phrases"],
-        )
-    except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path.name}: not a judged scenario: {type(error).__name__} {error}"
-        ) from error
-    assert isinstance(content, dict)
-    return content
+def scenario_texts(key: str) -> dict[str, dict[str, Any]]:
+    """By language what a judged reward says of a scenario: its fields, and `levels`."""
+    return {
+        language: {
+            "scenario": texts.scenario,
+            "desc": texts.desc,
+            "rubrics": texts.rubrics,
+            "levels": texts.level_lines,
+        }
+        for language in LANGUAGES
+        for texts in (scenario(key).texts(language),)
+    }
 
 
 def __getattr__(name: str) -> Any:
@@ -84,33 +74,34 @@ def __getattr__(name: str) -> Any:
 
 
 def _judged_class(key: str, kind: str) -> type[BaseRubricReward]:
-    texts = scenario(key)
-    name, about = judged_class_name(key, kind), texts["example"]
+    rubric = scenario(key)
+    name, about = judged_class_name(key, kind), rubric.example
+    assert about is not None
     body: dict[str, Any] = {
         "__module__": __name__,
         "__qualname__": name,
-        "__doc__": _documentation(texts["en"], kind),
+        "__doc__": _documentation(rubric.texts("en"), kind),
         "name": judged_name(key, kind),
-        "work": bool(texts.get("work")),
-        "scenario_texts": {language: texts[language] for language in LANGUAGES},
+        "work": rubric.work,
+        "scenario_texts": scenario_texts(key),
         "example": Example(
-            sample_of(about["question"], about["better"], about["worse"]),
-            judge=PhraseJudge(tuple(about["phrases"])),
+            sample_of(about.question, about.better, about.worse),
+            judge=PhraseJudge(tuple(about.phrases)),
         ),
     }
     made: type[BaseRubricReward] = RewardMeta(name, (_BASES[kind],), body)
     return made
 
 
-def _documentation(texts: dict[str, Any], kind: str) -> str:
-    title, _, about = texts["scenario"].partition(". ")
-    rubrics = [f"{number}. {rubric}" for number, rubric in enumerate(texts["rubrics"], 1)]
+def _documentation(texts: Texts, kind: str) -> str:
+    title, _, about = texts.scenario.partition(". ")
+    rubrics = [f"{number}. {rubric}" for number, rubric in enumerate(texts.rubrics, 1)]
     head = f"{title}: {_EFFECTS[kind]}."
     return "\n".join(
         [
             head,
             "",
-            f"{about} {texts['desc']}",
+            f"{about} {texts.desc}",
             "",
             _SCORES[kind] + " Higher is better.",
             "",
