@@ -47,15 +47,18 @@ def check(path: Path, answer: Callable[[Line], Line], expected: tuple[str, ...])
     digits.
     """
     kept, wrong = [], []
-    for number, line in lines(path):
+    texts = [text for text in path.read_text(encoding="utf-8").split("\n") if text.strip()]
+    for (number, line), text in zip(lines(path), texts, strict=True):
         given = {key: value for key, value in line.items() if key not in expected}
         wanted = {key: line[key] for key in expected if line.get(key) is not None}
         found = {key: _plain(value) for key, value in answer(given).items() if value is not None}
         assert found.keys() <= set(expected), (
             f"{path.name}: the runner tells {found.keys() - set(expected)} too"
         )
-        kept.append(json.dumps({**given, **found}, ensure_ascii=False) + "\n")
-        if not _same(found, wanted):
+        same = _same(found, wanted)
+        # 1 instead of 1.0, or keys in another order, would hide the lines that differ
+        kept.append((text if same else json.dumps({**given, **found}, ensure_ascii=False)) + "\n")
+        if not same:
             wrong.append(
                 f"  line {number}: {_short(given)}\n    expected {wanted}\n    found    {found}"
             )

@@ -108,6 +108,8 @@ class Adapter(NamedTuple):
     silent: str = ""
     """Why a missing score cannot be told from a bad one, where the target has no place for it."""
     pickles: bool = True
+    groups: bool = False
+    """Whether the completions of a prompt come together, so that a reward may compare them."""
 
 
 def unflagged(numbers: Mapping[str, Any], key: str = "score") -> float | None:
@@ -306,7 +308,7 @@ ADAPTERS: dict[str, Adapter] = {
     ),
     "nemo_rl.RewardEnvironment": Adapter(
         lambda reward, **settings: RewardEnvironment({"reward": reward, "components": ["words"], **settings}),
-        lambda made, row: nemo(made, [row])[0], lambda found: unflagged(found[1]), nemo,
+        lambda made, row: nemo(made, [row])[0], lambda found: unflagged(found[1]), nemo, groups=True,
     ),
     "nemo_rl.nemo_rl_reward": Adapter(
         nemo_rl_reward, lambda made, row: made(row.solution, row.completion), lambda found: found[0], given={},
@@ -316,21 +318,21 @@ ADAPTERS: dict[str, Adapter] = {
         verifiers_reward, v0, lambda found: None if found["error"] else found["reward"], given={},
     ),
     "verifiers.verifiers_reward-v1": Adapter(verifiers_reward, v1, lambda found: found[0]),
-    "trl.trl_reward": Adapter(trl_reward, lambda made, row: trl(made, [row]), lambda found: found[0], trl_batch),
+    "trl.trl_reward": Adapter(trl_reward, lambda made, row: trl(made, [row]), lambda found: found[0], trl_batch, groups=True),
     "trl.trl_rewards": Adapter(
         lambda reward, **settings: trl_rewards([{"reward": reward, **settings}, {"reward": "length_penalty", "worst": -1.0}])[0],
-        lambda made, row: trl(made, [row]), lambda found: found[0], trl_batch,
+        lambda made, row: trl(made, [row]), lambda found: found[0], trl_batch, groups=True,
     ),
     "skyrl.skyrl_reward": Adapter(
         partial(skyrl_reward, components=["words"]), skyrl, lambda found: unflagged(found["metrics"]), given={},
     ),
     "slime.slime_reward": Adapter(
         slime_reward, lambda made, row: slime(made, [row]),
-        lambda found: None if found[0]["out of the loss"] else found[0]["score"], slime_batch, given={},
+        lambda found: None if found[0]["out of the loss"] else found[0]["score"], slime_batch, given={}, groups=True,
     ),
     **{
         f"benchmax.BenchmaxRewards-{n}": Adapter(
-            Env, benchmax(n), lambda found: found["r"], given={} if n == 1 else {"reference": "solution"}
+            Env, benchmax(n), lambda found: found["r"], given={} if n == 1 else {"reference": "solution"}, groups=True,
         )
         for n in (1, 2, 3)
     },

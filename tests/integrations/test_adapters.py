@@ -368,8 +368,7 @@ def test_what_compares_is_refused_where_each_completion_comes_by_itself(
     name: str, kind: str
 ) -> None:
     adapter, reward = ADAPTERS[name], COMPARING[kind]()
-    takes_groups = name.startswith(("trl.", "nemo_rl.RewardEnvironment", "slime.", "benchmax."))
-    if not takes_groups:
+    if not adapter.groups:
         with pytest.raises(
             ConfigError, match="compares the completions of a prompt, and here each comes by itself"
         ):
