@@ -431,7 +431,7 @@ def test_a_function_is_registered_like_a_class(monkeypatch: pytest.MonkeyPatch) 
     assert (reward.name, score(reward, "xx", ground_truth="x"), reward.max_workers) == (
         "graded_function",
         0.25,
-        8,
+        64,
     )
     assert issubclass(RewardRegistry.get("graded_function"), BaseReward)
     assert RewardRegistry.get("graded_function").score_range == (0, 1)

@@ -25,6 +25,7 @@ from rm_gallery.core.reward.base import (
     BaseStepWiseReward,
 )
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.reward.schema import RewardResult, sample_of
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
@@ -351,3 +352,18 @@ def test_best_of_n_understands_steps(how: str, winner: int, score: float) -> Non
     )
     unjudged = reward.evaluate(with_steps([], ["4"]))
     assert [reward.score_of_output(output) for output in unjudged.output] == [None, 4.0]
+
+
+@rule("sees_all_names")
+def sees_all_names(
+    answer: str, response: str, prompt: str, query: str, references: list[str], reference: str
+) -> float:
+    """1 when a rule is given the same text under a grader's names as under a reward's."""
+    return float(
+        (answer, prompt, references[0]) == (response, query, reference) == ("a", "q", "r1")
+    )
+
+
+def test_a_rules_parameters_may_have_the_names_of_graders_fields() -> None:
+    sample = make_sample("a", query="q", metadata={"reference": ["r1", "r2"]})
+    assert scores(RewardRegistry.create("sees_all_names").evaluate(sample)) == [1.0]

@@ -4,6 +4,7 @@ rewards and graders.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, get_args
@@ -19,6 +20,8 @@ from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward
 from rm_gallery.core.reward.blame import TRIALS
 from rm_gallery.core.reward.outputs import NEUTRAL, may_be_the_answers_doing
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.reward.schema import RewardResult, sample_of
 from rm_gallery.core.score import NOT_BEGUN, Score
 from rm_gallery.core.utils.errors import Cause
@@ -122,3 +125,30 @@ def test_which_outcomes_may_be_the_answers_doing(cause: Cause, judged: bool) -> 
     assert suspects("error") is (cause in ("judge", "rule"))
     assert suspects("deadline") is (cause in ("judge", "rule") or not judged)
     assert not any(map(suspects, NOT_BEGUN)) and not may_be_the_answers_doing(judged, Score(1.0))
+
+
+@rule("blame_at_once", inline=True)
+def breaks_at_once(response: str) -> float:
+    """1, but KeyError on a text that says "breaks"."""
+    if "breaks" in response:
+        raise KeyError("breaks")
+    return 1.0
+
+
+INLINE_DOORS: dict[str, Callable[..., DataSample]] = {
+    "evaluate": lambda made, sample, **how: made.evaluate(sample, **how),
+    "async_evaluate": lambda made, sample, **how: asyncio.run(made.async_evaluate(sample, **how)),
+    "evaluate_batch": lambda made, sample, **how: made.evaluate_batch([sample], **how)[0],
+    "evaluate_stream": lambda made, sample, **how: next(
+        iter(made.evaluate_stream(iter([sample]), **how))
+    ),
+}
+
+
+@pytest.mark.parametrize("door", INLINE_DOORS)
+def test_a_rule_that_is_called_at_once_is_looked_at_twice_at_every_door(door: str) -> None:
+    made = RewardRegistry.create("blame_at_once")
+    ask, sample = INLINE_DOORS[door], sample_of("q", "it breaks")
+    [issue] = ask(made, sample).output[0].answer.reward.issues
+    assert (issue.status, issue.cause) == ("failed", "rule")
+    assert ask(made, sample, blame="probe").output[0].answer.reward.score == 0.0

@@ -205,9 +205,12 @@ def shown(value: object, limit: int = 60) -> str:
 
 _VIEW: Mapping[str, Callable[[DataSample, str], Any]] = {
     "answer": lambda sample, name: final_answer(sample),
+    "response": lambda sample, name: final_answer(sample),
     "text": lambda sample, name: answer_text(sample),
     "references": references_of,
+    "reference": lambda sample, name: references_of(sample, name)[0],
     "prompt": lambda sample, name: conversation_text(sample.input),
+    "query": lambda sample, name: conversation_text(sample.input),
     "messages": lambda sample, name: sample.input,
     "output": lambda sample, name: sample.output[0],
     "metadata": lambda sample, name: sample.metadata or {},
@@ -235,10 +238,10 @@ def rule(
 ) -> Callable[[F], F]:
     """Register a function as the reward `name`; the function itself stays as it is.
 
-    Parameters by name are what it sees of a sample: `answer` (after a thought, folded as references
-    are), `text` (all of it), `references`, `prompt`, `messages`, `output`, `metadata`, `sample`; any
-    other name is a column of the answer's label or the metadata, and missing is unscored where the
-    parameter has no default. Keyword-only parameters are settings: fields of the reward, checked by
+    Parameters by name are what it sees of a sample: `answer` or `response` (after a thought, folded
+    as references are), `text` (all of it), `references`, `reference` (the first), `prompt` or
+    `query`, `messages`, `output`, `metadata`, `sample`; any other name is a column of the answer's
+    label or the metadata, and missing is unscored where the parameter has no default. Keyword-only parameters are settings: fields of the reward, checked by
     their annotations (`Annotated[int, Field(ge=1)]`), explained in the docstring under `Args:`.
 
     It returns a `Score`, a number, a bool, numbers by name, or None for what it does not apply to;

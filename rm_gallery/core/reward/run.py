@@ -359,13 +359,15 @@ def run_one(
     if not plain:
         return run_list(reward, [sample], chosen, values)[0]
     reward.check()
+    scored: DataSample
     if not values and (score := reward.inline_score()) is not None:
-        return score(sample)[0]
-    library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
-    execute = executor(reward, values, reward.deadline)
-    scored: DataSample = run_single(
-        _planned_here(reward, sample), execute, merger(reward), **_single_parts(reward)
-    )
+        scored = score(sample)[0]
+    else:
+        library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
+        execute = executor(reward, values, reward.deadline)
+        scored = run_single(
+            _planned_here(reward, sample), execute, merger(reward), **_single_parts(reward)
+        )
     _blame(reward, [scored], chosen, values)
     return scored
 
