@@ -116,16 +116,8 @@ def doctor(
     url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("BASE_URL")
     typer.echo(f"{_mark(bool(url))} endpoint: {url or 'the default, https://api.openai.com/v1'}")
     cache = call_cache.shared()
-    off = (
-        f"the Redis server of {call_cache.VARIABLE}"
-        if call_cache.server()
-        else f"switched off ({call_cache.VARIABLE}=off)"
-    )
-    where = off if cache is None else cache.path
-    typer.echo(
-        f"{_mark(bool(call_cache.server()) or (cache is not None and cache.writable))} cache: "
-        f"{where}"
-    )
+    where = f"switched off ({call_cache.VARIABLE}=off)" if cache is None else cache.path
+    typer.echo(f"{_mark(cache is not None and cache.writable)} cache: {where}")
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         hint = "installed" if not missing else f"pip install {' '.join(missing)}"
@@ -161,12 +153,7 @@ cache_app = typer.Typer(
 def _cache() -> CallCache:
     cache = call_cache.shared()
     if cache is None:
-        off = (
-            "in a Redis server, which drops replies by itself"
-            if call_cache.server()
-            else f"switched off ({call_cache.VARIABLE}=off)"
-        )
-        typer.echo(f"The cache is {off}.", err=True)
+        typer.echo(f"The cache is switched off ({call_cache.VARIABLE}=off).", err=True)
         raise typer.Exit(2)
     return cache
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
@@ -18,7 +18,6 @@ from loguru import logger
 from rm_gallery.cli.settings import first_time, is_setting
 from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
-from rm_gallery.core.engine.run_remote import run_at, url_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -27,7 +26,6 @@ from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.gate import QualityGate, reference_run
 from rm_gallery.study.runs import OpenRun
-from rm_gallery.study.source import RunPart
 from rm_gallery.study.table import Columns
 
 
@@ -170,9 +168,7 @@ class Running:
     max_workers: MaxWorkers = MAX_WORKERS
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Run folder or URL of one; the same command continues an unfinished run."
-        ),
+        typer.Option(help="Run folder; the same command continues an unfinished run."),
     ] = None
     trace: Annotated[
         bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")
@@ -505,30 +501,13 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
         }
         if "run" in made:
             set_log_level(made["run"].log_level)
-        with _run_folder_at(made.get("run"), made.get("rows")) as run:
-            command(**(made if run is None else {**made, "run": run}), **given)
+        command(**made, **given)
 
     with_options.__annotations__ = {
         name: parameter.annotation for name, parameter in parameters.items()
     }
     with_options.__signature__ = Signature([*parameters.values()])  # type: ignore[attr-defined]  # what the command line reads
     return with_options
-
-
-@contextmanager
-def _run_folder_at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
-    """The command's options; with a URL in --out the run goes into a local copy that is uploaded."""
-    if run is None or run.out is None or url_of(run.out) is None:
-        yield run
-        return
-    if run.force_new:
-        raise Inapplicable(
-            "--force-new moves a folder of this machine aside; name another URL with --out.",
-            "force_new",
-        )
-    part = None if rows is None or rows.part is None else RunPart.read(rows.part).name
-    with run_at(run.out, part) as folder:
-        yield replace(run, out=folder)
 
 
 def table_lines(rows: Sequence[Sequence[str]], markdown: bool = False) -> list[str]:

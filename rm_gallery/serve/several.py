@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from rm_gallery.core.engine.processes.places import MemberChannel
+
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import coordinator
 from rm_gallery.core.engine.calls.coordinator import Desk, Elsewhere
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.processes.places import MemberChannel
 from rm_gallery.core.engine.processes.worker_process import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.serve.door import RequestPipeline, ServeSettings

@@ -5,6 +5,7 @@ process would give.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,15 +17,14 @@ from rm_gallery.core.data.load.base import DataLoader, LoadReport, SeenRows
 from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import ParquetSource, batch_rows, file_sources
 from rm_gallery.core.data.load.sheets import CsvSource
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import Progress, RunOptions
-from rm_gallery.core.engine.processes.members import unpacked
-from rm_gallery.core.engine.ray import RayDesk, by_value, connected
+from rm_gallery.core.engine.ray import Members, by_value, connected, unpacked
 from rm_gallery.core.engine.run import begin
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.run import RewardBatch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.identity import plain_form
-from rm_gallery.core.utils.models import with_keys
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.study.benchmark import OnJudged, report_of
@@ -44,6 +44,8 @@ ACTOR_BYTES = 1 << 29
 """Of memory, what an actor claims. It has to claim something: Ray puts all that claim nothing on
 one node.
 """
+LETTER_SECONDS = 10.0
+"""So long the last counts of the actors are waited for."""
 READER_CPUS = 0.25
 """Of a processor, what reading a file claims. Not what judging claims: Ray Data would make one task
 of both, and one of a file.
@@ -149,13 +151,14 @@ def evaluate_dataset(
         "batch_format": "pyarrow",
         "zero_copy_batch": True,
     }
-    with DatasetRun(chosen, how, -(-chosen.max_workers // actors) if by_actors else None) as run:
+    each = -(-chosen.max_workers // actors) if by_actors else None
+    with DatasetRun(ray, chosen, how, each) as run:
         if by_actors:
             pool = ray.data.ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=AT_ONCE)
             going = cut.map_batches(
                 JudgingActor,
                 compute=pool,
-                fn_constructor_args=(run.worker_setup,),
+                fn_constructor_args=(run.worker_setup, run.mailbox),
                 memory=ACTOR_BYTES,
                 **as_it_is,
                 **claims,
@@ -225,19 +228,24 @@ def _of_dataset(rows: Any, name: str, source: Source) -> tuple[Any, Data]:
 class DatasetRun:
     """The run in this process, which keeps the limits and counts the judged samples."""
 
-    def __init__(self, options: RunOptions, how: HowJudged, each: int | None) -> None:
+    def __init__(self, ray: Any, options: RunOptions, how: HowJudged, each: int | None) -> None:
         assert options.control is not None
-        self._control = options.control
+        self._ray, self._control = ray, options.control
         self._started = time.monotonic()
         begin(self._control, options)
-        self._coordinator: RayDesk | None = None
+        self._members: Members | None = None
+        self._error: BaseException | None = None
+        self.mailbox: Any = None
+        """What actors are given besides `worker_setup`."""
         if each is not None:
             batch = RewardBatch, {"reward": how.reward, "samples": [], "hooks": how.hooks}
-            self._coordinator = RayDesk(self._control, batch, options, each)
-            how = replace(how, way=self._coordinator.way)
+            self._members = members = Members(
+                ray, self._control, batch, options, each, asked=False, failed=self._failed
+            )
+            how, self.mailbox = replace(how, member=members.setup), members.mailbox
+            self._beat()
         try:
-            with with_keys():
-                self.worker_setup = by_value(how)
+            self.worker_setup = by_value(how)
         except Exception as error:
             raise ConfigError(
                 f"What is to judge cannot be sent to the nodes: {type(error).__name__}: "
@@ -255,8 +263,42 @@ class DatasetRun:
     def __exit__(self, *_: object) -> None:
         self._progress.close()
         self._control.end()
-        if self._coordinator is not None:
-            self._coordinator.close()
+        if self._members is not None:
+            members, self._members = self._members, None
+            members.close(self._ray)
+
+    def _failed(self, error: BaseException) -> None:
+        self._error = self._error or error
+
+    def _beat(self) -> None:
+        """Look, on the library's loop, who is gone, as long as the run goes."""
+
+        def look() -> None:
+            if self._members is not None:
+                self._members.lose_silent()
+                library_loop.get_loop().call_later(1.0, look)
+
+        library_loop.post(library_loop.get_loop(), look)
+
+    def _await_letters(self, letters: dict[str, int]) -> None:
+        """Wait until all that was spent on what came is counted."""
+        members = self._members
+        if members is None or not letters:
+            return
+        left, done = len(letters), threading.Event()
+
+        def one_less() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set()
+
+        def ask() -> None:
+            for member, count in letters.items():
+                members.once_heard(member, count, one_less)
+
+        library_loop.post(library_loop.get_loop(), ask)
+        done.wait(LETTER_SECONDS)
 
     def report(self, task: Task, going: Any, seed: int, on_judged: OnJudged | None) -> Report:
         """Count all that comes."""
@@ -270,8 +312,13 @@ class DatasetRun:
     def _judged_samples(self, going: Any, met: LoadReport) -> Iterator[tuple[Judged, bool]]:
         import ray
 
-        seen = SeenRows()
+        seen, letters = SeenRows(), dict[str, int]()
         for table in self._tables(going):
+            if "member" in table.column_names:
+                for member, count in zip(
+                    table["member"].to_pylist(), table["letters"].to_pylist(), strict=True
+                ):
+                    letters[member] = max(count, letters.get(member, 0))
             for name, blob, packed in zip(
                 *(table[name] for name in ("part", "judged", "table")), strict=True
             ):
@@ -294,6 +341,7 @@ class DatasetRun:
                 self._progress.done += rows
                 self._progress.tick()
                 yield from judged_samples
+        self._await_letters(letters)
 
     def _tables(self, going: Any) -> Iterator[Any]:
         try:
@@ -301,7 +349,7 @@ class DatasetRun:
                 batch_size=None, batch_format="pyarrow", prefetch_batches=1
             )
         except Exception as error:
-            own = None if self._coordinator is None else self._coordinator.error
+            own = self._error
             raised: Any = error
             while own is None and raised is not None:
                 own = raised if isinstance(raised, RMGalleryError) else None

@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import secrets
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -22,8 +24,7 @@ from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import ReadOptions, batch_rows, file_sources
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.processes.member import FedMember
-from rm_gallery.core.engine.processes.members import unpacked
+from rm_gallery.core.engine.ray import Member, unpacked
 from rm_gallery.core.reward.outputs import all_said, restore_all, writable_copy
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import run_list
@@ -94,8 +95,8 @@ class HowJudged:
     prefix: str
     kept: PartFolder | None
     about: str
-    way: tuple[str, int, bytes] | None = None
-    """Channel of an actor to the process that keeps the limits."""
+    member: bytes = b""
+    """What the engine of an actor begins with."""
 
 
 class _Noted(SeenRows):
@@ -269,21 +270,20 @@ def _packed(table: Any) -> bytes:
 class JudgingActor(BlockWorker):
     """Holds an engine that many parts share, for rewards that ask a model or hold one."""
 
-    def __init__(self, setup: bytes) -> None:
+    def __init__(self, setup: bytes, mailbox: Any) -> None:
         super().__init__(setup)
-        assert self.how.way is not None
-        self._member = FedMember(*self.how.way)
+        self._name = f"actor {secrets.token_hex(8)}"
+        self._member = Member(self.how.member, mailbox, self._name, merging=True)
 
     async def __call__(self, table: Any) -> dict[str, Any]:
         """Judge a block while others are judged."""
         part = self.taken(table)
-        known = self.known(part)
-        return self.finished(
-            part,
-            await asyncio.wrap_future(self._member.feed(part.questions))
-            if known is None
-            else known,
-        )
+        results = self.known(part)
+        if results is None:
+            fed: Future[list[DataSample]] = self._member.judge(part.questions)
+            results = await asyncio.wrap_future(fed)
+        letters = await self._member.letters()
+        return {**self.finished(part, results), "member": [self._name], "letters": [letters]}
 
 
 @lru_cache(maxsize=1)
@@ -301,7 +301,7 @@ def judge_here(table: Any, setup: bytes) -> dict[str, Any]:
         known = run_list(
             how.reward,
             part.questions,
-            replace(how.options, processes=1, engine=None, address=None),
+            replace(how.options, processes=None, engine=None, address=None),
             how.hooks,
         )
     return worker.finished(part, known)

@@ -18,7 +18,6 @@ import orjson
 
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, parts_of, read_trace, traces_of
-from rm_gallery.core.engine.run_remote import fetched
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
@@ -448,15 +447,14 @@ def sound(run: OpenRun) -> Iterator[None]:
 
 
 def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
-    """Open a run folder for reading, finished or not; one at a URL such as `s3://bucket/run` is
-    fetched.
+    """Open a run folder for reading, finished or not.
 
     With `root`, a folder above it, no link below that is followed.
 
     Raises:
         DataError: there is none at `path`, or one of its files is damaged.
     """
-    folder = fetched(path)
+    folder = Path(path)
     if not is_run(folder):
         below = (
             sorted(path.name for path in folder.iterdir() if is_run(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import shutil
 import sys
 import time
@@ -52,17 +53,16 @@ class RunOptions:
     """Counters and stop switch, begun anew with the run; given by a caller that wants to read them
     afterwards.
     """
-    processes: int | None = None
-    """Processes that judge, with one set of limits, one budget and one cache; `max_workers` is for
-    all of them together. None judges in this one, and what is `cpu_bound` on every processor."""
     engine: Literal["ray"] | None = None
-    """"ray" has the actors of a Ray cluster judge, `processes` of them or one a processor;
-    everything else is as with `processes`.
-    """
+    """"ray" has actors of a Ray cluster judge, with one set of limits, one budget and one cache;
+    `max_workers` is for all of them together. None judges in this process."""
     address: str | None = None
-    """Of the Ray cluster; None is the one that RAY_ADDRESS names, else one of this machine that is
-    begun for it.
+    """Of the Ray cluster; None is the one that RAY_ADDRESS names, else one that is begun here, with
+    the cores of this machine.
     """
+    processes: int | None = None
+    """Actors with `engine="ray"`, one a processor by default; else the killable processes of a
+    reward that is `cpu_bound`, one a processor by default. Nothing else has processes."""
     batch: Literal["openai", "anthropic"] | None = None
     """Judge by the batch API of this provider, at half the price and within a day. Needs `run_dir`:
     there it is kept what was sent, so that the same call waits for it after a restart."""
@@ -92,16 +92,9 @@ class RunOptions:
             raise ConfigError(f"deadline is {seconds!r}; give a positive number of seconds.")
         if self.blame not in (None, "probe", "off"):
             raise ConfigError(f"blame is {self.blame!r:.80}; it is 'probe' or 'off'.")
-        if self.engine not in (None, "ray"):
-            raise ConfigError(
-                f"engine is {self.engine!r:.80}; it is 'ray', or left out for this machine."
-            )
-        if self.address is not None and self.engine is None:
-            raise Inapplicable(
-                "address is that of a Ray cluster: give engine='ray' as well.", "address"
-            )
+        self._check_ray()
         if self.run_dir is not None:
-            object.__setattr__(self, "run_dir", str(self.run_dir))
+            object.__setattr__(self, "run_dir", _on_a_disk(str(self.run_dir)))
         if self.batch is not None:
             self._check_batch()
         elif self.submit:
@@ -112,6 +105,16 @@ class RunOptions:
         if self.trace and self.run_dir is None:
             raise Inapplicable(
                 "trace=True keeps judgements in the run folder: give run_dir=… as well.", "trace"
+            )
+
+    def _check_ray(self) -> None:
+        if self.engine not in (None, "ray"):
+            raise ConfigError(
+                f"engine is {self.engine!r:.80}; it is 'ray', or left out for this machine."
+            )
+        if self.address is not None and self.engine is None:
+            raise Inapplicable(
+                "address is that of a Ray cluster: give engine='ray' as well.", "address"
             )
 
     def _check_batch(self) -> None:
@@ -178,6 +181,15 @@ def detached_options(options: RunOptions, **changes: Any) -> RunOptions:
     return replace(
         options, **{**local, "run_dir": None, "trace": False, "progress": False, **changes}
     )
+
+
+def _on_a_disk(folder: str) -> str:
+    if re.match(r"[a-z][a-z0-9+.-]+:/", folder):  # a path has lost one of the slashes; C:/ is no URL
+        raise ConfigError(
+            f"run_dir is {folder!r:.80}, and a run folder stands on a disk: name a folder. "
+            f"evaluate_dataset(…, out=URL) writes to object stores."
+        )
+    return folder
 
 
 _SWITCH = bool, "True or False"

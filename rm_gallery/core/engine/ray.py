@@ -1,271 +1,930 @@
-"""The members of a run as actors of a Ray cluster: Ray says where they are, and the run stays this
-library's.
+"""A run on a Ray cluster: this process plans, merges and keeps the run folder and the limits; actors
+judge.
+
+Work goes to actors as blocks of jobs and comes back as their outcomes, by Ray's own calls. What has
+to be true once (budget, rates, one call for equal questions) is asked of this process by messages
+through one small actor, the mailbox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import secrets
-import socket
-from collections.abc import Callable
-from typing import Any, cast
+import gc
+import itertools
+import os
+import pickle
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from loguru import logger as _loguru
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.calls import coordinator
+from rm_gallery.core.engine.calls.cache import VARIABLE as CACHE_VARIABLE
+from rm_gallery.core.engine.calls.coordinator import (
+    CoordinatedBudget,
+    Coordinator,
+    CoordinatorClient,
+)
+from rm_gallery.core.engine.calls.retry import FailFast
+from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
+from rm_gallery.core.engine.garbage import RELAXED_GC
+from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.processes.members import Members
-from rm_gallery.core.engine.processes.places import Body, MemberChannel
-from rm_gallery.core.utils.errors import MissingExtra
+from rm_gallery.core.engine.thread_lane import ThreadLane
+from rm_gallery.core.score import Score, failed, score_of_error, stopped
+from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, MissingExtra, logger
+from rm_gallery.core.utils.models import with_keys
 
-_SECRET_BYTES, _NUMBER_BYTES = 32, 8
-HANDSHAKE_SECONDS = 30.0
-
-
-class _Actor:
-    """What Ray runs on a node: a member that joins the run and stays until it is over."""
-
-    def serve(self, host: str, port: int, word: bytes) -> None:
-        """Judge what comes."""
-        from rm_gallery.core.engine.processes.member import join
-
-        join(host, port, word)
-
-
-class _Placed:
-    """One actor."""
-
-    def __init__(self, ray: Any, actor: Any, serving: Any) -> None:
-        self._ray, self._actor, self._serving = ray, actor, serving
-
-    def kill(self) -> None:
-        """End it."""
-        # whatever Ray has to say: it is gone, or will be with its driver
-        with contextlib.suppress(Exception):
-            self._ray.kill(self._actor, no_restart=True)
-
-    def why(self) -> str:
-        """What is known of its end."""
-        error = self._serving.exception() if self._serving.done() else None
-        return (
-            "its actor or node is gone"
-            if error is None
-            else f"{type(error).__name__}: {str(error).strip()[-300:]}"
-        )
-
-
-class _Guest(asyncio.Protocol):
-    """Who connects says a secret word first, and only then is listened to."""
-
-    def __init__(self, named: Callable[[bytes], MemberChannel | None]) -> None:
-        self._named = named
-        self._word = bytearray()
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the word, for a while."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
-        asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._give_up)
-
-    def _give_up(self) -> None:
-        if self._transport is not None and self._transport.get_protocol() is self:
-            self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Hand the connection to the member's channel, or end it."""
-        assert self._transport is not None
-        self._word += data
-        if len(self._word) < _SECRET_BYTES + _NUMBER_BYTES:
-            return
-        channel = self._named(bytes(self._word[: _SECRET_BYTES + _NUMBER_BYTES]))
-        if channel is None:
-            self._transport.abort()
-            return
-        self._transport.set_protocol(channel)
-        channel.connection_made(self._transport)
-        if len(self._word) > _SECRET_BYTES + _NUMBER_BYTES:
-            channel.data_received(bytes(self._word[_SECRET_BYTES + _NUMBER_BYTES :]))
-
-
-class MemberDoor:
-    """Where members on other machines come in.
-
-    Args:
-        host: the address of this machine that they see.
-        expected: the channel of the member with this number; None for one that nobody expects.
-            Called on the library's loop.
-    """
-
-    def __init__(self, host: str, expected: Callable[[int], MemberChannel | None]) -> None:
-        self.host, self._expected = host, expected
-        self._secret = secrets.token_bytes(_SECRET_BYTES)
-        self._loop = library_loop.get_loop()
-        self._server: asyncio.Server | None = None
-        self._socket = socket.create_server((host, 0), backlog=512)
-        self.port: int = self._socket.getsockname()[1]
-        library_loop.post(self._loop, self._start_listening)
-
-    def _start_listening(self) -> None:
-        self._opening = self._loop.create_task(self._listen())
-
-    async def _listen(self) -> None:
-        self._server = await self._loop.create_server(
-            lambda: _Guest(self._channel_named), sock=self._socket
-        )
-
-    def _channel_named(self, word: bytes) -> MemberChannel | None:
-        secret, number = word[:_SECRET_BYTES], int.from_bytes(word[_SECRET_BYTES:], "big")
-        return self._expected(number) if hmac.compare_digest(secret, self._secret) else None
-
-    def word(self, number: int = 0) -> bytes:
-        """What the member with this number says."""
-        return self._secret + number.to_bytes(_NUMBER_BYTES, "big")
-
-    def close(self) -> None:
-        """Let nobody in any more."""
-        if self._server is not None:
-            library_loop.post(self._loop, self._server.close)
+BEAT_SECONDS = 0.25
+"""How often an actor says that it is there, and this process looks whether the run was stopped."""
+SILENT_SECONDS = 30.0
+"""An actor that says nothing for so long is gone, and its node perhaps with it."""
+AHEAD_SECONDS = 0.05
+"""What an actor gets through in this time is sent ahead, so that it never waits for work."""
+BLOCK_JOBS = 64
+"""Most jobs of one call of Ray, which costs as much as judging several."""
+_STARTS = 3
+"""So many actors may die before they are ready until that is taken for how it is."""
+_DRIVER = ""
+"""The name of the process that began the run, in the mailbox."""
+_COUNTERS: tuple[CounterName, ...] = ("cached", "skipped_by_gate", "retries", "asked_again")
+"""What an actor counts itself; calls are counted where the budget is."""
 
 
 def connected(address: str | None, what: str) -> Any:
     """Ray, connected to the cluster at this address, or the one it is connected to, else
-    RAY_ADDRESS, else one that is begun here.
+    RAY_ADDRESS, else one that is begun here with the cores of this machine.
 
     Raises:
         MissingExtra: Ray is not installed; `what` needs it.
+        ConfigError: no cluster answers at the address.
     """
     try:
         import ray
     except ImportError:
         raise MissingExtra("ray", "ray", what) from None
     if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=False, logging_level="error")
+        try:
+            context = ray.init(address=address, log_to_driver=False, logging_level="error")
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"No Ray cluster answers at {address or 'RAY_ADDRESS'}: {error!s:.200}"
+            ) from error
+        if (url := getattr(context, "dashboard_url", None)) and sys.stderr.isatty():
+            sys.stderr.write(f"Ray's dashboard: http://{url}\n")
     return ray
 
 
-def by_value(what: Any) -> bytes:
+def by_value(value: Any) -> bytes:
     """Pickled, by value where another machine could not import it."""
     from ray import cloudpickle
 
-    packed: bytes = cloudpickle.dumps(what)
+    with with_keys():
+        packed: bytes = cloudpickle.dumps(value)
     return packed
 
 
-def node_address() -> str:
-    """The address of this machine that the cluster's nodes see."""
-    from ray.util import get_node_ip_address
+def unpacked(packed: bytes) -> Any:
+    """What another process of this run packed."""
+    with with_keys():
+        return pickle.loads(packed)
 
-    return str(get_node_ip_address())
+
+class Mailbox:
+    """The actor that messages of a run go through; a letter is a pickled list of messages."""
+
+    def __init__(self) -> None:
+        self._letters: dict[str, list[tuple[str, bytes]]] = {}
+        self._come: dict[str, asyncio.Event] = {}
+
+    async def put(self, to: str, sender: str, letter: bytes) -> None:
+        """Leave a letter."""
+        self._letters.setdefault(to, []).append((sender, letter))
+        self._come.setdefault(to, asyncio.Event()).set()
+
+    async def take(self, name: str) -> list[tuple[str, bytes]]:
+        """The letters for somebody, with who sent them, once there are any."""
+        come = self._come.setdefault(name, asyncio.Event())
+        await come.wait()
+        come.clear()
+        return self._letters.pop(name, [])
 
 
-class RayCluster:
-    """Actors of one processor each, spread over the nodes of a Ray cluster; a node that is lost
-    costs what it had in flight.
+class _Post:
+    """One side of the mailbox: what is said in one turn of the library's loop is one letter.
 
     Args:
-        address: of the cluster; None is the one this process is connected to, else RAY_ADDRESS,
-            else one that is begun here.
-        processes: actors; None is one for each processor of the cluster.
+        mailbox: the run's.
+        name: who this is.
+        hear: takes (sender, messages) of a letter; on the loop.
+        cut_off: takes the error that ended the mailbox; on the loop.
+    """
+
+    def __init__(
+        self,
+        mailbox: Any,
+        name: str,
+        hear: Callable[[str, list[Any]], None],
+        cut_off: Callable[[Exception], None],
+    ) -> None:
+        self._mailbox, self._name, self._hear, self._cut_off = mailbox, name, hear, cut_off
+        self._loop = library_loop.get_loop()
+        self._out: dict[str, list[Any]] = {}
+        self.letters = 0
+        """How many were sent."""
+        self._listening = library_loop.submit(self._listen())
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                letters = await self._mailbox.take.remote(self._name)
+            except Exception as error:  # noqa: BLE001 - of Ray, whose errors have no common class
+                self._cut_off(error)
+                return
+            for sender, letter in letters:
+                self._hear(sender, unpacked(letter))
+
+    def say(self, to: str, message: Any) -> None:
+        """Send a message; on the loop."""
+        if not self._out:
+            self._loop.call_soon(self.flush)
+        self._out.setdefault(to, []).append(message)
+
+    def post(self, to: str, message: Any) -> None:
+        """`say` from any thread."""
+        # the loop is gone, and with it whoever would hear of it
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.say, to, message)
+
+    def flush(self) -> None:
+        """Send what was said."""
+        out, self._out = self._out, {}
+        for to, messages in out.items():
+            with with_keys():
+                letter = pickle.dumps(messages, pickle.HIGHEST_PROTOCOL)
+            self._mailbox.put.remote(to, self._name, letter)
+            self.letters += 1
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._listening.cancel()
+
+
+# -- in the process that began the run -------------------------------------------------------------
+
+
+class Members:
+    """The actors of one run as the process that began it sees them: what they begin with, ask and
+    tell. Lives on the library's event loop.
+
+    Args:
+        ray: the connected package.
+        control: the run's, which has begun.
+        batch: class and keywords of the batch that each of them makes for itself.
+        options: how the run goes; they are for all actors together.
+        each: jobs that one of them has in flight at most.
+        asked: whether it is noted what judges are asked.
+        failed: takes the error of an actor that cannot judge, or of the cluster.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        control: RunControl,
+        batch: tuple[type, dict[str, Any]],
+        options: RunOptions,
+        each: int,
+        *,
+        asked: bool,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._control, self._failed = control, failed
+        self._coordinator = Coordinator(
+            control, lambda member, *answer: self.post.say(str(member), ("answer", *answer))
+        )
+        self._in_flight: dict[str, int] = {}
+        self._last_heard: dict[str, float] = {}
+        self._letters: Counter[str] = Counter()
+        self._gone: set[str] = set()
+        self._logged: set[tuple[str, str]] = set()
+        self._waiting: list[tuple[str, int, Callable[[], None]]] = []
+        self.setup = self._setup(batch, options, each, asked)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        self.mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+        self.post = _Post(self.mailbox, _DRIVER, self._hear, self._cut_off)
+
+    def _cut_off(self, error: Exception) -> None:
+        self._failed(ConfigError(f"The Ray cluster of this run is gone: {_first_line(error)}"))
+
+    def _setup(
+        self, batch: tuple[type, dict[str, Any]], options: RunOptions, each: int, asked: bool
+    ) -> bytes:
+        """What an actor begins with; ConfigError for what no other process can be told."""
+        control = self._control
+        told = replace(
+            options,
+            control=None,
+            budget=None,
+            run_dir=None,
+            trace=False,
+            manifest=None,
+            progress=False,
+            processes=1,  # an actor has one processor, also for what can be killed
+            engine=None,
+            address=None,
+            max_workers=each,
+        )
+        limits = [(b.max_calls, b.max_tokens, b.max_cost) for _, b in self._coordinator.budgets()]
+        settings = {
+            "repeat": control.repeat,
+            "cache": control.use_cache,
+            "retry": control.retry,
+            "offline": control.offline,
+            "max_outage": control.max_outage,
+            "fail_fast": None if control.fail_fast is None else control.fail_fast.limit,
+            "trace": control.trace is not None,
+            "asked": asked,
+            "limited": any(limit is not None for each in limits for limit in each),
+        }
+        try:
+            return by_value((*batch, told, settings))
+        except Exception as error:
+            raise ConfigError(
+                f"What is to judge cannot be sent to Ray's actors ({type(error).__name__}: "
+                f"{error!s:.300}). Leave out what holds connections, locks or open files, or leave "
+                f"out engine='ray'."
+            ) from error
+
+    def _hear(self, member: str, messages: list[Any]) -> None:
+        if member not in self._last_heard and self._control.why_stopped is not None:
+            self.tell_stop(member)
+        self._last_heard[member] = time.monotonic()
+        for kind, *args in messages:
+            if kind == "ask":
+                self._coordinator.ask(member, *args)
+            elif kind == "beat":
+                self._count(member, *args)
+            elif kind == "error":
+                self._failed(args[0])
+            elif kind == "tell":
+                self._take(member, *args)
+        self._letters[member] += 1
+        self._run_waiting()
+
+    def _take(self, member: str, what: str, args: tuple[Any, ...]) -> None:
+        control = self._control
+        if what == "stop":
+            reason, halt, by = args
+            control.stop(reason, halt=halt, by=by)
+            self.tell_stop(*self._last_heard)
+        elif what == "trace":
+            if control.trace is not None:
+                control.trace(*args)
+        elif what == "served":
+            control.note_served(*args)
+        elif what == "log":  # each actor says it, and one is enough
+            if args not in self._logged:
+                self._logged.add((args[0], args[1]))
+                logger.log(*args)
+        else:
+            self._coordinator.tell(member, what, args)
+
+    def _count(self, member: str, counts: Mapping[Any, int], in_flight: int) -> None:
+        for name, more in counts.items():
+            self._control.count(name, more)
+        self._control.in_flight += in_flight - self._in_flight.get(member, 0)
+        self._in_flight[member] = in_flight
+
+    def tell_stop(self, *members: str) -> None:
+        """Tell actors that the run has stopped, all where none is named."""
+        control = self._control
+        for member in members or self._last_heard:
+            self.post.say(
+                member, ("stop", control.why_stopped, control.halted, control.who_stopped)
+            )
+
+    def silent(self, member: str) -> float:
+        """Seconds since anything was heard of an actor; 0 for one that has not begun."""
+        return time.monotonic() - self._last_heard.get(member, time.monotonic())
+
+    def lose_silent(self) -> None:
+        """Take for gone whoever has said nothing for long."""
+        for member in list(self._last_heard):
+            if self.silent(member) > SILENT_SECONDS:
+                self.gone(member)
+
+    def gone(self, member: str) -> None:
+        """An actor is gone: what it had claimed counts as used, and what it was asking others may
+        ask.
+        """
+        self._gone.add(member)
+        self._count(member, {}, 0)
+        self._last_heard.pop(member, None)
+        self._coordinator.gone(member)
+        self._run_waiting()
+
+    def once_heard(self, member: str, letters: int, then: Callable[[], None]) -> None:
+        """Call `then` once so many letters of an actor were heard: results are counted after what
+        was spent on them.
+        """
+        self._waiting.append((member, letters, then))
+        self._run_waiting()
+
+    def _run_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for member, letters, then in waiting:
+            if member in self._gone or self._letters[member] >= letters:
+                then()
+            else:
+                self._waiting.append((member, letters, then))
+
+    def close(self, ray: Any) -> None:
+        """End the mailbox."""
+        self.post.close()
+        # whatever Ray has to say: it is gone, or will be with this process
+        with contextlib.suppress(Exception):
+            ray.kill(self.mailbox, no_restart=True)
+
+
+@dataclass(frozen=True)
+class RayPlan:
+    """What judges a batch on a cluster."""
+
+    batch: tuple[type, dict[str, Any]]
+    """Class and keywords of the batch that each actor makes for itself."""
+    options: RunOptions
+    asked: Callable[[Any, set[str]], None] | None = None
+    """Takes (what a unit's jobs are of, hashes of what judges were asked); None where nobody wants
+    to know.
+    """
+
+
+@dataclass(eq=False)
+class _Actor:
+    """An actor, and what it has."""
+
+    name: str
+    handle: Any
+    blocks: dict[int, list[Unit]] = field(default_factory=dict)
+    ready: bool = False
+    done: int = 0
+    """Units since the last beat."""
+    pace: float = 0.0
+    """Units a second, as seen lately."""
+    on_trial: bool = False
+    """Whether what it has may have killed others, and nothing goes beside it."""
+
+    @property
+    def open(self) -> int:
+        """Units it has."""
+        return sum(map(len, self.blocks.values()))
+
+
+class RayLane(LoopLane):
+    """Runs units on actors of one processor each, spread over the nodes of a cluster. What a lost
+    one had goes to the others.
+
+    A unit whose actor died is tried again, and the second time by itself; where that one dies,
+    too, it has killed it.
 
     Raises:
         MissingExtra: Ray is not installed.
     """
 
-    far = True
-
-    def __init__(self, address: str | None, processes: int | None) -> None:
-        self._ray = ray = connected(address, "engine='ray'")
-        self.processes = processes or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._expected: dict[int, MemberChannel] = {}
-        self._numbers = 0
-        self._actor = ray.remote(_Actor).options(
-            num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD"
+    def __init__(self, work: Work, max_workers: int, plan: RayPlan) -> None:
+        super().__init__(work, max_workers)
+        self._plan, self._ray = plan, connected(plan.options.address, "engine='ray'")
+        cores = int(self._ray.cluster_resources().get("CPU", 1))
+        count = plan.options.processes or max(1, cores)
+        self._each = -(-max_workers // count)
+        """Jobs that one actor has in flight at most."""
+        self._members = Members(
+            self._ray,
+            work.control,
+            plan.batch,
+            plan.options,
+            self._each,
+            asked=plan.asked is not None,
+            failed=self._end_run,
         )
-        self._loop = library_loop.get_loop()
-        self._door = MemberDoor(node_address(), lambda number: self._expected.pop(number, None))
+        self._remote = self._ray.remote(JudgeActor).options(
+            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+        )
+        self._names = itertools.count(1)
+        self._numbers = itertools.count()
+        self._waiting: deque[Unit] = deque()
+        self._suspects: deque[Unit] = deque()
+        """Units that two actors died with: each is tried by itself."""
+        self._deaths: Counter[int] = Counter()
+        self._starts = 0
+        self._actors: set[_Actor] = set()
+        self._over = self._stopped = False
+        self._beaten = time.monotonic()
+        work.control.hold("ray", lambda: lambda: library_loop.post(self._loop, self._close))
+        library_loop.post(self._loop, lambda: self._begin(count))
 
-    def begin(self, channel: MemberChannel) -> Body:
-        """An actor on whichever node Ray finds for it."""
-        self._numbers += 1
-        self._expected[self._numbers] = channel
-        actor = self._actor.remote()
-        serving = actor.serve.remote(
-            self._door.host, self._door.port, self._door.word(self._numbers)
-        ).future()
-        # one that never connects, since its node lacks this library, is heard of in no other way
-        serving.add_done_callback(lambda _: library_loop.post(self._loop, channel.lost))
-        return _Placed(self._ray, actor, serving)
+    def _begin(self, count: int) -> None:
+        for _ in range(count):
+            self._start()
+        self._beat()
 
-    def packed(self, what: Any) -> bytes:
-        """By value where another machine could not import it."""
-        return by_value(what)
+    # -- actors ------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Let nobody in any more."""
-        self._door.close()
+    def _start(self) -> None:
+        actor = _Actor(f"actor {next(self._names)}", self._remote.remote())
+        self._actors.add(actor)
+        beginning = actor.handle.begin.remote(
+            self._members.setup, self._members.mailbox, actor.name
+        )
+        self._once_over(beginning, lambda future: self._begun(actor, future))
+
+    def _once_over(self, call: Any, then: Callable[[Any], None]) -> None:
+        call.future().add_done_callback(
+            lambda future: library_loop.post(self._loop, lambda: then(future))
+        )
+
+    def _begun(self, actor: _Actor, future: Any) -> None:
+        error = self._error(actor, future)
+        if error is not None:
+            self._lost(actor, error)
+            return
+        actor.ready = True
+        self._give(actor)
+
+    def _error(self, actor: _Actor, future: Any) -> BaseException | None:
+        """What ended an actor; an error of the configuration ends the run."""
+        error: BaseException | None = future.exception()
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, ConfigError):
+            self._end_run(cause)
+        return error
+
+    def _lost(self, actor: _Actor, error: BaseException) -> None:
+        """An actor is gone: others get what it had."""
+        if actor not in self._actors:
+            return
+        self._actors.discard(actor)
+        self._members.gone(actor.name)
+        self._kill(actor)
+        if self._over:
+            return
+        why = f"{type(error).__name__}: {_first_line(error)}"
+        if not actor.ready:
+            self._starts += 1
+            if self._starts >= _STARTS:
+                self._end_run(ConfigError(f"Ray's actors do not start: {why}"))
+                return
+        for unit in [unit for block in actor.blocks.values() for unit in reversed(block)]:
+            self._deaths[unit.index] += 1
+            if actor.on_trial:
+                message = (
+                    f"The process that judged this sample died ({why}), and so did two before it."
+                )
+                self._settle(unit, [failed("crashed", message, "rule")] * len(unit.jobs))
+            else:
+                first = self._deaths[unit.index] == 1
+                (self._waiting if first else self._suspects).appendleft(unit)
+        if not self._stopped:
+            logger.warning("An actor of Ray is gone ({}); another one takes its place.", why)
+            self._start()
+        self._give_all()
+
+    def _kill(self, actor: _Actor) -> None:
+        # whatever Ray has to say: it is gone, or will be with this process
+        with contextlib.suppress(Exception):
+            self._ray.kill(actor.handle, no_restart=True)
+
+    def _beat(self) -> None:
+        if self._over:
+            return
+        now = time.monotonic()
+        seconds, self._beaten = max(now - self._beaten, 1e-3), now
+        for actor in list(self._actors):
+            actor.pace, actor.done = 0.5 * (actor.pace + actor.done / seconds), 0
+            if actor.ready and self._members.silent(actor.name) > SILENT_SECONDS:
+                self._lost(actor, TimeoutError("it says nothing"))
+        pace = sum(actor.pace for actor in self._actors)
+        if pace:
+            self._work.cost.learn(1.0 / pace)
+        if self._work.control.why_stopped is not None and not self._stopped:
+            self._stopped = True
+            self._members.tell_stop()
+        self._give_all()
+        self._loop.call_later(BEAT_SECONDS, self._beat)
+
+    # -- units -------------------------------------------------------------------------------------
+
+    def _add_units(self, units: list[Unit]) -> None:
+        if not library_loop.is_current(self._loop):
+            self._loop_closed()
+            return
+        self._open_units += len(units)
+        for unit in units:
+            if unit.jobs:
+                self._waiting.append(unit)
+            else:
+                self._complete(unit)
+        self._give_all()
+
+    def _give_all(self) -> None:
+        control = self._work.control
+        if control.why_stopped is not None:
+            while self._waiting or self._suspects:
+                unit = (self._waiting or self._suspects).popleft()
+                outcome = stopped(control.why_stopped, control.who_stopped)
+                self._settle(unit, [outcome] * len(unit.jobs))
+            return
+        for actor in sorted(self._actors, key=lambda actor: actor.open):
+            self._give(actor)
+
+    def _give(self, actor: _Actor) -> None:
+        """Send an actor what it will be through with soon."""
+        if not actor.ready or self._over:
+            return
+        if not actor.blocks:
+            actor.on_trial = False
+            if self._suspects:
+                actor.on_trial = True
+                self._send(actor, [self._suspects.popleft()])
+        if actor.on_trial or not self._waiting:
+            return
+        ready = sum(each.ready for each in self._actors)
+        ahead = max(self._each + self._each // 2 + 1, int(AHEAD_SECONDS * actor.pace))
+        share = -(-len(self._waiting) // max(1, ready))
+        room = min(ahead - actor.open, share)
+        while room > 0 and self._waiting:
+            # a block is done with its slowest job: several small ones keep the actor busy
+            size = min(room, BLOCK_JOBS, max(1, ahead // 8))
+            block = [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
+            room -= len(block)
+            self._send(actor, block)
+
+    def _send(self, actor: _Actor, block: list[Unit]) -> None:
+        sent, packed = [], []
+        for unit in block:
+            try:
+                packed.append(pickle.dumps(unit.jobs, pickle.HIGHEST_PROTOCOL))
+                sent.append(unit)
+            except Exception as error:  # noqa: BLE001 - whatever a sample holds is its own trouble
+                said = DataError(
+                    f"The sample cannot be sent to an actor: {type(error).__name__}: "
+                    f"{error!s:.200}."
+                )
+                self._settle(unit, [score_of_error(said)] * len(unit.jobs))
+        if not sent:
+            return
+        number = next(self._numbers)
+        actor.blocks[number] = sent
+        call = actor.handle.judge.remote(packed)
+        self._once_over(call, lambda future: self._returned(actor, number, future))
+
+    def _returned(self, actor: _Actor, number: int, future: Any) -> None:
+        error = self._error(actor, future)
+        if error is not None:
+            self._lost(actor, error)
+            return
+        results, letters = future.result()
+        self._members.once_heard(actor.name, letters, lambda: self._done(actor, number, results))
+
+    def _done(self, actor: _Actor, number: int, results: list[bytes]) -> None:
+        block = actor.blocks.pop(number, None)
+        if block is None:  # it was taken for gone, and others have its units
+            return
+        actor.done += len(block)
+        for unit, packed in zip(block, results, strict=True):
+            outcomes, asked = pickle.loads(packed)
+            if self._plan.asked is not None:
+                for place, hashes in asked:
+                    self._plan.asked(unit.jobs[place].of, hashes)
+            self._settle(unit, outcomes)
+        self._give(actor)
+
+    def _settle(self, unit: Unit, outcomes: list[Score[Any]]) -> None:
+        unit.outcomes, unit.remaining = outcomes, 0
+        self._deaths.pop(unit.index, None)
+        self._complete(unit)
+
+    def _end_run(self, error: BaseException) -> None:
+        self._waiting.clear()
+        self._suspects.clear()
+        super()._end_run(error)
+        self._close()
+
+    async def _drain(self, grace: float) -> None:
+        self._waiting.clear()
+        self._suspects.clear()
+        if self._work.control.why_stopped is not None:
+            self._members.tell_stop()
+        end = self._loop.time() + grace
+        while any(actor.blocks for actor in self._actors) and self._loop.time() < end:
+            await asyncio.sleep(0.02)
+        self._close()
+        self._flush()
+
+    def _close(self) -> None:
+        """Let the actors go: nobody waits for what they are at."""
+        if self._over:
+            return
+        self._over = True
+        actors, self._actors = self._actors, set()
+
+        def end() -> None:
+            for actor in actors:
+                self._kill(actor)
+            self._members.close(self._ray)
+
+        library_loop.start_thread(end)
 
 
-class RayDesk:
-    """What has to be true once for all who judge in a cluster (rates, budget, one call for equal
-    questions), kept by this process.
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:200] if lines else "no reason given"
 
-    They come and go as Ray starts and loses them; what one was at is claimed again by another.
 
-    Args:
-        control: the run's, which has begun.
-        batch: class and keywords of the batch that each of them makes for itself, and feeds.
-        options: how the run goes; they are for all together.
-        each: what one of them has in flight at most.
+# -- in an actor -----------------------------------------------------------------------------------
+
+
+class _MemberControl(RunControl):
+    """The control of one actor: what stops it stops the run."""
+
+    tell: Any = None
+
+    def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
+        """Stop, and have the others stopped."""
+        super().stop(reason, halt=halt, by=by)
+        self.tell("stop", reason, halt, by)
+
+
+class _AskedHere:
+    """Stands in for the run folder, which the process that began the run keeps: it notes what
+    judges are asked.
     """
 
-    def __init__(
-        self,
-        control: RunControl,
-        batch: tuple[type, dict[str, Any]],
-        options: RunOptions,
-        each: int,
-    ) -> None:
+    def __init__(self) -> None:
+        self._of: dict[int, Questions] = {}
+
+    def questions_of(self, data: Any) -> Questions:
+        """Where it is noted what judges are asked about a sample."""
+        return self._of.setdefault(id(data), Questions())
+
+    def append(self, *_: Any) -> None:
+        """Nothing: what is finished is kept where it is merged."""
+
+    def taken(self, jobs: list[Any]) -> list[tuple[int, set[str]]]:
+        """What was asked for a unit, by the place of a job of each sample in it."""
+        noted = [
+            (place, self._of.pop(id(job.of), None))
+            for place, job in enumerate(jobs)
+            if hasattr(job, "of")
+        ]
+        return [
+            (place, questions.hashes)
+            for place, questions in noted
+            if questions is not None and questions.hashes
+        ]
+
+
+@dataclass(eq=False)
+class _Fed:
+    """Units that were fed together."""
+
+    future: Future[list[Any]]
+    results: list[Any]
+    left: int
+
+
+class Member:
+    """The engine of one actor: it makes the same batch again and runs what it is fed, within the
+    limits of the whole run.
+
+    Args:
+        setup: what `Members.setup` says.
+        mailbox: the run's.
+        name: the actor's.
+        merging: whether units are merged here, else their outcomes are packed as they are.
+
+    Raises:
+        ConfigError: the reward cannot judge here.
+    """
+
+    def __init__(self, setup: bytes, mailbox: Any, name: str, *, merging: bool) -> None:
+        # replies are looked up and kept where the run was begun: nodes have other disks
+        os.environ[CACHE_VARIABLE] = "off"
         self._loop = library_loop.get_loop()
-        self._here: set[MemberChannel] = set()
-        self._members = Members(
-            control, True, lambda channel, *answer: channel.say(("said", *answer))
+        self._post = _Post(mailbox, name, self._hear, self._cut_off)
+        _log_through(lambda level, text: self._post.post(_DRIVER, ("tell", "log", (level, text))))
+        self._client = CoordinatorClient(lambda message: self._post.say(_DRIVER, message), False)
+        self._served: set[tuple[str, str]] = set()
+        self._sent = dict.fromkeys(_COUNTERS, 0)
+        self._numbers = itertools.count()
+        self._open: dict[int, tuple[_Fed, int]] = {}
+        self._guard = threading.Lock()
+        try:
+            self._begin(setup, merging)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"An actor of Ray cannot judge here ({type(error).__name__}: {error!s:.300}). Its "
+                f"node needs this library and what the reward imports, in the same versions."
+            ) from error
+        # as where a run is begun: what is judged holds no cycles
+        gc.freeze()
+        gc.set_threshold(*RELAXED_GC)
+        self._loop.call_soon_threadsafe(self._beat)
+
+    def _begin(self, setup: bytes, merging: bool) -> None:
+        cls, keywords, options, settings = unpacked(setup)
+        self._client.limited = settings["limited"]
+        coordinator.client = self._client
+        limit = settings["fail_fast"]
+        control = _MemberControl(
+            retry=settings["retry"],
+            fail_fast=None if limit is None else FailFast(limit),
+            offline=settings["offline"],
+            max_outage=settings["max_outage"],
+            quiet=True,
         )
-        setup = self._members.setup(*batch, options, by_value, asked=False)
-        self._setup = "setup", setup, each, self._members.limited
-        self.error: BaseException | None = None
-        """Why one of them could not begin, or had to end."""
-        self._door = MemberDoor(node_address(), lambda _: self._come())
-        self.way = self._door.host, self._door.port, self._door.word()
-        """Where and how one of them comes in: host, port and a secret word."""
 
-    def _come(self) -> MemberChannel:
-        channel: MemberChannel
+        def tell(what: str, *args: Any) -> None:
+            self._post.post(_DRIVER, ("tell", what, args))
 
-        def hear(message: tuple[Any, ...]) -> None:
-            kind, *args = message
-            if kind == "error":
-                self.error = self.error or args[0]
-            elif self._members.hear(channel, kind, args):
-                for each in self._here:
-                    each.say(self._members.stop())
+        control.tell = tell
+        if settings["trace"]:
+            control.trace = lambda entry: tell("trace", entry)
+        self._batch = batch = cls(**keywords, options=replace(options, control=control))
+        self._asked = _AskedHere() if settings["asked"] else None
+        _, execute, merge, options = batch._run_plan((), self._asked, batch.options)
+        workers = options.max_workers
+        control.begin(
+            max_workers=workers,
+            budget=CoordinatedBudget(self._client),
+            cache=settings["cache"],
+            repeat=settings["repeat"],
+        )
+        self._work = work = Work(
+            execute,
+            merge if merging else self._packed,
+            control,
+            self._deliver,
+            self._fail,
+            options.deadline,
+        )
+        self._lane = (
+            LoopLane(work, workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
+        )
 
-        def gone() -> None:
-            if channel in self._here:
-                self._here.discard(channel)
-                self._members.gone(channel)
+    def _packed(self, _: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> bytes:
+        """The outcomes of a unit, and by job what judges were asked: merged where the sample is."""
+        asked = [] if self._asked is None else self._asked.taken(jobs)
+        try:
+            return pickle.dumps((outcomes, asked), pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # noqa: BLE001 - a result that cannot travel is the rule's doing
+            said = TypeError(
+                f"a result cannot be sent from an actor ({type(error).__name__}: {error!s:.200})"
+            )
+            return pickle.dumps(([score_of_error(said)] * len(outcomes), asked))
 
-        channel = MemberChannel(self._loop, hear, gone)
-        channel.say(self._setup)
-        self._here.add(channel)
-        return channel
+    def _hear(self, _: str, messages: list[Any]) -> None:
+        for kind, *args in messages:
+            if kind == "answer":
+                self._client.answer(*args)
+            elif kind == "stop":
+                self._stop(*args)
 
-    def close(self) -> None:
-        """Let nobody in any more, and all go."""
+    def _cut_off(self, _: Exception) -> None:
+        """Without whoever keeps the limits nothing more may be asked."""
+        self._work.end(RunStopped("The process that began the run is gone."))
 
-        def part() -> None:
-            for channel in list(self._here):
-                channel.close()
+    def _stop(self, reason: str, halt: bool, by: Cause) -> None:
+        control = self._work.control
+        RunControl.stop(control, reason, halt=halt, by=by)
+        if halt and by == "endpoint":  # nobody waits for an endpoint that is given up
+            for cut in list(control.waiting):
+                cut()
 
-        self._door.close()
-        library_loop.post(self._loop, part)
+    def judge(self, items: list[Any]) -> Future[list[Any]]:
+        """Take items of the batch; the future has what is merged of each, in the same order."""
+        return self.feed(list(self._batch._run_plan(items, None, self._batch.options)[0]))
+
+    def feed(self, planned: list[tuple[Any, list[Any] | None]]) -> Future[list[Any]]:
+        """Take units; the future has their results in the same order, or the error that ended the
+        run.
+        """
+        fed = _Fed(Future(), [None] * len(planned), len(planned))
+        if not planned:
+            fed.future.set_result([])
+            return fed.future
+        units = []
+        with self._guard:
+            for place, (data, jobs) in enumerate(planned):
+                number = next(self._numbers)
+                self._open[number] = fed, place
+                units.append(Unit(self._work, number, data, [] if jobs is None else jobs))
+        self._lane.feed(units)
+        if self._work.ended:  # it broke, perhaps before these were known
+            self._fail(RunStopped("The run ended."))
+        return fed.future
+
+    async def letters(self) -> int:
+        """How many letters were sent, once all that was said until now is; for any event loop."""
+
+        async def flushed() -> int:
+            self._post.say(_DRIVER, self._counts())
+            self._post.flush()
+            return self._post.letters
+
+        return await asyncio.wrap_future(library_loop.submit(flushed()))
+
+    def _deliver(self, results: list[tuple[int, Any]]) -> None:
+        for number, result in results:
+            with self._guard:
+                fed, place = self._open.pop(number, (None, 0))
+                if fed is None:
+                    continue
+                fed.results[place] = result
+                fed.left -= 1
+            if not fed.left:
+                fed.future.set_result(fed.results)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._guard:
+            lost = {id(fed): fed for fed, _ in self._open.values()}
+            self._open.clear()
+        for fed in lost.values():
+            fed.future.set_exception(error)
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # noqa: BLE001 - some errors do not travel
+            error = ConfigError(
+                f"An actor of Ray had to end: {type(error).__name__}: {error!s:.300}"
+            )
+        self._post.post(_DRIVER, ("error", error))
+
+    def _counts(self) -> tuple[Any, ...]:
+        control = self._work.control
+        now = {name: getattr(control, name) for name in _COUNTERS}
+        more = {
+            name: count - self._sent[name]
+            for name, count in now.items()
+            if count != self._sent[name]
+        }
+        self._sent = now
+        for asked, answers in list(control.served.items()):
+            for answered in answers:
+                if (asked, answered) not in self._served:
+                    self._served.add((asked, answered))
+                    self._post.say(_DRIVER, ("tell", "served", (asked, answered)))
+        return "beat", more, control.in_flight
+
+    def _beat(self) -> None:
+        self._post.say(_DRIVER, self._counts())
+        self._loop.call_later(BEAT_SECONDS, self._beat)
+
+
+class JudgeActor:
+    """What Ray runs on a node for `engine="ray"`: an engine, and the blocks it is given."""
+
+    async def begin(self, setup: bytes, mailbox: Any, name: str) -> None:
+        """Make what judges."""
+        self._member = await asyncio.to_thread(Member, setup, mailbox, name, merging=False)
+
+    async def judge(self, block: list[bytes]) -> tuple[list[bytes], int]:
+        """The packed outcomes of packed units, and how many letters were sent until then."""
+        units: list[tuple[Any, list[Any] | None]] = []
+        unreadable: dict[int, bytes] = {}
+        for place, packed in enumerate(block):
+            try:
+                units.append((None, pickle.loads(packed)))
+            except Exception as error:  # noqa: BLE001 - becomes the outcome of this sample
+                said = DataError(
+                    f"The sample cannot be rebuilt in an actor: {type(error).__name__}: "
+                    f"{error!s:.200}."
+                )
+                unreadable[place] = pickle.dumps(([score_of_error(said)], []))
+        judged: list[bytes] = await asyncio.wrap_future(self._member.feed(units))
+        done = iter(judged)
+        results = [
+            unreadable[place] if place in unreadable else next(done) for place in range(len(block))
+        ]
+        return results, await self._member.letters()
+
+
+def _log_through(send: Callable[[str, str], None]) -> None:
+    def sink(message: Any) -> None:
+        record = message.record
+        # braces would be read as fields where it is logged again
+        send(record["level"].name, record["message"].replace("{", "{{").replace("}", "}}"))
+
+    _loguru.remove()
+    _loguru.add(sink, format="{message}", level="INFO")

@@ -22,7 +22,7 @@ from rm_gallery.core.engine.context import RunControl, current_deadline, note_st
 from rm_gallery.core.engine.garbage import relaxed_gc
 from rm_gallery.core.engine.lanes import Doubtful, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
-from rm_gallery.core.engine.processes.crew import Crew, ProcessLane
+from rm_gallery.core.engine.ray import RayLane, RayPlan
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score
 
@@ -137,8 +137,8 @@ class How(TypedDict, total=False):
     """
     flush: Callable[[], None] | None
     """Called before results are handed on, to make durable what `merge` noted down."""
-    crew: Crew | None
-    """The processes that judge; None for this one."""
+    ray: RayPlan | None
+    """What judges on a cluster; None for this process."""
     later: bool
     """The caller looks again at what came out, and says at the end what failed
     (`control.progress.account`).
@@ -185,12 +185,11 @@ class _Run(Generic[R]):
             how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")
         ) == "loop"
         most = options.max_workers
-        workers = how.get("crew")
-        self._lane: LoopLane | ThreadLane = (
-            (LoopLane(self.work, most) if loops else ThreadLane(most))
-            if workers is None
-            else ProcessLane(self.work, most, workers)
-        )
+        self._lane: LoopLane | ThreadLane
+        if (plan_on_ray := how.get("ray")) is not None:
+            self._lane = RayLane(self.work, most, plan_on_ray)
+        else:
+            self._lane = LoopLane(self.work, most) if loops else ThreadLane(most)
         self.progress = control.progress = Progress(
             control, options.total, options.progress, how.get("label", "run")
         )

@@ -29,7 +29,7 @@ from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.garbage import relaxed_gc
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
-from rm_gallery.core.engine.processes.crew import Crew
+from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
 from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
 from rm_gallery.core.engine.thread_lane import ThreadLane
@@ -396,32 +396,21 @@ class Batch(Generic[R]):
         """How it goes."""
         return self._options
 
-    def known(self) -> dict[str, Any]:
-        """What jobs hold that another process makes for itself, by name."""
-        return {}
-
-    def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
-        """The keywords another process makes this batch with, besides the options; None where that
-        would gain nothing.
-        """
+    def _made_again(self) -> dict[str, Any]:
+        """The keywords an actor makes this batch with, besides the options."""
         raise NotImplementedError
 
-    def _process_group(self, options: RunOptions) -> Crew | None:
-        """The processes that judge, where they are asked for."""
-        # a run inside a run is a part of a sample: its processes are those of the run around it
-        if (
-            options.engine is None and (options.processes or 1) < 2
-        ) or current_run.get() is not None:
-            return None
-        made = self._elsewhere(options)
-        if made is None:
+    def _ray_plan(self, options: RunOptions) -> RayPlan | None:
+        """What judges on a cluster, where that is asked for."""
+        # a run inside a run is a part of a sample: it stays in the actor that judges this
+        if options.engine is None or current_run.get() is not None:
             return None
 
         def asked(of: Any, hashes: set[str]) -> None:
             self._folder.questions_of(of).hashes.update(hashes)
 
-        on_asked = None if self._folder is None else asked
-        return Crew((type(self), made), options, self.known(), on_asked)
+        batch = type(self), self._made_again()
+        return RayPlan(batch, options, None if self._folder is None else asked)
 
     def __enter__(self) -> Batch[R]:
         options, flush = self._options, None
@@ -437,7 +426,7 @@ class Batch(Generic[R]):
             "label": self.label,
             "lane": self.lane,
             "flush": flush,
-            "crew": self._process_group(options),
+            "ray": self._ray_plan(options),
             "later": self._looks_again(options),
         }
         items = iter(self._items)

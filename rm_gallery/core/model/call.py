@@ -146,7 +146,7 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
     """The checked reply, once it is in the cache; where the run has several processes, of whichever
     asked.
     """
-    stored, there = None, coordinator.shared()
+    stored, there = None, coordinator.client
     if there is not None:
         with _paused(current_deadline.get()):
             reply = await coordinator.answered(there, key, cache, call.restored)
@@ -162,7 +162,7 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
         return reply
     finally:
         if there is not None:
-            await there.landed(key, stored)
+            there.landed(key, stored)
 
 
 _GONE = frozenset({404, 405})
@@ -211,13 +211,10 @@ class _ModelCall:
         most = payload.get("max_tokens")
         self.most = self.expected + int(most) if isinstance(most, int) else None
 
-    def restored(self, stored: bytes, kept: bool) -> Any | None:
-        """The reply in what is kept, counted as such; None for what cannot be read."""
+    def restored(self, stored: bytes) -> Any | None:
+        """The reply in what another process got; None for what cannot be read."""
         with suppress(ProviderError, ValueError):
-            reply = self.llm.restored(stored)
-            if kept and self.run is not None:
-                self.run.count("cached")
-            return reply
+            return self.llm.restored(stored)
         return None
 
     async def answer(self) -> tuple[dict[str, Any], Any]:

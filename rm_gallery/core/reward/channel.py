@@ -410,10 +410,10 @@ def _note(key: tuple[str, str], way: str, why: Exception | None) -> None:
             "model {} is asked for its verdicts as {} from now on: {}", key[1], WORDS[way], why
         )
     _known.setdefault(key, way)
-    coordinator.found_out("channel", key, way)
+    coordinator.share_fact("channel", key, way)
 
 
-coordinator.hearers["channel"] = _known.setdefault
+coordinator.listeners["channel"] = _known.setdefault
 
 
 WORDS = {

@@ -19,6 +19,7 @@ from rm_gallery.core.engine.context import RunControl, questions, stop_mark
 from rm_gallery.core.engine.lanes import JobCost
 from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
+from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.run_folder import Again
 from rm_gallery.core.engine.standing import (
     Batch,
@@ -39,7 +40,7 @@ from rm_gallery.core.reward.outputs import (
     write,
 )
 from rm_gallery.core.score import Score, is_run_level, score_of_error
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import DataError, Inapplicable
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
@@ -121,7 +122,7 @@ class RewardBatch(Batch[DataSample]):
 
     def _inline(self) -> Callable[[Any, int], tuple[DataSample, Score[Any] | None]] | None:
         reward, options = self._reward, self._options
-        here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
+        here = options.run_dir is None and options.engine is None and options.processes is None
         score = reward.inline_score() if here and not self._hooks else None
         return None if score is None else lambda raw, index: score(_sample(raw, index))
 
@@ -135,10 +136,17 @@ class RewardBatch(Batch[DataSample]):
     def _checks_resume(self) -> bool:
         return self._reward.compared_again
 
-    def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
-        # what is cpu_bound has processes of its own, that can be killed
-        here = self._reward.cpu_bound and options.engine is None
-        return None if here else {"reward": self._reward, "samples": [], "hooks": self._hooks}
+    def _ray_plan(self, options: RunOptions) -> RayPlan | None:
+        if options.processes is not None and options.engine is None and not self._reward.cpu_bound:
+            raise Inapplicable(
+                f"processes= is for Ray's actors: give engine='ray' as well. {self._reward.name} "
+                f"judges in this process else.",
+                "processes",
+            )
+        return super()._ray_plan(options)
+
+    def _made_again(self) -> dict[str, Any]:
+        return {"reward": self._reward, "samples": [], "hooks": self._hooks}
 
     def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
         """And each part of a composition by itself."""

@@ -29,7 +29,7 @@ from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.identity import hashed
 
 VARIABLE = "RM_GALLERY_CACHE"
-"""Environment variable: `off`, the folder to keep replies in, or the URL of a Redis server."""
+"""Environment variable: `off`, or the folder to keep replies in."""
 # The schema is part of the name, so that versions of the library with different schemas leave each
 # other alone.
 FILE_NAME = "calls-1.sqlite3"
@@ -358,21 +358,18 @@ class CallCache:
         self.close()
 
 
-def server() -> str:
-    """The URL of the Redis server that keeps replies instead of a file; empty where the environment
-    names none.
-    """
-    setting = os.environ.get(VARIABLE, "")
-    return setting if setting.startswith(("redis://", "rediss://", "unix://")) else ""
-
-
 def shared() -> CallCache | None:
     """The cache file this process uses, opened at first use; None when the environment switches it
-    off, or names a server.
+    off. Raises ConfigError where that names a URL.
     """
     setting = os.environ.get(VARIABLE, "")
-    if setting.lower() == "off" or server():
+    if setting.lower() == "off":
         return None
+    if "://" in setting:  # a password may stand in it
+        raise ConfigError(
+            f"{VARIABLE} is a URL; give the folder that keeps replies, or off. Several machines "
+            f"share replies through one run on Ray (--engine ray)."
+        )
     cache = _shared.get(setting)
     if cache is None:
         with _sharing:

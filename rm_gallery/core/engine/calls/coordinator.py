@@ -1,9 +1,8 @@
 """What has to be true once for all processes of a run (rates, budget, one call for equal
-questions), asked of one of them.
+questions), kept by the process that began it.
 
-The process that began the run keeps the figures. What it knows of its members is a channel each:
-they ask (`permit`, `reserve`, `flight`) and tell (`settle`, `used`, `landed`), and a call of theirs
-goes the same way as one of its own.
+The processes that judge send it messages: they ask (`permit`, `reserve`, `flight`) and tell
+(`settle`, `used`, `landed`). A call of theirs counts as one of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import cache as call_cache
@@ -27,66 +26,40 @@ Rates = tuple[float | None, float | None]
 """Requests and tokens per minute."""
 
 
-class Shared(Protocol):
-    """What other processes share with this one: one call for equal questions, and rates."""
-
-    async def lead(self, key: str) -> tuple[bytes, bool] | None:
-        """None for whoever is to ask, and to say `landed` at the end; else another process has: its
-        reply, or b"" where that is in the cache, and whether it had been kept before.
-        """
-
-    async def landed(self, key: str, reply: bytes | None) -> None:
-        """Say what came of a question: the reply, b"" for one that is in the cache, None where
-        there is none.
-        """
-
-    def rate(self, key: str) -> RateLimit:
-        """The limit of an endpoint by its key."""
-
-
-def shared() -> Shared | None:
-    """What this process shares with others: a Redis server, or the run it is a member of; None for
-    nothing.
-    """
-    if url := call_cache.server():
-        from rm_gallery.core.engine.calls.redis import share
-
-        return share(url)
-    return elsewhere
-
-
 async def answered(
-    others: Shared,
+    others: CoordinatorClient,
     key: str,
     cache: call_cache.CallCache | None,
-    restore: Callable[[bytes, bool], Any | None],
+    restore: Callable[[bytes], Any | None],
 ) -> Any | None:
     """The reply to an equal question of another process; None where this one is to ask, and to say
     what came of it.
 
     A reply that cannot be read, or is gone from the cache again, is asked for anew.
     """
-    while (said := await others.lead(key)) is not None:
-        reply, kept = said
+    while (reply := await others.lead(key)) is not None:
         stored = reply or (cache.get(key) if cache is not None else None)
-        found = None if stored is None else restore(stored, kept)
-        if found is not None or kept:
-            return found
+        restored = None if stored is None else restore(stored)
+        if restored is not None:
+            return restored
     return None
 
 
-# -- the side of a member --------------------------------------------------------------------------
+# -- in a process that judges ----------------------------------------------------------------------
 
 
-class Elsewhere:
-    """The coordinator as a member sees it: each question is a message, and so is the answer. Lives
-    on one event loop.
+class CoordinatorClient:
+    """The coordinator as a process that judges sees it: each question is a message, and so is the
+    answer. Lives on one event loop.
+
+    Args:
+        send: sends a message.
+        limited: whether a call has to wait until it is known that there is budget for it.
     """
 
-    def __init__(self, say: Callable[[Any], None], limited: bool) -> None:
-        self._say = say
+    def __init__(self, send: Callable[[Any], None], limited: bool) -> None:
+        self._send = send
         self.limited = limited
-        """Whether a call has to wait until it is known that there is budget for it."""
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Any] | None, Callable[[Any], None]]] = {}
 
@@ -96,7 +69,7 @@ class Elsewhere:
 
     def tell(self, what: str, *args: Any) -> None:
         """Send what needs no answer."""
-        self._say(("tell", what, args))
+        self._send(("tell", what, args))
 
     async def ask(self, undo: Callable[[Any], None], what: str, *args: Any) -> Any:
         """Ask and wait for the answer; `undo` gives an answer back that came when nobody waited any
@@ -105,18 +78,18 @@ class Elsewhere:
         number = self.next_number()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future, undo
-        self._say(("ask", number, what, args))
+        self._send(("ask", number, what, args))
         try:
             return await future
         except asyncio.CancelledError:
             if number in self._waiting:
                 self._waiting[number] = None, undo
-                self._say(("tell", "cancel", (number,)))
+                self._send(("tell", "cancel", (number,)))
             elif future.done() and not future.cancelled() and future.exception() is None:
                 undo(future.result())
             raise
 
-    def said(self, number: int, error: BaseException | None, value: Any) -> None:
+    def answer(self, number: int, error: BaseException | None, value: Any) -> None:
         """Take an answer."""
         future, undo = self._waiting.pop(number)
         if future is None or future.done():
@@ -127,44 +100,42 @@ class Elsewhere:
         else:
             future.set_result(value)
 
-    async def lead(self, key: str) -> tuple[bytes, bool] | None:
-        """As `Shared` has it; what is counted as kept is counted where it is."""
-        found: bytes | None = await self.ask(
-            lambda found: None if found is not None else self.tell("landed", key, None),
-            "flight",
-            key,
+    async def lead(self, key: str) -> bytes | None:
+        """None for whoever is to ask, and to say `landed` at the end; else the reply another
+        process got, b"" where that is in the cache.
+        """
+        reply: bytes | None = await self.ask(
+            lambda reply: None if reply is not None else self.landed(key, None), "flight", key
         )
-        return None if found is None else (found, False)
+        return reply
 
-    async def landed(self, key: str, reply: bytes | None) -> None:
-        """As `Shared` has it."""
+    def landed(self, key: str, reply: bytes | None) -> None:
+        """Say what came of a question: the reply, b"" for one that is in the cache, None where
+        there is none.
+        """
         self.tell("landed", key, reply)
 
-    def rate(self, key: str) -> RateLimit:
-        """The limit of an endpoint that the other process keeps."""
-        return RateElsewhere(self, key)
+
+client: CoordinatorClient | None = None
+"""That of this process, where it judges for a run that another one coordinates."""
 
 
-elsewhere: Elsewhere | None = None
-"""Where this process is a member of a run that another one coordinates."""
+listeners: dict[str, Callable[..., Any]] = {}
+"""What takes in a fact that a process learnt and that holds for all, by the fact's name."""
 
 
-hearers: dict[str, Callable[..., Any]] = {}
-"""Who takes in what a member found out and what holds for all, by the name of what it is about."""
+def share_fact(name: str, *values: Any) -> None:
+    """Tell the process that began the run, where this one judges for it; on the library's loop."""
+    if client is not None:
+        client.tell("fact", name, *values)
 
 
-def found_out(about: str, *what: Any) -> None:
-    """Tell the process that began the run, where this one is a member of it; on the library's loop."""
-    if elsewhere is not None:
-        elsewhere.tell("found out", about, *what)
+class CoordinatedRate(RateLimit):
+    """A rate that the coordinator keeps."""
 
-
-class RateElsewhere(RateLimit):
-    """A rate that another process keeps."""
-
-    def __init__(self, there: Elsewhere, key: str) -> None:
+    def __init__(self, there: CoordinatorClient, key: str) -> None:
         super().__init__()
-        self._there, self._key = there, key
+        self._client, self._key = there, key
         self._rates: Rates = None, None
 
     def set(
@@ -180,66 +151,66 @@ class RateElsewhere(RateLimit):
 
     async def wait(self, tokens: int, line: Hashable) -> None:
         """Wait for the turn of a call."""
-        await self._there.ask(
+        await self._client.ask(
             lambda _: self.settle(tokens, 0), "permit", self._key, tokens, self._rates
         )
 
     def settle(self, reserved: int, used: int) -> None:
         """Correct what a call was expected to use."""
         if self._rates[1] is not None and reserved != used:
-            self._there.tell("used", self._key, reserved, used)
+            self._client.tell("used", self._key, reserved, used)
 
 
-class BudgetElsewhere(Budget):
-    """The budget of a run that another process keeps; where nothing is limited it is told, and not
+class CoordinatedBudget(Budget):
+    """The budget of a run that the coordinator keeps; where nothing is limited it is told, and not
     asked.
     """
 
-    def __init__(self, there: Elsewhere) -> None:
+    def __init__(self, there: CoordinatorClient) -> None:
         super().__init__()
-        self._there = there
+        self._client = there
 
     def try_reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
     ) -> Reservation | None:
         """Claim one call, where that needs no answer."""
-        if self._there.limited:
+        if self._client.limited:
             return None
-        number = self._there.next_number()
-        self._there.tell("reserve", number, model, expected, most)
+        number = self._client.next_number()
+        self._client.tell("reserve", number, model, expected, most)
         return Reservation(0.0, 0.0, number)
 
     async def reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
     ) -> Reservation:
         """Claim one call; raises what the budget's keeper raises."""
-        number = self._there.next_number()
-        await self._there.ask(
+        number = self._client.next_number()
+        await self._client.ask(
             lambda _: self._give_back(number, model), "reserve", number, model, expected, most
         )
         return Reservation(0.0, 0.0, number)
 
     def _give_back(self, number: int, model: str) -> None:
-        self._there.tell("settle", number, Usage(), model)
+        self._client.tell("settle", number, Usage(), model)
 
     def settle(self, reservation: Reservation, usage: Usage, model: str = "") -> None:
         """Say what a call used."""
-        self._there.tell("settle", reservation.entry, usage, model)
+        self._client.tell("settle", reservation.entry, usage, model)
 
 
 def rate_of(key: str, rates: Rates) -> RateLimit:
     """The limit of an endpoint, kept here or where this process's run is coordinated; rates that
     are given are taken over.
     """
-    others = shared()
-    found = _rates.get((others, key))
-    if found is None:
-        found = _rates[others, key] = RateLimit() if others is None else others.rate(key)
-    found.set(*rates)
-    return found
+    rate = _rates.get((client, key))
+    if rate is None:
+        rate = RateLimit() if client is None else CoordinatedRate(client, key)
+        _rates[client, key] = rate
+    rate.set(*rates)
+    return rate
 
 
-_rates: dict[tuple[Shared | None, str], RateLimit] = {}
+_rates: dict[tuple[CoordinatorClient | None, str], RateLimit] = {}
 
 
 @library_loop.after_fork
@@ -248,7 +219,7 @@ def forget() -> None:
     _rates.clear()
 
 
-# -- the side of the process that began the run ----------------------------------------------------
+# -- in the process that began the run -------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -293,24 +264,22 @@ class Claims:
         self._made.clear()
 
 
-class Desk:
-    """Answers what the members of one run ask. Lives on one event loop.
+class Coordinator:
+    """Answers what the processes that judge for one run ask. Lives on one event loop. Replies are
+    looked up and kept here, since the others may have other disks.
 
     Args:
         control: the run's.
         reply: (member, number, error, value) sends an answer.
-        keeps: whether replies are looked up and kept here, for members that have no cache of the
-            same disk.
     """
 
     def __init__(
         self,
         control: Any,
         reply: Callable[[Hashable, int, BaseException | None, Any], None],
-        keeps: bool = False,
     ) -> None:
         self._control, self._reply = control, reply
-        self._cache = call_cache.shared() if keeps else None
+        self._cache = call_cache.shared()
         self._claims: dict[tuple[Hashable, int], Claims] = {}
         self._flights: dict[str, _SharedCall] = {}
         self._asking: dict[tuple[Hashable, int], asyncio.Task[None]] = {}
@@ -319,16 +288,16 @@ class Desk:
         """The budgets of the run and of those around it, with the run that each belongs to; each
         once.
         """
-        found: list[tuple[Any, Budget]] = []
-        each = self._control
-        while each is not None:
-            if each.budget is not None and not any(each.budget is budget for _, budget in found):
-                found.append((each, each.budget))
-            each = each.parent
-        return found
+        budgets: list[tuple[Any, Budget]] = []
+        run = self._control
+        while run is not None:
+            if run.budget is not None and not any(run.budget is budget for _, budget in budgets):
+                budgets.append((run, run.budget))
+            run = run.parent
+        return budgets
 
-    def asked(self, member: Hashable, number: int, what: str, args: tuple[Any, ...]) -> None:
-        """Hear a question; its answer comes at once or later."""
+    def ask(self, member: Hashable, number: int, what: str, args: tuple[Any, ...]) -> None:
+        """Take a question; its answer comes at once or later."""
         if what == "flight":
             self._flight(member, number, *args)
             return
@@ -368,8 +337,8 @@ class Desk:
         else:
             flight.waiting.append((member, number))
 
-    def told(self, member: Hashable, what: str, args: tuple[Any, ...]) -> None:
-        """Hear what needs no answer."""
+    def tell(self, member: Hashable, what: str, args: tuple[Any, ...]) -> None:
+        """Take what needs no answer."""
         if what == "settle":
             number, used, model = args
             claims = self._claims.pop((member, number), None)
@@ -385,8 +354,8 @@ class Desk:
             rate_of(key, (None, None)).settle(reserved, used)
         elif what == "landed":
             self._landed(*args)
-        elif what == "found out":
-            hearers[args[0]](*args[1:])
+        elif what == "fact":
+            listeners[args[0]](*args[1:])
         elif what == "cancel":
             self._cancel(member, *args)
 
