@@ -354,7 +354,6 @@ def test_best_of_n_understands_steps(how: str, winner: int, score: float) -> Non
     assert [reward.score_of_output(output) for output in unjudged.output] == [None, 4.0]
 
 
-@rule("sees_all_names")
 def sees_all_names(
     answer: str, response: str, prompt: str, query: str, references: list[str], reference: str
 ) -> float:
@@ -364,6 +363,10 @@ def sees_all_names(
     )
 
 
-def test_a_rules_parameters_may_have_the_names_of_graders_fields() -> None:
+def test_a_rules_parameters_may_have_the_names_of_graders_fields(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RewardRegistry, "_classes", dict(RewardRegistry._classes))
+    rule("sees_all_names")(sees_all_names)
     sample = make_sample("a", query="q", metadata={"reference": ["r1", "r2"]})
     assert scores(RewardRegistry.create("sees_all_names").evaluate(sample)) == [1.0]

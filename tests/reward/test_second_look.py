@@ -127,7 +127,6 @@ def test_which_outcomes_may_be_the_answers_doing(cause: Cause, judged: bool) -> 
     assert not any(map(suspects, NOT_BEGUN)) and not may_be_the_answers_doing(judged, Score(1.0))
 
 
-@rule("blame_at_once", inline=True)
 def breaks_at_once(response: str) -> float:
     """1, but KeyError on a text that says "breaks"."""
     if "breaks" in response:
@@ -146,7 +145,11 @@ INLINE_DOORS: dict[str, Callable[..., DataSample]] = {
 
 
 @pytest.mark.parametrize("door", INLINE_DOORS)
-def test_a_rule_that_is_called_at_once_is_looked_at_twice_at_every_door(door: str) -> None:
+def test_a_rule_that_is_called_at_once_is_looked_at_twice_at_every_door(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RewardRegistry, "_classes", dict(RewardRegistry._classes))
+    rule("blame_at_once", inline=True)(breaks_at_once)
     made = RewardRegistry.create("blame_at_once")
     ask, sample = INLINE_DOORS[door], sample_of("q", "it breaks")
     [issue] = ask(made, sample).output[0].answer.reward.issues
