@@ -190,16 +190,16 @@ class Running:
             help="probe repeats failed samples, also with neutral answers, to find the cause.",
         ),
     ] = None
-    processes: Annotated[
-        int | None,
-        setting("run", min=1, help="Processes that judge; they share cache, budget and rate."),
-    ] = None
-    engine: Annotated[
-        str | None, setting("run", help="ray judges with the actors of a Ray cluster.")
-    ] = None
+    engine: Annotated[str | None, typer.Option(help="ray judges with actors of a Ray cluster.")] = (
+        None
+    )
     address: Annotated[
         str | None,
-        setting("run", help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default."),
+        typer.Option(help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default."),
+    ] = None
+    processes: Annotated[
+        int | None,
+        setting("run", min=1, help="Actors of Ray, or processes of a reward that runs code."),
     ] = None
     batch: Annotated[
         str | None,

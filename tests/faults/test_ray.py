@@ -5,18 +5,38 @@ it.
 from __future__ import annotations
 
 import json
-import socket
+import os
+import signal
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.graders.llm import LLMGrader
+from rm_gallery.core.graders.run import GraderPlan, grader_batch
+from rm_gallery.core.model.openai_llm import OpenaiLLM
+from rm_gallery.core.reward import channel
+from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
-from tests.faults.material import make_judge, make_samples, records, run, truth
+from rm_gallery.study.benchmark import evaluate
+from tests.faults.material import (
+    eval_arguments,
+    make_judge,
+    make_samples,
+    records,
+    run,
+    truth,
+    write_data,
+)
+from tests.faults.processes import command, reached, started
+from tests.faults.rewards import Awaited, Plain
 from tests.support.judge_server import JudgeServer
 
 # what Ray warns of while it starts is not ours
@@ -51,6 +71,176 @@ def test_two_nodes_give_what_one_process_gives(
     assert ran.control.calls == 40 and server.stats()["requests"] == 3 * N + 40
 
 
+def scores(samples: list[DataSample]) -> list[Any]:
+    return [
+        [(out.answer.reward.details, out.answer.reward.issues) for out in sample.output]
+        for sample in samples
+    ]
+
+
+def answered(*texts: str) -> list[DataSample]:
+    return [
+        DataSample.model_validate(
+            {"unique_id": str(k), "input": [], "output": [{"answer": {"content": text}}]}
+        )
+        for k, text in enumerate(texts)
+    ]
+
+
+def test_rules_and_graders_give_what_they_give_here(cluster: Any, server: JudgeServer) -> None:
+    rule, samples = RewardRegistry.get("length_baseline")(), make_samples(3000)
+    there = list(rule.evaluate_stream(iter(samples), engine="ray", processes=1))
+    assert [each.model_dump() for each in there] == [
+        each.model_dump() for each in rule.evaluate_batch(samples)
+    ]
+    grader = LLMGrader(
+        name="tone",
+        prompt="Judge {response}",
+        model=OpenaiLLM("judge-1", base_url=server.base_url, cache=False),
+    )
+    rows = [{"response": f"Answer {k}"} for k in range(20)]
+    server.set(behaviour='fixed:{"score": 3, "reason": "so"}')
+    here, graded = (
+        grader_batch({"tone": GraderPlan(grader)}, rows, RunOptions(engine=engine)).results()
+        for engine in (None, "ray")
+    )
+    assert [row["tone"].model_dump(exclude={"usage"}) for row in here] == [
+        row["tone"].model_dump(exclude={"usage"}) for row in graded
+    ]
+    assert {row["tone"].ok for row in graded} == {True}
+
+
+def test_the_report_has_the_notes_of_what_actors_learnt(
+    cluster: Any, server: JudgeServer, tmp_path: Path
+) -> None:
+    data = write_data(tmp_path / "d.jsonl", 20)
+    notes = []
+    for engine in ("ray", None):
+        channel.forget()
+        judge = make_judge(server.base_url)
+        notes.append(evaluate(judge, data, engine=engine, cache=False).notes)  # type: ignore[arg-type]
+    assert notes[0] == notes[1] and notes[0][-1] == "the judge is asked for JSON by a schema"
+
+
+def test_equal_questions_of_two_actors_are_one_call_where_nothing_is_kept(
+    cluster: Any, server: JudgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # so that the other one is there while the first is asked, on a machine that does other things,
+    # too
+    server.set(latency=0.4)
+    twice = [
+        each.model_copy(update={"metadata": {"turn": turn}})
+        for each in make_samples(N)
+        for turn in (0, 1)
+    ]
+    monkeypatch.setenv("RM_GALLERY_CACHE", "off")
+    ran = run(make_judge(server.base_url), twice, engine="ray", max_workers=64, cache=True)
+    assert truth(ran.samples) == truth(twice)
+    assert server.stats()["requests"] <= N + N // 4
+
+
+def test_one_budget_and_one_rate(cluster: Any, server: JudgeServer) -> None:
+    budget = Budget(max_calls=50)
+    options: dict[str, Any] = {"engine": "ray", "max_workers": 32, "cache": False}
+    ran = run(make_judge(server.base_url), make_samples(N), budget=budget, **options)
+    assert server.stats()["requests"] == ran.control.calls == 50
+    assert ran.control.stopped is not None and "--max-calls of 50" in ran.control.stopped
+    states = Counter(
+        issue.reason for sample in ran.samples for issue in sample.output[0].answer.reward.issues
+    )
+    assert states["stopped"] + states["budget"] == N - 50
+    limited = make_judge(server.base_url, requests_per_minute=1200)
+    samples = make_samples(60)
+    ran = run(limited, samples, **options)
+    assert truth(ran.samples) == truth(samples)
+    assert ran.seconds >= 2.0, "20 at once, and 40 more at 20 a second"
+
+
+class Deadly(BasePointWiseReward):
+    """Kills the process that judges one of the answers."""
+
+    name = "deadly"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        if sample.output[0].answer.text == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.001)
+        return Plain()._evaluate(sample)
+
+
+def test_an_answer_that_kills_its_actor_costs_itself(cluster: Any) -> None:
+    texts = [*["fine"] * 20, "die", *["good"] * 20]
+    judged = Deadly().evaluate_batch(answered(*texts), engine="ray", processes=1)
+    issues = [issue for sample in judged for issue in sample.output[0].answer.reward.issues]
+    assert [(issue.status, issue.reason, issue.cause) for issue in issues] == [
+        ("failed", "crashed", "rule")
+    ]
+    assert judged[20].output[0].answer.reward.issues
+    assert sum(bool(each.output[0].answer.reward.details) for each in judged) == 40
+
+
+def test_hooks_that_break_cost_what_they_cost_here(cluster: Any) -> None:
+    samples = answered("raise", "fine", "cancel")
+    there = Awaited().evaluate_batch(samples, engine="ray", processes=1, deadline=5.0)
+    assert scores(there) == scores(Awaited().evaluate_batch(samples, deadline=5.0))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_driver_that_is_ended_leaves_nothing_and_is_continued(
+    cluster: Any, server: JudgeServer, tmp_path: Path, how: signal.Signals
+) -> None:
+    server.set(latency=0.05)
+    data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
+    arguments = eval_arguments(
+        data, server, folder, "--engine", "ray", "--address", cluster.address, "--max-workers", "8"
+    )
+    with started(*command(*arguments), cwd=tmp_path) as process:
+        reached(server, process, lambda stats: stats["requests"] >= 30)
+        process.send_signal(how)
+        process.communicate(timeout=30)
+    asked = server.stats()["requests"]
+    quiet = time.monotonic()
+    while time.monotonic() - quiet < 1.0:  # its actors leave with it
+        time.sleep(0.1)
+        if (now := server.stats()["requests"]) != asked:
+            asked, quiet = now, time.monotonic()
+    with started(*command(*arguments), cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert Counter(record["id"] for record in records(folder)) == Counter(
+        f"sum-{k}" for k in range(N)
+    )
+
+
+def test_what_cannot_travel_is_refused_before_anything_is_paid(
+    cluster: Any, server: JudgeServer
+) -> None:
+    judge = Locked(lock=threading.Lock())
+    with pytest.raises(ConfigError, match="cannot be sent to Ray's actors"):
+        judge.evaluate_batch(answered("a", "b"), engine="ray")
+    assert server.stats()["requests"] == 0
+
+
+class Locked(Plain):
+    """Holds what no other process can have."""
+
+    lock: Any = None
+
+
+def test_processes_are_rays(server: JudgeServer) -> None:
+    with pytest.raises(ConfigError, match="give engine='ray' as well"):
+        Plain().evaluate_batch(answered("a"), processes=2)
+    for wrong in (0, True, 1.5, "2"):
+        with pytest.raises(ConfigError, match="processes"):
+            RunOptions(processes=wrong)  # type: ignore[arg-type]
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    for wrong in ({"engine": "dask"}, {"address": "auto"}, {"run_dir": "s3://bucket/run"}):
+        with pytest.raises(ConfigError):
+            RunOptions(**wrong)  # type: ignore[arg-type]
+
+
 def test_a_node_that_is_lost_costs_nothing(
     cluster: Any, server: JudgeServer, tmp_path: Path
 ) -> None:
@@ -74,33 +264,3 @@ def test_a_node_that_is_lost_costs_nothing(
         sample.unique_id for sample in samples
     )
     assert server.stats()["requests"] <= 2 * N + 8
-
-
-def test_rules_of_many_rows_and_strangers_at_the_door(cluster: Any) -> None:
-    rule, samples = RewardRegistry.get("length_baseline")(), make_samples(3000)
-    going = rule.evaluate_stream(iter(samples), engine="ray", processes=1)
-    first = next(going)
-    mine = {
-        line.split()[1]
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
-        if line.split()[3] == "0A"
-    }
-    for address in mine:  # whoever does not know the word is not listened to
-        host, port = address.split(":")
-        with socket.socket() as stranger:
-            stranger.settimeout(0.2)
-            try:
-                stranger.connect((socket.inet_ntoa(bytes.fromhex(host)[::-1]), int(port, 16)))
-                stranger.sendall(b"\0" * 64)
-            except OSError:
-                continue
-    there = [first, *going]
-    assert [each.model_dump() for each in there] == [
-        each.model_dump() for each in rule.evaluate_batch(samples)
-    ]
-
-
-def test_what_does_not_fit_together_is_refused() -> None:
-    for wrong in ({"engine": "dask"}, {"address": "auto"}):
-        with pytest.raises(ConfigError):
-            RunOptions(**wrong)  # type: ignore[arg-type]

@@ -219,7 +219,7 @@ class Members:
         self._logged: set[tuple[str, str]] = set()
         self._waiting: list[tuple[str, int, Callable[[], None]]] = []
         self.setup = self._setup(batch, options, each, asked)
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
         self.post = _Post(self.mailbox, _DRIVER, self._hear, self._cut_off)
 
