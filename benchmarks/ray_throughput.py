@@ -28,7 +28,7 @@ import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.process_throughput import machine
+from benchmarks.ray_local import machine
 from benchmarks.rule_throughput import GSM_TEXT
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Budget

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from benchmarks.process_throughput import sample
+from benchmarks.ray_local import sample
 from benchmarks.serve_throughput import each_once, for_seconds, http, run, server
 from tests.support.judge_server import JudgeServer
 

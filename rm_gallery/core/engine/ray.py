@@ -34,6 +34,7 @@ from rm_gallery.core.engine.calls.coordinator import (
     CoordinatorClient,
 )
 from rm_gallery.core.engine.calls.retry import FailFast
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
 from rm_gallery.core.engine.garbage import RELAXED_GC
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
@@ -49,6 +50,10 @@ SILENT_SECONDS = 30.0
 """An actor that says nothing for so long is gone, and its node perhaps with it."""
 AHEAD_SECONDS = 0.05
 """What an actor gets through in this time is sent ahead, so that it never waits for work."""
+LETTER_SECONDS = 0.002
+"""So long a message waits for others to go with it, since each letter costs a call of Ray."""
+NEWS_SECONDS = 0.05
+"""So long one waits that nobody waits for."""
 BLOCK_JOBS = 64
 """Most jobs of one call of Ray, which costs as much as judging several."""
 _STARTS = 3
@@ -119,7 +124,7 @@ class Mailbox:
 
 
 class _Post:
-    """One side of the mailbox: what is said in one turn of the library's loop is one letter.
+    """One side of the mailbox: what is said within a short time is one letter.
 
     Args:
         mailbox: the run's.
@@ -138,6 +143,7 @@ class _Post:
         self._mailbox, self._name, self._hear, self._cut_off = mailbox, name, hear, cut_off
         self._loop = library_loop.get_loop()
         self._out: dict[str, list[Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self.letters = 0
         """How many were sent."""
         self._listening = library_loop.submit(self._listen())
@@ -153,10 +159,14 @@ class _Post:
                 self._hear(sender, unpacked(letter))
 
     def say(self, to: str, message: Any) -> None:
-        """Send a message; on the loop."""
-        if not self._out:
-            self._loop.call_soon(self.flush)
+        """Send a message, soon where somebody waits for it; on the loop."""
         self._out.setdefault(to, []).append(message)
+        within = NEWS_SECONDS if message[0] in ("tell", "beat") else LETTER_SECONDS
+        due = self._loop.time() + within
+        if self._timer is None or self._timer.when() > due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(due, self.flush)
 
     def post(self, to: str, message: Any) -> None:
         """`say` from any thread."""
@@ -166,7 +176,9 @@ class _Post:
 
     def flush(self) -> None:
         """Send what was said."""
-        out, self._out = self._out, {}
+        if self._timer is not None:
+            self._timer.cancel()
+        out, self._out, self._timer = self._out, {}, None
         for to, messages in out.items():
             with with_keys():
                 letter = pickle.dumps(messages, pickle.HIGHEST_PROTOCOL)
@@ -244,7 +256,7 @@ class Members:
             address=None,
             max_workers=each,
         )
-        limits = [(b.max_calls, b.max_tokens, b.max_cost) for _, b in self._coordinator.budgets()]
+        budgets = [budget for _, budget in self._coordinator.budgets()]
         settings = {
             "repeat": control.repeat,
             "cache": control.use_cache,
@@ -254,7 +266,8 @@ class Members:
             "fail_fast": None if control.fail_fast is None else control.fail_fast.limit,
             "trace": control.trace is not None,
             "asked": asked,
-            "limited": any(limit is not None for each in limits for limit in each),
+            "budgeted": bool(budgets),
+            "limited": any(budget.limited for budget in budgets),
         }
         try:
             return by_value((*batch, told, settings))
@@ -299,9 +312,13 @@ class Members:
         else:
             self._coordinator.tell(member, what, args)
 
-    def _count(self, member: str, counts: Mapping[Any, int], in_flight: int) -> None:
+    def _count(
+        self, member: str, counts: Mapping[Any, int], in_flight: int, used: Usage | None = None
+    ) -> None:
         for name, more in counts.items():
             self._control.count(name, more)
+        if used is not None:
+            self._control.count("calls", used.calls, used)
         self._control.in_flight += in_flight - self._in_flight.get(member, 0)
         self._in_flight[member] = in_flight
 
@@ -570,21 +587,20 @@ class RayLane(LoopLane):
             self._send(actor, block)
 
     def _send(self, actor: _Actor, block: list[Unit]) -> None:
-        sent, packed = [], []
-        for unit in block:
-            try:
-                packed.append(pickle.dumps(unit.jobs, pickle.HIGHEST_PROTOCOL))
-                sent.append(unit)
-            except Exception as error:  # noqa: BLE001 - whatever a sample holds is its own trouble
-                said = DataError(
-                    f"The sample cannot be sent to an actor: {type(error).__name__}: "
-                    f"{error!s:.200}."
-                )
-                self._settle(unit, [score_of_error(said)] * len(unit.jobs))
-        if not sent:
+        try:
+            packed = pickle.dumps([unit.jobs for unit in block], pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # noqa: BLE001 - whatever a sample holds is its own trouble
+            if len(block) > 1:
+                for unit in block:
+                    self._send(actor, [unit])
+                return
+            problem = DataError(
+                f"The sample cannot be sent to an actor: {type(error).__name__}: {error!s:.200}."
+            )
+            self._settle(block[0], [score_of_error(problem)] * len(block[0].jobs))
             return
         number = next(self._numbers)
-        actor.blocks[number] = sent
+        actor.blocks[number] = block
         call = actor.handle.judge.remote(packed)
         self._once_over(call, lambda future: self._returned(actor, number, future))
 
@@ -593,16 +609,23 @@ class RayLane(LoopLane):
         if error is not None:
             self._lost(actor, error)
             return
-        results, letters = future.result()
-        self._members.once_heard(actor.name, letters, lambda: self._done(actor, number, results))
+        packed, letters = future.result()
+        self._members.once_heard(actor.name, letters, lambda: self._done(actor, number, packed))
 
-    def _done(self, actor: _Actor, number: int, results: list[bytes]) -> None:
+    def _done(self, actor: _Actor, number: int, packed: bytes | None) -> None:
         block = actor.blocks.pop(number, None)
         if block is None:  # it was taken for gone, and others have its units
             return
+        if packed is None:  # it cannot be rebuilt there: whose fault it is shows one by one
+            if len(block) > 1:
+                for unit in block:
+                    self._send(actor, [unit])
+                return
+            problem = DataError("The sample cannot be rebuilt in an actor.")
+            self._settle(block[0], [score_of_error(problem)] * len(block[0].jobs))
+            return
         actor.done += len(block)
-        for unit, packed in zip(block, results, strict=True):
-            outcomes, asked = pickle.loads(packed)
+        for unit, (outcomes, asked) in zip(block, pickle.loads(packed), strict=True):
             if self._plan.asked is not None:
                 for place, hashes in asked:
                     self._plan.asked(unit.jobs[place].of, hashes)
@@ -711,7 +734,7 @@ class Member:
         setup: what `Members.setup` says.
         mailbox: the run's.
         name: the actor's.
-        merging: whether units are merged here, else their outcomes are packed as they are.
+        merging: whether units are merged here, else their outcomes are given as they are.
 
     Raises:
         ConfigError: the reward cannot judge here.
@@ -766,34 +789,32 @@ class Member:
         self._asked = _AskedHere() if settings["asked"] else None
         _, execute, merge, options = batch._run_plan((), self._asked, batch.options)
         workers = options.max_workers
+        self._used = None if settings["budgeted"] else Usage()
         control.begin(
             max_workers=workers,
-            budget=CoordinatedBudget(self._client),
+            budget=CoordinatedBudget(self._client) if settings["budgeted"] else None,
             cache=settings["cache"],
             repeat=settings["repeat"],
         )
         self._work = work = Work(
             execute,
-            merge if merging else self._packed,
+            merge if merging else self._unmerged,
             control,
             self._deliver,
             self._fail,
             options.deadline,
         )
+        if batch._inline() is not None:  # what only computes gains nothing by taking turns
+            workers = 1
         self._lane = (
             LoopLane(work, workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
         )
 
-    def _packed(self, _: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> bytes:
+    def _unmerged(
+        self, _: Any, jobs: list[Any], outcomes: list[Score[Any]]
+    ) -> tuple[list[Score[Any]], list[tuple[int, set[str]]]]:
         """The outcomes of a unit, and by job what judges were asked: merged where the sample is."""
-        asked = [] if self._asked is None else self._asked.taken(jobs)
-        try:
-            return pickle.dumps((outcomes, asked), pickle.HIGHEST_PROTOCOL)
-        except Exception as error:  # noqa: BLE001 - a result that cannot travel is the rule's doing
-            said = TypeError(
-                f"a result cannot be sent from an actor ({type(error).__name__}: {error!s:.200})"
-            )
-            return pickle.dumps(([score_of_error(said)] * len(outcomes), asked))
+        return outcomes, [] if self._asked is None else self._asked.taken(jobs)
 
     def _hear(self, _: str, messages: list[Any]) -> None:
         for kind, *args in messages:
@@ -885,7 +906,10 @@ class Member:
                 if (asked, answered) not in self._served:
                     self._served.add((asked, answered))
                     self._post.say(_DRIVER, ("tell", "served", (asked, answered)))
-        return "beat", more, control.in_flight
+        used = None
+        if self._used is not None:  # else the coordinator hears of each call
+            used, self._used = control.usage.since(self._used), control.usage.copy()
+        return "beat", more, control.in_flight, used
 
     def _beat(self) -> None:
         self._post.say(_DRIVER, self._counts())
@@ -899,25 +923,29 @@ class JudgeActor:
         """Make what judges."""
         self._member = await asyncio.to_thread(Member, setup, mailbox, name, merging=False)
 
-    async def judge(self, block: list[bytes]) -> tuple[list[bytes], int]:
-        """The packed outcomes of packed units, and how many letters were sent until then."""
-        units: list[tuple[Any, list[Any] | None]] = []
-        unreadable: dict[int, bytes] = {}
-        for place, packed in enumerate(block):
-            try:
-                units.append((None, pickle.loads(packed)))
-            except Exception as error:  # noqa: BLE001 - becomes the outcome of this sample
-                said = DataError(
-                    f"The sample cannot be rebuilt in an actor: {type(error).__name__}: "
-                    f"{error!s:.200}."
-                )
-                unreadable[place] = pickle.dumps(([score_of_error(said)], []))
-        judged: list[bytes] = await asyncio.wrap_future(self._member.feed(units))
-        done = iter(judged)
-        results = [
-            unreadable[place] if place in unreadable else next(done) for place in range(len(block))
-        ]
-        return results, await self._member.letters()
+    async def judge(self, block: bytes) -> tuple[bytes | None, int]:
+        """The packed outcomes of packed units, None where these cannot be rebuilt; and how many
+        letters were sent until then.
+        """
+        try:
+            units = [(None, jobs) for jobs in pickle.loads(block)]
+        except Exception:  # noqa: BLE001 - whatever a sample holds is its own trouble
+            return None, await self._member.letters()
+        outcomes: list[Any] = await asyncio.wrap_future(self._member.feed(units))
+        return _packed(outcomes), await self._member.letters()
+
+
+def _packed(units: list[tuple[list[Score[Any]], Any]]) -> bytes:
+    try:
+        return pickle.dumps(units, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - a result that cannot travel is the rule's doing
+        if len(units) == 1:
+            problem = TypeError(
+                f"a result cannot be sent from an actor ({type(error).__name__}: {error!s:.200})"
+            )
+            [(outcomes, asked)] = units
+            return pickle.dumps([([score_of_error(problem)] * len(outcomes), asked)])
+        return pickle.dumps([pickle.loads(_packed([unit]))[0] for unit in units])
 
 
 def _log_through(send: Callable[[str, str], None]) -> None:

@@ -122,7 +122,7 @@ class RewardBatch(Batch[DataSample]):
 
     def _inline(self) -> Callable[[Any, int], tuple[DataSample, Score[Any] | None]] | None:
         reward, options = self._reward, self._options
-        here = options.run_dir is None and options.engine is None and options.processes is None
+        here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
         score = reward.inline_score() if here and not self._hooks else None
         return None if score is None else lambda raw, index: score(_sample(raw, index))
 
@@ -137,7 +137,8 @@ class RewardBatch(Batch[DataSample]):
         return self._reward.compared_again
 
     def _ray_plan(self, options: RunOptions) -> RayPlan | None:
-        if options.processes is not None and options.engine is None and not self._reward.cpu_bound:
+        several = (options.processes or 1) > 1
+        if several and options.engine is None and not self._reward.cpu_bound:
             raise Inapplicable(
                 f"processes= is for Ray's actors: give engine='ray' as well. {self._reward.name} "
                 f"judges in this process else.",

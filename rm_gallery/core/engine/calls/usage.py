@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from rm_gallery.core.utils.errors import logger
@@ -58,6 +58,16 @@ class Usage:
     def copy(self) -> Usage:
         """An independent copy."""
         return replace(self)
+
+    def since(self, before: Usage) -> Usage:
+        """What came since an earlier copy; without a cost, which is no sum of what is unknown."""
+        return Usage(
+            *(
+                getattr(self, each.name) - getattr(before, each.name)
+                for each in fields(self)
+                if each.name != "cost"
+            )
+        )
 
 
 class Ledger:

@@ -1,7 +1,7 @@
-"""One run in one process and in several, beside what the machine gives several processes that have
-nothing to do with one another.
+"""One run in one process and on a local Ray cluster, beside what the machine gives several processes
+that have nothing to do with one another.
 
-    python -m benchmarks.process_throughput [--processes 2] [--judged 20000] [--rule 6000]
+    python -m benchmarks.ray_local [--actors 2] [--judged 50000] [--rule 10000]
 
 The judge is a process of its own on the same machine, in C where a compiler is installed, and needs
 its share of it.
@@ -15,14 +15,17 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks._judge import light_judge
 from benchmarks.rule_throughput import GSM_TEXT
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine.ray import connected
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from tests.support.children import ROOT
 from tests.support.judge_server import JudgeServer
 
 IN_FLIGHT = 512
@@ -56,25 +59,24 @@ def sample(number: int, times: int = 1) -> DataSample:
     )
 
 
-def rate(reward: BaseReward, samples: list[DataSample], processes: int) -> float:
-    """Samples a second, without what it takes to begin the processes."""
+def rate(reward: BaseReward, samples: list[DataSample], actors: int | None) -> float:
+    """Samples a second, without what it takes to begin the actors."""
+    options: dict[str, Any] = {} if actors is None else {"engine": "ray", "processes": actors}
     seconds = []
     few, many = samples[:IN_FLIGHT], samples[IN_FLIGHT:]
     for part in (few, many):
         began = time.perf_counter()
-        found = reward.evaluate_batch(
-            part, processes=processes, max_workers=IN_FLIGHT, progress=False
-        )
+        scored = reward.evaluate_batch(part, max_workers=IN_FLIGHT, progress=False, **options)
         seconds.append(time.perf_counter() - began)
-        assert all(each.output[0].answer.reward.score is not None for each in found)
+        assert all(each.output[0].answer.reward.score is not None for each in scored)
     return (len(many) - len(few)) / (seconds[1] - seconds[0])
 
 
 def compare(
-    title: str, make: Callable[[], BaseReward], samples: list[DataSample], processes: int
+    title: str, make: Callable[[], BaseReward], samples: list[DataSample], actors: int
 ) -> None:
-    """Print the rates of one process and of several, and their ratio."""
-    one, several = (rate(make(), samples, n) for n in (1, processes))
+    """Print the rates of one process and of several actors, and their ratio."""
+    one, several = (rate(make(), samples, n) for n in (None, actors))
     print(f"{title:28} {one:>10,.0f}/s {several:>10,.0f}/s {several / one:>8.2f} x")
 
 
@@ -83,16 +85,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--judged", type=int, default=20_000)
-    parser.add_argument("--rule", type=int, default=4_000)
+    parser.add_argument("--actors", type=int, default=2)
+    parser.add_argument("--judged", type=int, default=50_000)
+    parser.add_argument("--rule", type=int, default=10_000)
     options = parser.parse_args()
     os.environ["RM_GALLERY_CACHE"] = tempfile.mkdtemp()
-    processes = options.processes
-    print(f"{'':28} {'1 process':>12} {f'{processes} processes':>12}")
-    print(f"{'counting, side by side':28} {'':>12} {'':>12} {machine(processes):>8.2f} x")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    actors = options.actors
+    print(f"{'':28} {'1 process':>12} {f'{actors} actors':>12}")
+    print(f"{'counting, side by side':28} {'':>12} {'':>12} {machine(actors):>8.2f} x")
+    began = time.perf_counter()
+    connected(None, "the benchmark")
+    print(f"a cluster of this machine begins in {time.perf_counter() - began:.1f} s")
     rows = [sample(number, 20) for number in range(options.rule)]
-    compare("bleu, 700 words a text", lambda: RewardRegistry.get("bleu")(), rows, processes)
+    compare("bleu, 700 words a text", lambda: RewardRegistry.get("bleu")(), rows, actors)
     with (
         light_judge(SAID.removeprefix("fixed:"), 100) as url,
         JudgeServer(SAID, latency=0.1) as server,
@@ -100,7 +106,7 @@ def main() -> None:
         llm = OpenaiLLM("judge-1", base_url=url or server.base_url, cache=False)
         rows = [sample(number) for number in range(options.judged)]
         reward = RewardRegistry.create("chat_pointwise_reward", llm=llm)
-        compare(f"judged, {IN_FLIGHT} in flight", lambda: reward, rows, processes)
+        compare(f"judged, {IN_FLIGHT} in flight", lambda: reward, rows, actors)
 
 
 if __name__ == "__main__":
