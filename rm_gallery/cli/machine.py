@@ -88,7 +88,6 @@ EXTRAS = {
     "toxicity": ("detoxify",),
     "serve": ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client"),
     "postgres": ("sqlalchemy", "psycopg"),
-    "redis": ("redis",),
     "ray": ("ray",),
 }
 
