@@ -18,11 +18,15 @@ import yaml
 from rm_gallery.cli import options as opt
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward, judges_for
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra, RMGalleryError
 from rm_gallery.core.utils.shown import one_line
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from rm_gallery.serve.door import ServeSettings
     from rm_gallery.serve.handler import ServedEvaluators
+    from rm_gallery.serve.tokens import TokenFile
 
 TokensFile = Annotated[
     Path | None,
@@ -122,7 +126,8 @@ def serve(
     processes: Annotated[
         int,
         typer.Option(
-            min=1, help="Server processes behind the port, with one set of limits for all of them."
+            min=1,
+            help="Server processes behind the port; limits, rates and counters are each one's own.",
         ),
     ] = 1,
     sandbox: Annotated[
@@ -140,45 +145,104 @@ def serve(
     ]
     if absent:  # all at once: each would be asked for in a run of its own
         raise MissingExtra(" ".join(absent), "serve", "The server")
-    from rm_gallery.serve.app import create_app
     from rm_gallery.serve.door import ServeSettings
-    from rm_gallery.serve.handler import Handler
-    from rm_gallery.serve.listen import run_server
-    from rm_gallery.serve.several import part, share, supervise
-    from rm_gallery.serve.tokens import TokenFile
+    from rm_gallery.serve.listen import run_processes, run_server
 
     opt.set_log_level(log_level)
-    one = part() if processes > 1 else None
-    wanted = vars(listening) if one is None else share(vars(listening), one.parts)
-    settings = ServeSettings(**wanted)
-    known = None if tokens is None else TokenFile(tokens)
-    settings.check_access(known is not None)
-    rewards = named_rewards(reward or [], config, llm, base_url)
-    served = _served(store, workers, sandbox, listening.max_waiting) if evaluators else None
-    if served is None and not rewards:
-        raise ConfigError(
-            "there is nothing to serve; name a reward with --reward NAME, or leave out "
-            "--no-evaluators."
-        )
+    settings = ServeSettings(**vars(listening))
+    offer = Offer(
+        tuple(reward or ()), config, llm, base_url, evaluators, store, workers, sandbox, tokens,
+        log_level, settings,
+    )  # fmt: skip
+    rewards, served, _ = offered = offer.checked()
+    what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
+    what += f" and the evaluators of {served.shown}" if served is not None else ""
 
     def ready(url: str, status_url: str) -> None:
-        what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
-        also = f" and the evaluators of {served.shown}" if served is not None else ""
-        opt.say(f"rm-gallery: serving {what}{also} on {url}")
+        opt.say(f"rm-gallery: serving {what} on {url}")
         if status_url:
             opt.say(f"rm-gallery: /health and /metrics also on {status_url}")
         sys.stderr.flush()
 
-    if processes > 1 and one is None:
-        return supervise(settings, processes, ready, known)
-    handler = Handler(
-        rewards, served, max_waiting=settings.max_waiting, max_workers=settings.max_workers
-    )
-    app = create_app(handler, settings, tokens=known, part=one)
-    if one is None:
-        return run_server(app, settings, ready)
-    one.expose = lambda: app.state.door.metrics.exposed(handler)
-    return run_server(app, settings, one.ready, one.socket, lambda: one.well(handler.problems()))
+    if processes == 1:
+        run_server(offer.application(*offered), settings, ready)
+    else:
+        opt.say(
+            f"rm-gallery: {processes} processes: every limit, every rate, /metrics and /health "
+            f"are each process's own"
+        )
+        run_processes(offer, settings, processes, ready)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What the command was asked to serve; every process makes its application of it.
+
+    Args:
+        settings: a ServeSettings; the others are options of the command.
+    """
+
+    rewards: tuple[str, ...]
+    config: Path | None
+    llm: str | None
+    base_url: str | None
+    evaluators: bool
+    store: str | None
+    workers: int
+    sandbox: str
+    tokens: Path | None
+    log_level: str
+    settings: ServeSettings
+
+    def checked(
+        self,
+    ) -> tuple[dict[str, BaseReward], ServedEvaluators | None, TokenFile | None]:
+        """The rewards, evaluators and tokens; ConfigError says what does not fit."""
+        from rm_gallery.serve.tokens import TokenFile
+
+        tokens = None if self.tokens is None else TokenFile(self.tokens)
+        self.settings.check_access(tokens is not None)
+        rewards = named_rewards(list(self.rewards), self.config, self.llm, self.base_url)
+        served = (
+            _served(self.store, self.workers, self.sandbox, self.settings.max_waiting)
+            if self.evaluators
+            else None
+        )
+        if served is None and not rewards:
+            raise ConfigError(
+                "there is nothing to serve; name a reward with --reward NAME, or leave out "
+                "--no-evaluators."
+            )
+        return rewards, served, tokens
+
+    def application(
+        self,
+        rewards: Mapping[str, BaseReward],
+        served: ServedEvaluators | None,
+        tokens: TokenFile | None,
+    ) -> FastAPI:
+        """The application that serves what `checked` gave."""
+        from rm_gallery.serve.app import create_app
+        from rm_gallery.serve.handler import Handler
+
+        limits = self.settings
+        handler = Handler(
+            rewards, served, max_waiting=limits.max_waiting, max_workers=limits.max_workers
+        )
+        return create_app(handler, limits, tokens=tokens)
+
+    def __call__(self) -> FastAPI:
+        """The application of one process of several; one that cannot start ends the server."""
+        from rm_gallery.serve.listen import STARTUP_FAILURE
+
+        opt.set_log_level(self.log_level)
+        try:
+            app = self.application(*self.checked())
+        except RMGalleryError as error:
+            opt.say(f"rm-gallery: {one_line(str(error))}")
+            sys.exit(STARTUP_FAILURE)
+        app.state.owns_process = True
+        return app
 
 
 def view(

@@ -8,7 +8,7 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from html import escape
@@ -30,7 +30,7 @@ from rm_gallery.serve.door import (
 )
 from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
 from rm_gallery.serve.handler import Handler
-from rm_gallery.serve.listen import answer_status, health_reply
+from rm_gallery.serve.listen import answer_status, health_reply, process_owned
 from rm_gallery.serve.policy import Send, guarded
 from rm_gallery.serve.tokens import TokenFile
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from fastapi.responses import Response
     from fastapi.routing import APIRoute
-
-    from rm_gallery.serve.several import Part
 
 
 FORMATS = (*trainers.FORMATS, *hosted.FORMATS, *decisions.FORMATS)
@@ -154,7 +152,6 @@ def create_app(
     settings: ServeSettings | None = None,
     codecs: Sequence[Codec] | None = None,
     tokens: TokenFile | None = None,
-    part: Part | None = None,
 ) -> FastAPI:
     """The application that serves a handler's rewards and evaluators.
 
@@ -163,7 +160,6 @@ def create_app(
         settings: limits.
         codecs: the formats that are spoken; all there are by default.
         tokens: who may ask; None lets everybody who can connect.
-        part: what this process is of several behind one port; None for a server of its own.
 
     Raises:
         MissingExtra: FastAPI is not installed.
@@ -179,7 +175,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with process_owned(door) if app.state.owns_process else nullcontext():
+            yield
         await handler.close()
         if log is not None:
             log.close()
@@ -204,14 +201,13 @@ def create_app(
         redoc_url=None,
         openapi_url=None,  # that asks for no token
     )
-    door = app.state.door = RequestPipeline(
-        handler, settings, tokens, None if part is None else part.spend
-    )
+    door = app.state.door = RequestPipeline(handler, settings, tokens)
+    app.state.owns_process = False
     if log is not None:
         app.add_middleware(Logged, log=log)
     for codec in (*NATIVE, *CODECS) if codecs is None else codecs:
         _mount_codec(app, codec, door)
-    _mount_lists(app, door, part)
+    _mount_lists(app, door)
 
     @app.exception_handler(404)
     @app.exception_handler(405)
@@ -317,7 +313,7 @@ def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
     )
 
 
-def _mount_lists(app: FastAPI, door: RequestPipeline, part: Part | None) -> None:
+def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
     """Add what is read: health, metrics, and what is offered."""
     from fastapi.responses import PlainTextResponse
 
@@ -340,8 +336,7 @@ def _mount_lists(app: FastAPI, door: RequestPipeline, part: Part | None) -> None
         }
 
     async def metrics() -> tuple[int, Any]:
-        own = door.metrics.exposed(handler)
-        return 200, own if part is None else await part.metrics()
+        return 200, door.metrics.exposed(handler)
 
     async def openapi() -> tuple[int, Any]:
         return 200, app.openapi()

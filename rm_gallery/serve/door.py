@@ -99,8 +99,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """Requests as ASGI has them."""
 Headers = tuple[tuple[bytes, bytes], ...]
-Spend = Callable[[str, int, int, int], Awaitable[float]]
-"""`TokenRates.spend`, wherever it is."""
 
 _ID = re.compile(rb"[\w.:-]{1,128}\Z", re.ASCII)
 _HERE = re.compile(
@@ -124,12 +122,10 @@ class RequestPipeline:
         handler: Handler,
         settings: ServeSettings,
         tokens: TokenFile | None = None,
-        spend: Spend | None = None,
     ) -> None:
         self.handler = handler
         self.settings = settings
         self.tokens = tokens
-        self._spend = spend
         self._rates = TokenRates()
         self.metrics = Metrics()
         self.closing = False
@@ -158,13 +154,13 @@ class RequestPipeline:
         room = _Room(metrics, self.settings.max_bytes)
         try:
             token = self.admit(headers, codec.scope, scope)
-            await self.spend(token, 1)
+            self._spend(token, 1)
             body = await self._body(headers, receive, room)
             target, asks = codec.parse(
                 parsed(body, self.settings.max_depth), parameters(scope, codec.query)
             )
             log_notes(scope)["completions"] = len(asks)
-            await self.spend(token, len(asks) - 1, had=1)
+            self._spend(token, len(asks) - 1, had=1)
             with _Presence(receive) as client:
                 outcomes = await client.wait(
                     self.handler.score(target, asks, self._deadline(headers))
@@ -209,7 +205,7 @@ class RequestPipeline:
         more = CLOSE if self.closing else ()
         try:
             if access is not None:
-                await self.spend(self.admit(headers, access, scope), 1)
+                self._spend(self.admit(headers, access, scope), 1)
             status, value = await read()
             plain = isinstance(value, bytes)
             kind = _JSON if not plain else _PAGE if page else _TEXT
@@ -257,7 +253,7 @@ class RequestPipeline:
                 raise Refused(403, "forbidden", what)
         return None
 
-    async def spend(self, token: Token | None, n: int, had: int = 0) -> None:
+    def _spend(self, token: Token | None, n: int, had: int = 0) -> None:
         """Count n completions against a token's rate, beside `had` of the same request: what is no
         completion counts as one.
 
@@ -271,8 +267,7 @@ class RequestPipeline:
                 f"{token.per_minute} a minute."
             )
             raise Refused(413, "too_many", what)
-        given = token.id, token.per_minute, n, had
-        wait = self._rates.spend(*given) if self._spend is None else await self._spend(*given)
+        wait = self._rates.spend(token.id, token.per_minute, n, had)
         if wait:
             what = f"The token's rate of {token.per_minute} completions a minute is used up."
             raise Refused(429, "rate_limited", what, retry_after=wait)

@@ -1,4 +1,4 @@
-"""The process that listens: it takes as many connections as the system allows, and ends without
+"""The processes that listen: each takes as many connections as the system allows, and ends without
 losing one.
 """
 
@@ -6,15 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
+import multiprocessing
+import os
+import signal
 import socket
+import ssl
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.core.engine.processes.worker_process import describe_exit
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
 from rm_gallery.serve.door import (
     Receive,
     RequestPipeline,
@@ -36,23 +42,16 @@ each would feel it.
 """
 OTHER_FILES = 256
 """Open files that are no connections."""
-MAX_HEAD = 64 << 10
-"""Bytes of a request's head, of its trailers, and of anything else that is neither body nor whole.
-"""
-MAX_PIPELINED = 256
-"""Requests of one connection that wait for the reply to the one before."""
+TICK_SECONDS = 0.1
+HUNG_SECONDS = 15
+"""A process that says nothing for so long, also while it starts, is replaced."""
+STARTUP_FAILURE = 3
+"""The exit code, uvicorn's, of a process that cannot start, and neither could another."""
 
 
-def run_server(
-    app: Any,
-    settings: ServeSettings,
-    ready: Callable[[str, str], None],
-    listening: socket.socket | None = None,
-    beat: Callable[[], None] | None = None,
-) -> None:
+def run_server(app: Any, settings: ServeSettings, ready: Callable[[str, str], None]) -> None:
     """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken, and that of
-    the status port or "". `listening` is a socket of the port, where there is one already; `beat`
-    is called every second.
+    the status port or "".
 
     At the first signal requests are still answered for `settings.linger` seconds, each with the
     word that its connection closes, and /health says so; then new ones are refused with 503 until
@@ -62,13 +61,8 @@ def run_server(
         ConfigError: nothing can listen there.
         MissingExtra: uvicorn is not installed.
     """
-    try:
-        import httptools  # noqa: F401 - uvicorn alone reads heads of any size
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtra("uvicorn[standard]", "serve", "The server") from error
-    door: RequestPipeline = app.state.door
-    ending = _Ending(door)
+    config = _config(app, settings)
+    import uvicorn
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
@@ -76,41 +70,100 @@ def run_server(
             if self.started:
                 ready(url_of(self.servers[0].sockets[0], settings), status)
 
-        def handle_exit(self, sig: int, frame: Any) -> None:
-            if not ending.begin():
-                self.should_exit = self.force_exit = True
+    app.state.owns_process = threading.current_thread() is threading.main_thread()
+    with _starting(settings), status_served(app.state.status, settings) as status:
+        Server(config).run()
 
-        async def on_tick(self, counter: int) -> bool:
-            door.turned = time.monotonic()
-            if beat is not None and counter % TICKS == 0:
-                beat()
-            return await super().on_tick(counter) or ending.over(
-                bool(self.server_state.connections)
+
+def run_processes(
+    make_app: Callable[[], Any],
+    settings: ServeSettings,
+    processes: int,
+    ready: Callable[[str, str], None],
+) -> None:
+    """Serve in several processes behind one port, as `run_server` does in one: uvicorn starts them
+    and replaces one that dies. Every limit and counter is each process's own.
+
+    Args:
+        make_app: makes the application in each process; it is pickled.
+        settings: of each process; without a `status_port`, which could answer for none of them.
+        processes: how many.
+        ready: as in `run_server`; connections wait until the first process takes them.
+
+    Raises:
+        ConfigError: nothing can listen there, there is a `status_port`, or a process cannot start.
+        MissingExtra: uvicorn is not installed.
+    """
+    if settings.status_port is not None:
+        raise ConfigError(
+            "--status-port is answered by one process, and there are several; leave out "
+            "--status-port or --processes, and ask /health at the server's port."
+        )
+    config = _config(make_app, settings, factory=True, workers=processes)
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    class Supervisor(Multiprocess):
+        def keep_subprocess_alive(self) -> None:
+            if any(each.process.exitcode == STARTUP_FAILURE for each in self.processes):
+                self.should_exit.set()
+                return
+            before = list(self.processes)
+            super().keep_subprocess_alive()
+            for old, new in zip(before, self.processes, strict=True):
+                if old is not new:
+                    logger.warning(
+                        "A server process died ({}); another one takes its place.",
+                        describe_exit(old.process.exitcode or 0),
+                    )
+
+    with _starting(settings):
+        if settings.certificate:  # which each process would fail to read, again and again
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                settings.certificate, settings.key
             )
+        listening = config.bind_socket()
+    given: list[Any] = [config, [listening]]
+    if "target" in inspect.signature(Multiprocess).parameters:  # uvicorn up to 0.50
+        given.insert(1, uvicorn.Server(config).run)
+    with listening:
+        listening.listen(BACKLOG)
+        supervisor = Supervisor(*given)
+        ready(url_of(listening, settings), "")
+        supervisor.run()
+    if any(each.process.exitcode == STARTUP_FAILURE for each in supervisor.processes):
+        raise ConfigError("The server cannot start; its processes said why.")
 
-    config = uvicorn.Config(
+
+def _config(app: Any, settings: ServeSettings, **more: Any) -> Any:
+    """What uvicorn is given for the server's own port."""
+    try:
+        from rm_gallery.serve.connection import BoundedConfig
+    except ImportError as error:  # httptools too: uvicorn alone reads heads of any size
+        raise MissingExtra("uvicorn[standard]", "serve", "The server") from error
+    config = BoundedConfig(
         app,
-        http=_protocol(settings.read_timeout),
-        ws="none",
+        settings.read_timeout,
         host=settings.host,
         port=settings.port,
-        log_level="critical",
-        access_log=False,
         lifespan="on",
-        server_header=False,
-        date_header=False,
         backlog=BACKLOG,
         limit_concurrency=_most_connections(),
         timeout_keep_alive=max(1, round(settings.keep_alive)),
         timeout_graceful_shutdown=max(1, round(settings.deadline)),
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
+        **more,
     )
-    _relax_gc()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    config.timeout_worker_healthcheck = HUNG_SECONDS
+    return config
+
+
+@contextmanager
+def _starting(settings: ServeSettings) -> Iterator[None]:
+    """Say in one line why a server cannot start."""
     try:
-        with status_served(app.state.status, settings) as status:
-            Server(config).run(None if listening is None else [listening])
+        yield
     except SystemExit as error:
         raise ConfigError(
             f"Nothing can listen on {settings.host}:{settings.port}; look at --host, or give "
@@ -122,10 +175,55 @@ def run_server(
         ) from error
 
 
+@asynccontextmanager
+async def process_owned(door: RequestPipeline) -> AsyncIterator[None]:
+    """Around the life of an application in a process of its own that uvicorn serves: signals and
+    the death of the process that began this one end the server as `run_server` says.
+    """
+    _relax_gc()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    server: Any = signal.getsignal(signal.SIGTERM).__self__  # type: ignore[union-attr]  # uvicorn's
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        door.metrics.labels = {"process": str(os.getpid())}
+
+    def signalled(number: int, frame: Any) -> None:
+        # Ctrl-C reaches every process of a terminal and systemd's SIGTERM every one of a service,
+        # and then SIGTERM comes from the parent: that is no second wish
+        if door.closing and (parent is None or number == signal.SIGINT):
+            server.should_exit = server.force_exit = True
+        door.closing = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signalled)
+    turning = asyncio.create_task(_turn(door, server, parent))
+    yield
+    turning.cancel()
+
+
+async def _turn(door: RequestPipeline, server: Any, parent: Any) -> None:
+    """Say that the event loop turns, until the server is to end and nothing is lost by it."""
+    settings, began = door.settings, 0.0
+    while True:
+        now = door.turned = time.monotonic()
+        if parent is not None and not parent.is_alive():
+            door.closing = True
+        if door.closing:
+            began = began or now
+            passed, connected = now - began, bool(server.server_state.connections)
+            door.refusing |= passed >= settings.linger or not connected
+            idle = not door.metrics.in_flight and (
+                passed > settings.linger + REFUSE_SECONDS or not connected
+            )
+            late = passed > settings.linger + settings.read_timeout + settings.deadline
+            if late or (door.refusing and idle):
+                server.should_exit = True
+                return
+        await asyncio.sleep(TICK_SECONDS)
+
+
 StatusSource = Callable[[], Awaitable[tuple[int, Any]]]
 """What gives a status and a value, as `RequestPipeline.show` takes it."""
-TICKS = 10
-"""Of uvicorn's loop in a second."""
 STATUS_CONNECTIONS = 256
 STATUS_SECONDS = 5
 """How long who asks for the status may take for a head, or be idle."""
@@ -165,8 +263,6 @@ def status_served(answer: Any, settings: ServeSettings) -> Iterator[str]:
 
     Raises ConfigError where nothing can listen there.
     """
-    import uvicorn
-
     if settings.status_port is None:
         yield ""
         return
@@ -181,10 +277,14 @@ def status_served(answer: Any, settings: ServeSettings) -> Iterator[str]:
             f"give another --status-port."
         )
         raise ConfigError(what) from error
-    config = uvicorn.Config(
-        answer, interface="asgi3", http=_protocol(STATUS_SECONDS), limit_concurrency=STATUS_CONNECTIONS, lifespan="off",
-        ws="none", log_level="critical", access_log=False, server_header=False, date_header=False,
-        timeout_keep_alive=STATUS_SECONDS, timeout_graceful_shutdown=1, ssl_certfile=settings.certificate, ssl_keyfile=settings.key,
+    import uvicorn
+
+    from rm_gallery.serve.connection import BoundedConfig
+
+    config = BoundedConfig(
+        answer, STATUS_SECONDS, interface="asgi3", limit_concurrency=STATUS_CONNECTIONS, lifespan="off",
+        timeout_keep_alive=STATUS_SECONDS, timeout_graceful_shutdown=1,
+        ssl_certfile=settings.certificate, ssl_keyfile=settings.key,
     )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(
@@ -202,140 +302,6 @@ def url_of(listening: Any, settings: ServeSettings) -> str:
     """The URL of a socket that listens."""
     host, port = listening.getsockname()[:2]
     return f"{'https' if settings.certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-class _Bounded(asyncio.Protocol):
-    """Uvicorn's HTTP, which comes behind it, with bounds on what a connection holds, and on how
-    long a head takes or a reply waits to be read, before anybody's token is seen.
-    """
-
-    seconds: float
-    loop: Any
-    transport: Any
-    pipeline: Any
-    url: bytes
-    headers: list[tuple[bytes, bytes]]
-    _pending: int
-    """Bytes since the last whole head or piece of a body."""
-    _oversized = False
-    _late: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._head_done()
-        self._await_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._head_done()
-        self.resume_writing()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if _idle(self):
-            self._await_head()
-        self._pending += len(data)
-        super().data_received(data)
-        if self._pending > MAX_HEAD or len(self.pipeline) > MAX_PIPELINED:
-            self._refuse()
-
-    def pause_writing(self) -> None:
-        """Who does not read a reply holds its room for as long as a body may take, and no longer."""
-        super().pause_writing()
-        if self._unread is None:
-            self._unread = self.loop.call_later(self.seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-        super().resume_writing()
-
-    def on_headers_complete(self) -> None:
-        self._head_done()
-        if (
-            sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url)
-            > MAX_HEAD
-        ):
-            self._oversized = True  # all of it came at once
-            # what uvicorn makes of it is `send_400_response`
-            raise ValueError("the head is too large")
-        super().on_headers_complete()  # type: ignore[misc]
-
-    def on_body(self, body: bytes) -> None:
-        self._pending = 0
-        super().on_body(body)  # type: ignore[misc]
-
-    def send_400_response(self, msg: str) -> None:
-        if self._oversized:
-            self._refuse()
-        else:
-            super().send_400_response(msg)  # type: ignore[misc]
-
-    def _refuse(self) -> None:
-        self.transport.writelines([TOO_LARGE] * _idle(self))
-        self.transport.close()
-
-    def _await_head(self) -> None:
-        if self._late is None:
-            self._late = self.loop.call_later(self.seconds, self.transport.close)
-
-    def _head_done(self) -> None:
-        self._pending = 0
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-
-def _protocol(seconds: float) -> Any:
-    """The class of connections whose clients may take so many seconds for a head, and to read a
-    reply.
-    """
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-    return type("Protocol", (_Bounded, HttpToolsProtocol), {"seconds": seconds})
-
-
-def _idle(protocol: Any) -> bool:
-    """Whether nothing is being answered, so that what comes is the next head."""
-    return protocol.cycle is None or protocol.cycle.response_complete
-
-
-TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: "
-    b"close\r\n\r\n"
-)
-
-
-class _Ending:
-    """From the first signal to the moment when nothing is lost by leaving."""
-
-    def __init__(self, door: RequestPipeline) -> None:
-        self._door = door
-        self._began: float | None = None
-
-    def begin(self) -> bool:
-        """Begin to end; False when that was begun before."""
-        if self._began is not None:
-            return False
-        self._began = time.monotonic()
-        self._door.closing = True
-        return True
-
-    def over(self, connected: bool) -> bool:
-        """Whether the server may leave; refuses requests once the time for latecomers is over."""
-        if self._began is None:
-            return False
-        settings = self._door.settings
-        passed = time.monotonic() - self._began
-        if passed < settings.linger and connected:
-            return False
-        self._door.refusing = True
-        if passed > settings.linger + settings.read_timeout + settings.deadline:
-            return True
-        return not self._door.metrics.in_flight and (
-            passed > settings.linger + REFUSE_SECONDS or not connected
-        )
 
 
 def _most_connections() -> int | None:

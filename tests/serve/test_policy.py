@@ -52,6 +52,7 @@ def test_every_server_of_the_package_is_known_here() -> None:
         "(FastAPI)",
         "FastAPI(",
         "uvicorn.Config(",
+        "= BoundedConfig(",
         "uvicorn.run(",
         "http.server",
         "Starlette(",

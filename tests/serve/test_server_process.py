@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from benchmarks.serve_throughput import each_once, http, item, run
-from rm_gallery.serve.listen import MAX_HEAD, MAX_PIPELINED
+from rm_gallery.serve.connection import MAX_HEAD, MAX_PIPELINED
 from tests.support.command import command
 from tests.support.serving import Serving
 

@@ -1,197 +1,184 @@
-"""Several server processes behind one port are one server: one rate, one call for equal questions,
-one set of counters.
+"""Several server processes behind one port: one that dies is replaced, all end together and lose
+nothing, and what each counts can be told apart.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import re
 import signal
-import urllib.request
-from collections.abc import Iterator
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import httpx
-import orjson
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.serve.door import ServeSettings
-from rm_gallery.serve.metrics import added
-from rm_gallery.serve.several import _listening, share
 from rm_gallery.serve.tokens import create_token
 from tests.engine.processes import wait_until
-from tests.support.judge_server import JudgeServer
+from tests.support.children import child_environment
+from tests.support.command import command
 from tests.support.serving import Serving
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="several server processes need POSIX")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="looks for processes in /proc")
+
+SLOW = """
+import os, time
+from rm_gallery import EvaluateResult, reward_function
+
+@reward_function
+def slow(messages, ground_truth=None, **kwargs):
+    while not os.path.exists(messages[-1]["content"]):
+        time.sleep(0.02)
+    return EvaluateResult(score=1.0, reason="waited")
+"""
+TWO = ["--no-evaluators", "--reward", "length_baseline", "--processes", "2"]
 
 
-def ask(url: str, reward: str, text: str, reference: str = "") -> Any:
-    """One request on a connection of its own."""
-    body = orjson.dumps({"prompt": "q", "completion": text, "reference": reference})
-    request = urllib.request.Request(
-        f"{url}/v1/rewards/{reward}", body, {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        return orjson.loads(reply.read())
-
-
-def parts(server: Serving) -> set[int]:
+def workers(server: Serving) -> set[int]:
     """The processes that serve for this one."""
     found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            words = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == server.process.pid and fields[0] != "Z":
-            found.add(int(stat.parent.name))
+        if int(fields[1]) == server.process.pid and b"spawn_main" in words:
+            found.add(int(folder.name))
     return found
 
 
-@pytest.fixture
-def judge() -> Iterator[JudgeServer]:
-    with JudgeServer("fixed:<score>3</score>", latency=0.2, in_process=True) as running:
-        yield running
+def ask(server: Serving, text: str, reward: str = "length_baseline", **more: Any) -> httpx.Response:
+    """One request on a connection of its own."""
+    url = f"{server.url}/v1/rewards/{reward}"
+    return httpx.post(url, json={"completion": text}, timeout=60, trust_env=False, **more)
 
 
-def test_two_processes_are_one_server(judge: JudgeServer, tmp_path: Path) -> None:
-    options = [
-        "--no-evaluators",
-        "-r",
-        "length_baseline",
-        "-r",
-        "judged=chat_pointwise_reward",
-        "--llm",
-        "judge-1",
-    ]
-    with Serving(
-        *options,
-        "--base-url",
-        judge.base_url,
-        "--processes",
-        "2",
-        cwd=tmp_path,
-        env={"RM_GALLERY_CACHE": "off"},
-    ) as server:
-        assert len(parts(server)) == 2 and server.said.count(b"serving") == 1
-        with concurrent.futures.ThreadPoolExecutor(40) as pool:
-            said = list(pool.map(lambda _: ask(server.url, "judged", "the same"), range(40)))
-        assert {each["score"] for each in said} == {3.0}
-        assert judge.stats()["requests"] <= 4, (
-            "one question, and what it takes to find out how to ask it"
-        )
-        for number in range(20):
-            ask(server.url, "length_baseline", "a" * number)
-        counted = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
-        total = sum(
-            float(n)
-            for n in re.findall(
-                r'rm_gallery_requests_total\{route="/v1/rewards/\{name\}",status="200"\} (\S+)',
-                counted,
-            )
-        )
-        assert total == 60
-        victim = parts(server).pop()
-        os.kill(victim, signal.SIGKILL)
-        assert wait_until(lambda: len(parts(server)) == 2 and victim not in parts(server), 20)
-        assert {ask(server.url, "length_baseline", "xyz")["score"] for _ in range(20)} == {3.0}, (
-            "also by the new one"
-        )
+def metrics(server: Serving) -> tuple[str, str]:
+    """The counters of one of the processes, and which it is."""
+    text = httpx.get(f"{server.url}/metrics", timeout=60, trust_env=False).text
+    (process,) = set(re.findall(r'process="(\d+)"', text))
+    return process, text
+
+
+def both_answer(server: Serving) -> bool:
+    """Whether of twenty requests some go to either process."""
+    return {int(metrics(server)[0]) for _ in range(20)} == workers(server)
+
+
+def test_two_processes_answer_on_one_port_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
+    with Serving(*TWO, cwd=tmp_path) as server:
+        assert server.said.count(b"serving") == 1
+        assert b"2 processes: every limit, every rate, /metrics and /health are" in server.said
+        assert wait_until(lambda: both_answer(server), 60)
+        before = workers(server)
+        assert len(before) == 2
+        killed = before.pop()
+        os.kill(killed, signal.SIGKILL)
+        assert wait_until(lambda: len(workers(server) - {killed}) == 2, 60)
+        assert {ask(server, "xyz").json()["score"] for _ in range(20)} == {3.0}
+        assert wait_until(lambda: both_answer(server), 60), "also the new one"
+        assert before < workers(server)
         server.terminate()
-        assert server.ended() == 0 and not parts(server)
+        assert server.ended() == 0 and not workers(server)
+    assert b"A server process died (killed by signal 9" in server.said
+    assert b"Traceback" not in server.said
 
 
-def test_rates_and_the_port_for_the_status_are_those_of_all_processes(tmp_path: Path) -> None:
-    token = create_token(tmp_path / "tokens.json", "few", ["evaluate", "read"], 30)
-    options = [
-        "--no-evaluators",
-        "-r",
-        "length_baseline",
-        "--processes",
-        "2",
-        "--tokens",
-        "tokens.json",
-    ]
-    with Serving(*options, "--status-port", "0", "--access-log", "a.log", cwd=tmp_path) as server:
-        status, headers = server.status_url(), {"X-Api-Key": token}
-        assert httpx.get(f"{status}/health").json() == {"status": "ok", "problems": []}
-        assert (
-            httpx.get(f"{status}/metrics").status_code == 401
-            and httpx.get(f"{status}/v1/rewards").status_code == 404
+def test_no_counter_falls_whichever_process_is_asked(tmp_path: Path) -> None:
+    with Serving(*TWO, cwd=tmp_path) as server:
+        assert wait_until(lambda: both_answer(server), 60)
+        highest: dict[str, float] = defaultdict(float)
+        for number in range(40):
+            assert ask(server, "a" * number).status_code == 200
+            process, text = metrics(server)
+            for line in text.splitlines():
+                name, _, value = line.rpartition(" ")
+                if "_total{" in name or "_bucket{" in name:
+                    assert f'process="{process}"' in name
+                    assert float(value) >= highest[name]
+                    highest[name] = float(value)
+        answered = re.compile(
+            r'rm_gallery_requests_total\{process="\d+",route="/v1/rewards/\{name\}"'
         )
-        url = f"{server.url}/v1/rewards/length_baseline/batch"
-        three, many = ({"items": [{"completion": "a"}] * n} for n in (3, 31))
-        # each on a connection of its own
-        found = [httpx.post(url, json=three, headers=headers).status_code for _ in range(12)]
-        assert found == [200] * 10 + [429] * 2
-        refused = httpx.post(url, json=many, headers=headers)
-        assert refused.status_code == 429 or refused.json()["error"]["code"] == "too_many"
-        for part in parts(server):
-            os.kill(part, signal.SIGSTOP)
-        hung = ["2 of 2 server processes do not answer"]
-        assert wait_until(
-            lambda: httpx.get(f"{status}/health", timeout=30).json()["problems"] == hung, 20
-        )
-        for part in parts(server):
-            os.kill(part, signal.SIGCONT)
-        server.terminate()
-        assert server.ended() == 0
-    lines = [orjson.loads(line) for line in (tmp_path / "a.log").read_bytes().splitlines()]
-    assert sum(line["completions"] or 0 for line in lines if line["status"] == 200) == 30
-    assert token not in (tmp_path / "a.log").read_text() and {line["token"] for line in lines} == {
-        "few"
-    }
+        assert sum(n for name, n in highest.items() if answered.match(name)) <= 40
 
 
-def test_parts_leave_with_who_began_them(tmp_path: Path) -> None:
-    with Serving(
-        "--no-evaluators", "-r", "length_baseline", "--processes", "2", cwd=tmp_path
-    ) as server:
-        begun = parts(server)
-        assert len(begun) == 2
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "Ctrl-C"])
+def test_a_signal_ends_all_and_loses_nothing(tmp_path: Path, number: int) -> None:
+    (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
+    given = [*TWO, "--reward", "slow=func:slow.py:slow", "--max-workers", "64"]
+    with Serving(*given, cwd=tmp_path) as server:
+        assert wait_until(lambda: both_answer(server), 60)
+        replies: list[httpx.Response] = []
+        until = str(tmp_path / "go")
+        threads = [
+            threading.Thread(target=lambda: replies.append(ask(server, until, "slow")))
+            for _ in range(30)
+        ]
+        for thread in threads:
+            thread.start()
+
+        def in_flight() -> float:
+            seen = dict(metrics(server) for _ in range(20))
+            found = [re.search(r"requests_in_flight\{.*\} (\S+)", each) for each in seen.values()]
+            return sum(float(each[1]) for each in found if each)
+
+        assert wait_until(lambda: in_flight() == 30, 60)
+        # Ctrl-C in a terminal and the SIGTERM of a service reach every process, and the first one
+        # passes it on
+        for process in (*workers(server), server.process.pid):
+            os.kill(process, number)
+        time.sleep(1.5)
+        (tmp_path / "go").touch()
+        for thread in threads:
+            thread.join(60)
+        assert [(reply.status_code, reply.json()["score"]) for reply in replies] == [
+            (200, 1.0)
+        ] * 30
+        assert server.ended() == 0 and not workers(server)
+        assert b"Traceback" not in server.said
+
+
+def test_processes_leave_with_the_one_that_began_them(tmp_path: Path) -> None:
+    with Serving(*TWO, cwd=tmp_path) as server:
+        assert wait_until(lambda: both_answer(server), 60)
+        begun = workers(server)
         server.process.kill()
         server.process.wait()
         assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun), 20)
 
 
-def test_a_port_that_is_taken_is_refused_and_limits_are_shared(tmp_path: Path) -> None:
-    first = _listening("127.0.0.1", 0, 2)
-    port = first[0].getsockname()[1]
-    try:
-        assert [each.getsockname()[1] for each in first] == [port, port]
-        with pytest.raises(ConfigError, match="another --port"):
-            _listening("127.0.0.1", port, 2)
-    finally:
-        for each in first:
-            each.close()
-    settings = {
-        "max_workers": 5,
-        "max_waiting": 100,
-        "host": "h",
-        "deadline": 3.0,
-        "status_port": 1,
-    }
-    assert share(settings, 2) == {"max_workers": 3, "max_waiting": 50, "host": "h", "deadline": 3.0}
-    assert (
-        share({"max_workers": None}, 2) == {"max_workers": None}
-        and ServeSettings().max_workers is None
-    )
+def test_the_rate_of_a_token_is_that_of_each_process(tmp_path: Path) -> None:
+    token = create_token(tmp_path / "tokens.json", "few", ["evaluate"], 5)
+    with Serving(*TWO, "--tokens", "tokens.json", cwd=tmp_path) as server:
+        replies = [ask(server, "a", headers={"X-Api-Key": token}).status_code for _ in range(40)]
+        assert ask(server, "a").status_code == 401
+        assert set(replies) == {200, 429} and 5 <= replies.count(200) <= 10
+        for process in (*workers(server), server.process.pid):
+            assert token.encode() not in Path(f"/proc/{process}/cmdline").read_bytes()
+    assert token.encode() not in server.said
 
 
-def test_counters_of_all_are_added_up() -> None:
-    one = (
-        b'# HELP a_total A.\n# TYPE a_total counter\na_total{x="1"} 2.0\n# HELP b B.\n# TYPE b '
-        b"gauge\nb 1.0\n"
-    )
-    other = (
-        b'# HELP a_total A.\n# TYPE a_total counter\na_total{x="1"} 3.0\na_total{x="2"} 1.0\n# '
-        b"HELP b B.\n# TYPE b gauge\nb 4.0\n"
-    )
-    assert added([one, other]).decode().splitlines() == [
-        "# HELP a_total A.", "# TYPE a_total counter", 'a_total{x="1"} 5.0', 'a_total{x="2"} 1.0',
-        "# HELP b B.", "# TYPE b gauge", "b 5.0",
-    ]  # fmt: skip
+def test_what_several_processes_cannot_do_is_refused() -> None:
+    done = command("serve", *TWO, "--status-port", "0")
+    assert done.code == 2 and "leave out --status-port or --processes" in done.err
+    taken = command("serve", *TWO, "--certificate", "absent.pem", "--port", "0")
+    assert taken.code == 2 and "the certificate" in taken.err
+
+
+def test_processes_that_cannot_start_end_the_server(tmp_path: Path) -> None:
+    """What the first process finds right may not be so in another."""
+    fails = "import multiprocessing\nassert multiprocessing.parent_process() is None\n"
+    (tmp_path / "slow.py").write_text(SLOW + fails, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "rm_gallery", "serve", "--port", "0", *TWO, "--reward", "slow.py"],
+        cwd=tmp_path, env=child_environment(), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "slow.py" in done.stderr and "its processes said why" in done.stderr
