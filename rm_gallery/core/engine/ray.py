@@ -103,7 +103,7 @@ def unpacked(packed: bytes) -> Any:
         return pickle.loads(packed)
 
 
-class Mailbox:
+class RayMailbox:
     """The actor that messages of a run go through; a letter is a pickled list of messages."""
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class Members:
         self._waiting: list[tuple[str, int, Callable[[], None]]] = []
         self.setup = self._setup(batch, options, each, asked)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self.mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+        self.mailbox = ray.remote(RayMailbox).options(num_cpus=0, scheduling_strategy=here).remote()
         self.post = _Post(self.mailbox, _DRIVER, self._hear, self._cut_off)
 
     def _cut_off(self, error: Exception) -> None:
@@ -286,7 +286,7 @@ class Members:
             if kind == "ask":
                 self._coordinator.ask(member, *args)
             elif kind == "beat":
-                self._count(member, *args)
+                self._count_in(member, *args)
             elif kind == "error":
                 self._failed(args[0])
             elif kind == "tell":
@@ -312,7 +312,7 @@ class Members:
         else:
             self._coordinator.tell(member, what, args)
 
-    def _count(
+    def _count_in(
         self, member: str, counts: Mapping[Any, int], in_flight: int, used: Usage | None = None
     ) -> None:
         for name, more in counts.items():
@@ -345,7 +345,7 @@ class Members:
         ask.
         """
         self._gone.add(member)
-        self._count(member, {}, 0)
+        self._count_in(member, {}, 0)
         self._last_heard.pop(member, None)
         self._coordinator.gone(member)
         self._run_waiting()
