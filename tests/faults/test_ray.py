@@ -118,7 +118,7 @@ def test_the_report_has_the_notes_of_what_actors_learnt(
     for engine in ("ray", None):
         channel.forget()
         judge = make_judge(server.base_url)
-        notes.append(evaluate(judge, data, engine=engine, cache=False).notes)  # type: ignore[arg-type]
+        notes.append(evaluate(judge, data, engine=engine, cache=False).notes)
     assert notes[0] == notes[1] and notes[0][-1] == "the judge is asked for JSON by a schema"
 
 
