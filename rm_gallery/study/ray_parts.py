@@ -282,7 +282,7 @@ class JudgingActor(BlockWorker):
         if results is None:
             fed: Future[list[DataSample]] = self._member.judge(part.questions)
             results = await asyncio.wrap_future(fed)
-        letters = await self._member.letters()
+        letters, _ = await self._member.account(by_letter=True)
         return {**self.finished(part, results), "member": [self._name], "letters": [letters]}
 
 

@@ -60,6 +60,10 @@ _STARTS = 3
 """So many actors may die before they are ready until that is taken for how it is."""
 _DRIVER = ""
 """The name of the process that began the run, in the mailbox."""
+Counts = tuple[dict[CounterName, int], int, Usage | None]
+"""What an actor counted: by counter, calls in flight, and what calls used where no budget is told of
+each.
+"""
 _COUNTERS: tuple[CounterName, ...] = ("cached", "skipped_by_gate", "retries", "asked_again")
 """What an actor counts itself; calls are counted where the budget is."""
 
@@ -286,7 +290,7 @@ class Members:
             if kind == "ask":
                 self._coordinator.ask(member, *args)
             elif kind == "beat":
-                self._count_in(member, *args)
+                self.count_in(member, *args)
             elif kind == "error":
                 self._failed(args[0])
             elif kind == "tell":
@@ -312,9 +316,10 @@ class Members:
         else:
             self._coordinator.tell(member, what, args)
 
-    def _count_in(
+    def count_in(
         self, member: str, counts: Mapping[Any, int], in_flight: int, used: Usage | None = None
     ) -> None:
+        """Add what an actor counted since it last said so."""
         for name, more in counts.items():
             self._control.count(name, more)
         if used is not None:
@@ -345,7 +350,7 @@ class Members:
         ask.
         """
         self._gone.add(member)
-        self._count_in(member, {}, 0)
+        self.count_in(member, {}, 0)
         self._last_heard.pop(member, None)
         self._coordinator.gone(member)
         self._run_waiting()
@@ -609,7 +614,8 @@ class RayLane(LoopLane):
         if error is not None:
             self._lost(actor, error)
             return
-        packed, letters = future.result()
+        packed, letters, counts = future.result()
+        self._members.count_in(actor.name, *counts)
         self._members.once_heard(actor.name, letters, lambda: self._done(actor, number, packed))
 
     def _done(self, actor: _Actor, number: int, packed: bytes | None) -> None:
@@ -857,15 +863,19 @@ class Member:
             self._fail(RunStopped("The run ended."))
         return fed.future
 
-    async def letters(self) -> int:
-        """How many letters were sent, once all that was said until now is; for any event loop."""
+    async def account(self, *, by_letter: bool = False) -> tuple[int, Counts]:
+        """How many letters were sent, once all that was said until now is, and what was counted
+        since the last time, which a letter says if that is wanted; for any event loop.
+        """
 
-        async def flushed() -> int:
-            self._post.say(_DRIVER, self._counts())
+        async def account() -> tuple[int, Counts]:
+            counts = self._counts()
+            if by_letter:
+                self._post.say(_DRIVER, ("beat", *counts))
             self._post.flush()
-            return self._post.letters
+            return self._post.letters, counts
 
-        return await asyncio.wrap_future(library_loop.submit(flushed()))
+        return await asyncio.wrap_future(library_loop.submit(account()))
 
     def _deliver(self, results: list[tuple[int, Any]]) -> None:
         for number, result in results:
@@ -892,7 +902,7 @@ class Member:
             )
         self._post.post(_DRIVER, ("error", error))
 
-    def _counts(self) -> tuple[Any, ...]:
+    def _counts(self) -> Counts:
         control = self._work.control
         now = {name: getattr(control, name) for name in _COUNTERS}
         more = {
@@ -909,10 +919,10 @@ class Member:
         used = None
         if self._used is not None:  # else the coordinator hears of each call
             used, self._used = control.usage.since(self._used), control.usage.copy()
-        return "beat", more, control.in_flight, used
+        return more, control.in_flight, used
 
     def _beat(self) -> None:
-        self._post.say(_DRIVER, self._counts())
+        self._post.say(_DRIVER, ("beat", *self._counts()))
         self._loop.call_later(BEAT_SECONDS, self._beat)
 
 
@@ -923,16 +933,16 @@ class JudgeActor:
         """Make what judges."""
         self._member = await asyncio.to_thread(Member, setup, mailbox, name, merging=False)
 
-    async def judge(self, block: bytes) -> tuple[bytes | None, int]:
-        """The packed outcomes of packed units, None where these cannot be rebuilt; and how many
-        letters were sent until then.
+    async def judge(self, block: bytes) -> tuple[bytes | None, int, Counts]:
+        """The packed outcomes of packed units, None where these cannot be rebuilt; and the account
+        until then.
         """
         try:
             units = [(None, jobs) for jobs in pickle.loads(block)]
         except Exception:  # noqa: BLE001 - whatever a sample holds is its own trouble
-            return None, await self._member.letters()
+            return None, *await self._member.account()
         outcomes: list[Any] = await asyncio.wrap_future(self._member.feed(units))
-        return _packed(outcomes), await self._member.letters()
+        return _packed(outcomes), *await self._member.account()
 
 
 def _packed(units: list[tuple[list[Score[Any]], Any]]) -> bytes:
