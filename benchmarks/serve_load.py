@@ -201,11 +201,11 @@ def crowd(many: int, seconds: float, n: int) -> Crowd:
     """Print the latency of good clients among many bad ones."""
     context = multiprocessing.get_context("spawn")
     connected, over = context.Value("i", 0), context.Event()
-    with server(
-        "--reward", "accuracy", "--no-evaluators", "--processes", str(n), "--status-port", "0"
-    ) as (port, process):
+    # only one process has a port for its status
+    more = ["--status-port", "0"] if n == 1 else ["--processes", str(n)]
+    with server("--reward", "accuracy", "--no-evaluators", *more) as (port, process):
         assert process.stderr is not None
-        status_port = int(process.stderr.readline().rsplit(":", 1)[1])
+        status_port = int(process.stderr.readline().rsplit(":", 1)[1]) if n == 1 else port
         bad = context.Process(target=bad_clients, args=(port, many, connected, over))
         bad.start()
         end = time.monotonic() + 20.0

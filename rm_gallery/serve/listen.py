@@ -88,7 +88,7 @@ def run_processes(
         make_app: makes the application in each process; it is pickled.
         settings: of each process; without a `status_port`, which could answer for none of them.
         processes: how many.
-        ready: as in `run_server`; connections wait until the first process takes them.
+        ready: as in `run_server`, once the first process takes requests.
 
     Raises:
         ConfigError: nothing can listen there, there is a `status_port`, or a process cannot start.
@@ -104,10 +104,16 @@ def run_processes(
     from uvicorn.supervisors import Multiprocess
 
     class Supervisor(Multiprocess):
+        announced = False
+
         def keep_subprocess_alive(self) -> None:
             if any(each.process.exitcode == STARTUP_FAILURE for each in self.processes):
                 self.should_exit.set()
                 return
+            # one of them takes requests, and with it the socket that all share
+            if not self.announced and listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                self.announced = True
+                ready(url_of(listening, settings), "")
             before = list(self.processes)
             super().keep_subprocess_alive()
             for old, new in zip(before, self.processes, strict=True):
@@ -127,9 +133,7 @@ def run_processes(
     if "target" in inspect.signature(Multiprocess).parameters:  # uvicorn up to 0.50
         given.insert(1, uvicorn.Server(config).run)
     with listening:
-        listening.listen(BACKLOG)
         supervisor = Supervisor(*given)
-        ready(url_of(listening, settings), "")
         supervisor.run()
     if any(each.process.exitcode == STARTUP_FAILURE for each in supervisor.processes):
         raise ConfigError("The server cannot start; its processes said why.")

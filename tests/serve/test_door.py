@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar
@@ -117,6 +118,14 @@ def test_bodies_that_are_declared_and_never_come_take_no_room_from_others() -> N
         413,
         "too_large",
     )
+
+
+def test_a_server_whose_event_loop_no_longer_turns_is_not_well() -> None:
+    door = app_of().state.door
+    door.turned = time.monotonic()
+    assert door.problems() == []
+    door.turned -= 10.0
+    assert door.problems() == ["the server has answered nothing for 10 s"]
 
 
 class Counting(BasePointWiseReward):

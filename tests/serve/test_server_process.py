@@ -19,6 +19,7 @@ import pytest
 
 from benchmarks.serve_throughput import each_once, http, item, run
 from rm_gallery.serve.connection import MAX_HEAD, MAX_PIPELINED
+from rm_gallery.serve.tokens import create_token
 from tests.support.command import command
 from tests.support.serving import Serving
 
@@ -298,6 +299,16 @@ def test_tokens_open_what_their_scopes_say(tmp_path: Path) -> None:
         assert command("serve-token", "revoke", "reader", "--tokens", str(file)).code == 0
         wait(lambda: status(reader) == 401)
         assert "asker" in command("serve-token", "list", "--tokens", str(file)).out
+
+
+def test_the_port_for_the_status_shows_it_and_nothing_else(tmp_path: Path) -> None:
+    token = create_token(tmp_path / "tokens.json", "reader", ["read"])
+    with serving(tmp_path, "--tokens", "tokens.json", "--status-port", "0") as running:
+        url = running.status_url()
+        assert httpx.get(f"{url}/health").json() == {"status": "ok", "problems": []}
+        assert httpx.get(f"{url}/metrics").status_code == 401
+        assert httpx.get(f"{url}/metrics", headers={"X-Api-Key": token}).status_code == 200
+        assert httpx.get(f"{url}/v1/rewards").status_code == 404
 
 
 # -- how it is started -----------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from rm_gallery.serve.tokens import create_token
@@ -154,15 +155,23 @@ def test_processes_leave_with_the_one_that_began_them(tmp_path: Path) -> None:
         assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun), 20)
 
 
-def test_the_rate_of_a_token_is_that_of_each_process(tmp_path: Path) -> None:
+def test_the_rate_of_a_token_is_that_of_each_process_and_one_log_is_written_by_all(
+    tmp_path: Path,
+) -> None:
     token = create_token(tmp_path / "tokens.json", "few", ["evaluate"], 5)
-    with Serving(*TWO, "--tokens", "tokens.json", cwd=tmp_path) as server:
+    given = [*TWO, "--tokens", "tokens.json", "--access-log", "a.log"]
+    with Serving(*given, cwd=tmp_path) as server:
         replies = [ask(server, "a", headers={"X-Api-Key": token}).status_code for _ in range(40)]
         assert ask(server, "a").status_code == 401
         assert set(replies) == {200, 429} and 5 <= replies.count(200) <= 10
         for process in (*workers(server), server.process.pid):
             assert token.encode() not in Path(f"/proc/{process}/cmdline").read_bytes()
-    assert token.encode() not in server.said
+        server.terminate()
+        assert server.ended() == 0 and token.encode() not in server.said
+    lines = [orjson.loads(line) for line in (tmp_path / "a.log").read_bytes().splitlines()]
+    assert [line["status"] for line in lines].count(200) == replies.count(200)
+    assert {line["token"] for line in lines if line["status"] == 200} == {"few"}
+    assert token not in (tmp_path / "a.log").read_text()
 
 
 def test_what_several_processes_cannot_do_is_refused() -> None:
