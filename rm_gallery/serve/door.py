@@ -9,15 +9,14 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from ipaddress import ip_address
 from time import monotonic, perf_counter
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
-from anyio import CancelScope, move_on_after
 from pydantic import Field
 
 from rm_gallery.core.utils.errors import ConfigError, logger
@@ -95,6 +94,7 @@ class ServeSettings(Configured):
             )
 
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """Requests as ASGI has them."""
@@ -161,12 +161,10 @@ class RequestPipeline:
             )
             log_notes(scope)["completions"] = len(asks)
             self._spend(token, len(asks) - 1, had=1)
-            seconds = self._deadline(headers)
-            # nobody reads the answer to who hung up, so nothing more is paid for it
-            with _cancelled_by_hangup(receive) as gone:
-                outcomes = await self.handler.score(target, asks, seconds)
-            if gone.cancelled_caught:
-                raise _Gone
+            with _Presence(receive) as client:
+                outcomes = await client.wait(
+                    self.handler.score(target, asks, self._deadline(headers))
+                )
             metrics.scored(target, outcomes)
             status, reply = codec.render(
                 asks, self.handler.shares(target, outcomes) if codec.scaled else outcomes
@@ -306,9 +304,9 @@ class RequestPipeline:
             room.check(int(declared))
         chunks: list[bytes] = []
         size = 0
-        with move_on_after(self.settings.read_timeout):
+        with _ReadTimeout(self.settings.read_timeout) as limit:
             while True:
-                message = await receive()
+                message = await limit.wait(receive())
                 if message["type"] == "http.disconnect":
                     raise Refused(
                         400, "incomplete", "The connection ended before the body was complete."
@@ -321,8 +319,6 @@ class RequestPipeline:
                 chunks.append(chunk)
                 if not message.get("more_body"):
                     return chunk if len(chunks) == 1 else b"".join(chunks)
-        what = f"The body did not arrive within {self.settings.read_timeout:g} s."
-        raise Refused(408, "slow", what)
 
     async def _discard(self, headers: dict[bytes, bytes], receive: Receive) -> None:
         """Read what is left of a body that is too large, for a while: who is cut off in the middle
@@ -331,12 +327,15 @@ class RequestPipeline:
         if b"expect" in headers:  # it was not asked to send the body yet
             return
         left = 32 * self.settings.max_body
-        with move_on_after(self.settings.read_timeout):
-            while left > 0:
-                message = await receive()
-                left -= len(message.get("body", b""))
-                if not message.get("more_body"):
-                    return
+        try:
+            with _ReadTimeout(self.settings.read_timeout) as limit:
+                while left > 0:
+                    message = await limit.wait(receive())
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body"):
+                        return
+        except Refused:
+            return
 
 
 class _Room:
@@ -372,26 +371,76 @@ class _Gone(Exception):
     """The client hung up."""
 
 
-@contextmanager
-def _cancelled_by_hangup(receive: Receive) -> Iterator[CancelScope]:
-    """A scope that is cancelled when the client hangs up."""
+class _Cut:
+    """Ends the waits of the task that made it from outside, with the error that says why."""
 
-    def heard(message: asyncio.Future[MutableMapping[str, Any]]) -> None:
+    __slots__ = ("_task", "_why")
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._why: Exception | None = None
+
+    async def wait(self, answer: Awaitable[T]) -> T:
+        """What is waited for; the error given to `cut`, where that comes first."""
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._why is None:
+                raise
+            if self._task is not None and sys.version_info >= (3, 11):
+                self._task.uncancel()
+            raise self._why from None
+
+    def cut(self, why: Exception) -> None:
+        """End the wait."""
+        self._why = why
+        if self._task is not None:
+            self._task.cancel()
+
+
+class _Presence(_Cut):
+    """Ends a wait when the client hangs up: nobody reads the answer, so nothing more is paid for
+    it.
+    """
+
+    __slots__ = ("_message",)
+
+    def __init__(self, receive: Receive) -> None:
+        super().__init__()
+        self._message = asyncio.ensure_future(receive())
+        self._message.add_done_callback(self._on_message)
+
+    def __enter__(self) -> _Presence:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._message.remove_done_callback(self._on_message)
+        self._message.cancel()
+
+    def _on_message(self, message: asyncio.Future[MutableMapping[str, Any]]) -> None:
         if (
             not message.cancelled()
             and message.exception() is None
             and message.result()["type"] == "http.disconnect"
         ):
-            scope.cancel()
+            self.cut(_Gone())
 
-    message = asyncio.ensure_future(receive())
-    message.add_done_callback(heard)
-    try:
-        with CancelScope() as scope:
-            yield scope
-    finally:
-        message.remove_done_callback(heard)
-        message.cancel()
+
+class _ReadTimeout(_Cut):
+    """A bound on the time that several waits take together: Refused (408) when it is over."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        late = Refused(408, "slow", f"The body did not arrive within {seconds:g} s.")
+        self._handle = asyncio.get_running_loop().call_later(seconds, self.cut, late)
+
+    def __enter__(self) -> _ReadTimeout:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.cancel()
 
 
 def log_notes(scope: Scope) -> dict[str, Any]:
