@@ -104,7 +104,9 @@ def calls() -> list[tuple[str, int, str]]:
         # a private loop, which finds out what would be asked
         "rm_gallery/serve/app.py", "rm_gallery/core/engine/context.py",
     )),
-    (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ("rm_gallery/cli/main.py",)),
+    (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), (
+        "rm_gallery/cli/main.py", "rm_gallery/serve/listen.py",
+    )),
     (("eval", "exec"), ("rm_gallery/core/sandbox/inside/",)),
     (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/processes/", "rm_gallery/core/engine/ray.py", "rm_gallery/study/sheet.py")),
     (("os._exit", "os.abort"), ("rm_gallery/core/engine/processes/", "rm_gallery/core/sandbox/")),
@@ -120,9 +122,10 @@ def test_library_code_leaves_the_process_alone(
     assert found == []
 
 
-def test_signals_are_only_sent_by_the_sandbox_and_only_heard_by_the_command() -> None:
+def test_signals_are_only_sent_by_the_sandbox_and_only_heard_by_commands_and_servers() -> None:
     users = {found.file for found in imports() if found.module == "signal"} - {
-        "rm_gallery/cli/main.py"
+        "rm_gallery/cli/main.py",
+        "rm_gallery/serve/listen.py",
     }
     assert all(file.startswith("rm_gallery/core/sandbox/") for file in users)
     for file in users:
