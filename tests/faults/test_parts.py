@@ -1,5 +1,5 @@
-"""A run that several machines judge in parts, on a shared folder or an object store, is the run
-that one would have made.
+"""A run that several machines judge in parts, in a shared folder, is the run that one would have
+made.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ TIMES = ("seconds", "calls", "cached", "usage")
 def told(out: str) -> dict[str, Any]:
     """A report without what it took."""
     return {name: value for name, value in json.loads(out).items() if name not in TIMES}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RM_GALLERY_CACHE", "off")
 
 
 def test_parts_are_put_together(server: JudgeServer, tmp_path: Path) -> None:
