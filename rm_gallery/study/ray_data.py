@@ -44,7 +44,7 @@ ACTOR_BYTES = 1 << 29
 """Of memory, what an actor claims. It has to claim something: Ray puts all that claim nothing on
 one node.
 """
-LETTER_SECONDS = 10.0
+COUNT_SECONDS = 10.0
 """So long the last counts of the actors are waited for."""
 READER_CPUS = 0.25
 """Of a processor, what reading a file claims. Not what judging claims: Ray Data would make one task
@@ -295,10 +295,10 @@ class DatasetRun:
 
         def ask() -> None:
             for member, count in letters.items():
-                members.once_heard(member, count, one_less)
+                members.once_read(member, count, one_less)
 
         library_loop.post(library_loop.get_loop(), ask)
-        done.wait(LETTER_SECONDS)
+        done.wait(COUNT_SECONDS)
 
     def report(self, task: Task, going: Any, seed: int, on_judged: OnJudged | None) -> Report:
         """Count all that comes."""

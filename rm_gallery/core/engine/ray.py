@@ -61,7 +61,7 @@ _STARTS = 3
 _DRIVER = ""
 """The name of the process that began the run, in the mailbox."""
 Counts = tuple[dict[CounterName, int], int, Usage | None]
-"""What an actor counted: by counter, calls in flight, and what calls used where no budget is told of
+"""What an actor counted: by counter, calls in flight, and what calls used where no budget counts
 each.
 """
 _COUNTERS: tuple[CounterName, ...] = ("cached", "skipped_by_gate", "retries", "asked_again")
@@ -128,12 +128,12 @@ class RayMailbox:
 
 
 class _Post:
-    """One side of the mailbox: what is said within a short time is one letter.
+    """One side of the mailbox: messages of a short time are one letter.
 
     Args:
         mailbox: the run's.
         name: who this is.
-        hear: takes (sender, messages) of a letter; on the loop.
+        receive: takes (sender, messages) of a letter; on the loop.
         cut_off: takes the error that ended the mailbox; on the loop.
     """
 
@@ -141,10 +141,10 @@ class _Post:
         self,
         mailbox: Any,
         name: str,
-        hear: Callable[[str, list[Any]], None],
+        receive: Callable[[str, list[Any]], None],
         cut_off: Callable[[Exception], None],
     ) -> None:
-        self._mailbox, self._name, self._hear, self._cut_off = mailbox, name, hear, cut_off
+        self._mailbox, self._name, self._receive, self._cut_off = mailbox, name, receive, cut_off
         self._loop = library_loop.get_loop()
         self._out: dict[str, list[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -160,7 +160,7 @@ class _Post:
                 self._cut_off(error)
                 return
             for sender, letter in letters:
-                self._hear(sender, unpacked(letter))
+                self._receive(sender, unpacked(letter))
 
     def say(self, to: str, message: Any) -> None:
         """Send a message, soon where somebody waits for it; on the loop."""
@@ -174,12 +174,12 @@ class _Post:
 
     def post(self, to: str, message: Any) -> None:
         """`say` from any thread."""
-        # the loop is gone, and with it whoever would hear of it
+        # the loop is gone, and with it whoever would read it
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.say, to, message)
 
     def flush(self) -> None:
-        """Send what was said."""
+        """Send what waits."""
         if self._timer is not None:
             self._timer.cancel()
         out, self._out, self._timer = self._out, {}, None
@@ -229,7 +229,7 @@ class Members:
             control, lambda member, *answer: self.post.say(str(member), ("answer", *answer))
         )
         self._in_flight: dict[str, int] = {}
-        self._last_heard: dict[str, float] = {}
+        self._last_letter: dict[str, float] = {}
         self._letters: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._logged: set[tuple[str, str]] = set()
@@ -237,7 +237,7 @@ class Members:
         self.setup = self._setup(batch, options, each, asked)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.mailbox = ray.remote(RayMailbox).options(num_cpus=0, scheduling_strategy=here).remote()
-        self.post = _Post(self.mailbox, _DRIVER, self._hear, self._cut_off)
+        self.post = _Post(self.mailbox, _DRIVER, self._receive, self._cut_off)
 
     def _cut_off(self, error: Exception) -> None:
         self._failed(ConfigError(f"The Ray cluster of this run is gone: {_first_line(error)}"))
@@ -245,9 +245,9 @@ class Members:
     def _setup(
         self, batch: tuple[type, dict[str, Any]], options: RunOptions, each: int, asked: bool
     ) -> bytes:
-        """What an actor begins with; ConfigError for what no other process can be told."""
+        """What an actor begins with; ConfigError for what no other process can have."""
         control = self._control
-        told = replace(
+        there = replace(
             options,
             control=None,
             budget=None,
@@ -274,7 +274,7 @@ class Members:
             "limited": any(budget.limited for budget in budgets),
         }
         try:
-            return by_value((*batch, told, settings))
+            return by_value((*batch, there, settings))
         except Exception as error:
             raise ConfigError(
                 f"What is to judge cannot be sent to Ray's actors ({type(error).__name__}: "
@@ -282,10 +282,10 @@ class Members:
                 f"out engine='ray'."
             ) from error
 
-    def _hear(self, member: str, messages: list[Any]) -> None:
-        if member not in self._last_heard and self._control.why_stopped is not None:
+    def _receive(self, member: str, messages: list[Any]) -> None:
+        if member not in self._last_letter and self._control.why_stopped is not None:
             self.tell_stop(member)
-        self._last_heard[member] = time.monotonic()
+        self._last_letter[member] = time.monotonic()
         for kind, *args in messages:
             if kind == "ask":
                 self._coordinator.ask(member, *args)
@@ -303,7 +303,7 @@ class Members:
         if what == "stop":
             reason, halt, by = args
             control.stop(reason, halt=halt, by=by)
-            self.tell_stop(*self._last_heard)
+            self.tell_stop(*self._last_letter)
         elif what == "trace":
             if control.trace is not None:
                 control.trace(*args)
@@ -319,7 +319,7 @@ class Members:
     def count_in(
         self, member: str, counts: Mapping[Any, int], in_flight: int, used: Usage | None = None
     ) -> None:
-        """Add what an actor counted since it last said so."""
+        """Add what an actor counted since the last time."""
         for name, more in counts.items():
             self._control.count(name, more)
         if used is not None:
@@ -330,18 +330,18 @@ class Members:
     def tell_stop(self, *members: str) -> None:
         """Tell actors that the run has stopped, all where none is named."""
         control = self._control
-        for member in members or self._last_heard:
+        for member in members or self._last_letter:
             self.post.say(
                 member, ("stop", control.why_stopped, control.halted, control.who_stopped)
             )
 
     def silent(self, member: str) -> float:
-        """Seconds since anything was heard of an actor; 0 for one that has not begun."""
-        return time.monotonic() - self._last_heard.get(member, time.monotonic())
+        """Seconds since anything came from an actor; 0 for one that has not begun."""
+        return time.monotonic() - self._last_letter.get(member, time.monotonic())
 
     def lose_silent(self) -> None:
-        """Take for gone whoever has said nothing for long."""
-        for member in list(self._last_heard):
+        """Take for gone whoever has been silent for long."""
+        for member in list(self._last_letter):
             if self.silent(member) > SILENT_SECONDS:
                 self.gone(member)
 
@@ -351,12 +351,12 @@ class Members:
         """
         self._gone.add(member)
         self.count_in(member, {}, 0)
-        self._last_heard.pop(member, None)
+        self._last_letter.pop(member, None)
         self._coordinator.gone(member)
         self._run_waiting()
 
-    def once_heard(self, member: str, letters: int, then: Callable[[], None]) -> None:
-        """Call `then` once so many letters of an actor were heard: results are counted after what
+    def once_read(self, member: str, letters: int, then: Callable[[], None]) -> None:
+        """Call `then` once so many letters of an actor were read: results are counted after what
         was spent on them.
         """
         self._waiting.append((member, letters, then))
@@ -616,7 +616,7 @@ class RayLane(LoopLane):
             return
         packed, letters, counts = future.result()
         self._members.count_in(actor.name, *counts)
-        self._members.once_heard(actor.name, letters, lambda: self._done(actor, number, packed))
+        self._members.once_read(actor.name, letters, lambda: self._done(actor, number, packed))
 
     def _done(self, actor: _Actor, number: int, packed: bytes | None) -> None:
         block = actor.blocks.pop(number, None)
@@ -750,7 +750,7 @@ class Member:
         # replies are looked up and kept where the run was begun: nodes have other disks
         os.environ[CACHE_VARIABLE] = "off"
         self._loop = library_loop.get_loop()
-        self._post = _Post(mailbox, name, self._hear, self._cut_off)
+        self._post = _Post(mailbox, name, self._receive, self._cut_off)
         _log_through(lambda level, text: self._post.post(_DRIVER, ("tell", "log", (level, text))))
         self._client = CoordinatorClient(lambda message: self._post.say(_DRIVER, message), False)
         self._served: set[tuple[str, str]] = set()
@@ -822,7 +822,7 @@ class Member:
         """The outcomes of a unit, and by job what judges were asked: merged where the sample is."""
         return outcomes, [] if self._asked is None else self._asked.taken(jobs)
 
-    def _hear(self, _: str, messages: list[Any]) -> None:
+    def _receive(self, _: str, messages: list[Any]) -> None:
         for kind, *args in messages:
             if kind == "answer":
                 self._client.answer(*args)
@@ -864,7 +864,7 @@ class Member:
         return fed.future
 
     async def account(self, *, by_letter: bool = False) -> tuple[int, Counts]:
-        """How many letters were sent, once all that was said until now is, and what was counted
+        """How many letters were sent, once all that waits is sent, and what was counted
         since the last time, which a letter says if that is wanted; for any event loop.
         """
 

@@ -64,7 +64,7 @@ class CoordinatorClient:
         self._waiting: dict[int, tuple[asyncio.Future[Any] | None, Callable[[Any], None]]] = {}
 
     def next_number(self) -> int:
-        """A number for what is told in two parts."""
+        """A number for what comes in two messages."""
         return next(self._numbers)
 
     def tell(self, what: str, *args: Any) -> None:
@@ -162,8 +162,8 @@ class CoordinatedRate(RateLimit):
 
 
 class CoordinatedBudget(Budget):
-    """The budget of a run that the coordinator keeps; where nothing is limited it is told, and not
-    asked.
+    """The budget of a run that the coordinator keeps; where nothing is limited no call waits for
+    an answer.
     """
 
     def __init__(self, there: CoordinatorClient) -> None:
