@@ -1,4 +1,4 @@
-"""A copy of a table's file with columns added; whatever else it holds stays as it is."""
+"""A copy of a table's file with columns added; of a workbook what openpyxl can write again."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import csv
 import gzip
 import io
 import math
-import re
-import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import IO, Any, cast
-from xml.parsers import expat
-from xml.sax.saxutils import escape
 
 import orjson
 
 from rm_gallery.core.data.load.files import numbered_lines
 from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import ParquetSource, RowSource
-from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource, letters_of
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.report.cells import harmless, sheet_text
 
@@ -29,7 +26,6 @@ Cells = Callable[[int], Sequence[Any] | None]
 """The added cells of the row with this number in the file (None: blank); None where there is no
 such row.
 """
-_CHUNK = 1 << 20
 _MOST_COLUMNS = 16_384
 
 
@@ -89,6 +85,12 @@ def check_copy(source: RowSource, path: Path, target: Path) -> None:
             import openpyxl  # noqa: F401
         except ImportError as error:
             raise MissingExtra("openpyxl", "report", "Reading and writing Excel files") from error
+        lost = ", ".join(_lost(path))
+        logger.warning(
+            "--annotate writes {} without {}; formulas are calculated when it is opened.",
+            target.name,
+            lost,
+        )
     if isinstance(source, JsonSource):
         source.written()
 
@@ -204,156 +206,52 @@ def _parquet(source: ParquetSource, file: IO[bytes], added: Added) -> None:
 
 
 def _xlsx(source: XlsxSource, file: IO[bytes], added: Added) -> None:
-    """All parts of the workbook as they are, byte for byte, but the sheet, whose rows get cells
-    behind their last one.
-
-    A workbook that was read into a library's own objects and written again would come out without
-    charts, pictures and the stored results of formulas.
+    """The workbook as openpyxl reads and writes it, with cells behind the last column of the
+    sheet.
     """
-    header, names, part = source.header()
-    with zipfile.ZipFile(source.path) as archive, zipfile.ZipFile(file, "w") as copy:
-        with archive.open(part) as given:
-            first, style = _beyond(given, header)
-        if first + len(added.names) > _MOST_COLUMNS:
-            raise ConfigError(
-                f"{source.path}: cells stand up to the last column of the sheet; clear those that "
-                f"are not needed."
-            )
-        letters = [letters_of(first + place) for place in range(len(added.names))]
-        titles = added.free_names(names)
+    import openpyxl
 
-        def cells(number: int, prefix: str) -> bytes:
-            values = (
-                titles if number == header else added.cells(number) if number > header else None
-            )
-            given = zip(letters, values or (), strict=False)
-            look = style if number == header else None
-            return b"".join(
-                _cell(f"{letter}{number}", value, look, prefix)
-                for letter, value in given
-                if value is not None
-            )
-
-        for info in archive.infolist():
-            own = zipfile.ZipInfo(info.filename, info.date_time)
-            own.compress_type, own.external_attr = info.compress_type, info.external_attr
-            with (
-                archive.open(info) as given,
-                copy.open(own, "w", force_zip64=info.file_size > 1 << 30) as taken,
-            ):
-                if info.filename == part:
-                    for piece in _widened(given, letters[-1], cells):
-                        taken.write(piece)
+    header, names = source.header()
+    macros = source.path.suffix.lower() == ".xlsm"
+    book = openpyxl.load_workbook(source.path, keep_vba=macros, rich_text=True)
+    sheet = book[source.sheet]
+    first, last = sheet.max_column + 1, sheet.max_row
+    if first + len(added.names) > _MOST_COLUMNS + 1:
+        raise ConfigError(
+            f"{source.path}: cells stand up to the last column of the sheet; clear those that "
+            f"are not needed."
+        )
+    style = copy(sheet.cell(header, first - 1)._style)
+    for place, title in enumerate(added.free_names(names), first):
+        sheet.cell(header, place, title)._style = copy(style)
+    for number in range(header + 1, last + 1):
+        for place, value in enumerate(added.cells(number) or (), first):
+            if value is not None:
+                cell = sheet.cell(number, place)
+                if isinstance(value, (int, float)) and math.isfinite(value):
+                    cell.value = value
                 else:
-                    shutil.copyfileobj(given, taken, _CHUNK)
+                    cell.value, cell.data_type = sheet_text(str(value)), "s"  # never a formula
+    book.save(file)
 
 
-def _beyond(given: IO[bytes], header: int) -> tuple[int, str | None]:
-    """The first column, from 0, behind all cells of a sheet, and the style of the header's last
-    cell.
-    """
-    last, column, row = -1, -1, 0
-    style: str | None = None
-
-    def begun(name: str, about: dict[str, str]) -> None:
-        nonlocal last, column, row, style
-        kind = name.rpartition(" ")[2]
-        if kind == "row":
-            row, column = int(about.get("r", row + 1)), -1
-        elif kind == "c":
-            column = _column_number(about["r"]) if "r" in about else column + 1
-            last = max(last, column)
-            style = about.get("s", style) if row == header else style
-
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.StartElementHandler = begun
-    for chunk in iter(lambda: given.read(_CHUNK), b""):
-        parser.Parse(chunk)
-    parser.Parse(b"", True)
-    return last + 1, style
+LOST = {
+    "xl/charts/": "charts as they look",
+    "xl/media/": "pictures",
+    "xl/drawings/": "shapes",
+    "xl/threadedComments/": "threads of comments",
+    "xl/slicers/": "slicers",
+    "customXml/": "custom XML",
+}
+"""By the part of a workbook that holds it, what openpyxl does not write again, or not as it was."""
 
 
-def _widened(given: IO[bytes], last: str, cells: Callable[[int, str], bytes]) -> Iterator[bytes]:
-    """The XML of a sheet in pieces, with cells before the end of its rows; nothing else of it
-    changes but its stated width.
-    """
-    raw, base, row, begun = bytearray(), 0, 0, -1
-    edits: list[tuple[int, int, bytes]] = []
-
-    def tag_at(index: int) -> bytes:
-        return bytes(raw[index - base : raw.index(b">", index - base) + 1])
-
-    def start(name: str, about: dict[str, str]) -> None:
-        nonlocal row, begun
-        kind, index = name.rpartition(" ")[2], parser.CurrentByteIndex
-        if kind == "dimension":
-            tag = tag_at(index)
-            edits.append(
-                (
-                    index,
-                    index + len(tag),
-                    _DIMENSION.sub(rb"\g<1>" + last.encode() + rb"\g<2>", tag),
-                )
-            )
-        elif kind == "row":
-            row, begun, tag = int(about.get("r", row + 1)), index, tag_at(index)
-            if not tag.endswith(b"/>"):
-                edits.append((index, index + len(tag), _SPANS.sub(b"", tag)))
-
-    def end(name: str) -> None:
-        if name.rpartition(" ")[2] != "row":
-            return
-        index = parser.CurrentByteIndex
-        tag = tag_at(index)
-        own = re.sub(rb"[</>\s].*", b"", tag.lstrip(b"</"), flags=re.DOTALL)
-        made = cells(row, own[:-3].decode())
-        if index != begun:
-            edits.append((index, index, made))
-        elif made:  # <row r="3"/>
-            edits.append(
-                (
-                    index,
-                    index + len(tag),
-                    _SPANS.sub(b"", tag[:-2].rstrip()) + b">" + made + b"</" + own + b">",
-                )
-            )
-
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    for chunk in iter(lambda: given.read(_CHUNK), b""):
-        raw += chunk
-        parser.Parse(chunk)
-        for begin, until, made in edits:
-            yield bytes(raw[: begin - base]) + made
-            del raw[: until - base]
-            base = until
-        edits.clear()
-    parser.Parse(b"", True)
-    yield bytes(raw)
-
-
-_DIMENSION = re.compile(rb"""(ref=["'][A-Z]+\d+:)[A-Z]+(\d+["'])""")
-_SPANS = re.compile(rb"""\sspans=["'][^"']*["']""")
-
-
-def _cell(place: str, value: Any, style: str | None, p: str) -> bytes:
-    """A cell; `p` is the prefix of elements. Inline strings are never read as formulas."""
-    about = f'r="{place}"' + ("" if style is None else f' s="{style}"')
-    if isinstance(value, (int, float)) and math.isfinite(value):
-        return f"<{p}c {about}><{p}v>{value!r}</{p}v></{p}c>".encode()
-    text = escape(sheet_text(str(value)))
-    made = (
-        f'<{p}c {about} t="inlineStr"><{p}is><{p}t '
-        f'xml:space="preserve">{text}</{p}t></{p}is></{p}c>'
-    )
-    return made.encode("ascii", "xmlcharrefreplace")
-
-
-def _column_number(reference: str) -> int:
-    column = 0
-    for letter in reference.rstrip("0123456789"):
-        column = 26 * column + ord(letter) - 64
-    return column - 1
+def _lost(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.namelist()
+    return [what for part, what in LOST.items() if any(name.startswith(part) for name in parts)] + [
+        "the stored results of formulas"
+    ]
 
 
 _WRITERS: dict[type, Callable[[Any, IO[bytes], Added], None]]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +124,10 @@ def test_the_copy_of_every_form_says_who_won_and_what_is_missing(tmp_path: Path,
     if form in ("csv", "tsv"):
         assert b'full answer"' in target.read_bytes() and b'"1"' in target.read_bytes()
     if form == "xlsx":
-        with zipfile.ZipFile(path) as old, zipfile.ZipFile(target) as new:
-            parts = [name for name in old.namelist() if old.read(name) != new.read(name)]
-        sheet = openpyxl.load_workbook(target)["Answers"]
-        assert parts == ["xl/worksheets/sheet2.xml"] and sheet.auto_filter.ref == "A3:D8"
+        book = openpyxl.load_workbook(target)
+        sheet = book["Answers"]
+        assert sheet.auto_filter.ref == "A3:D8" and book.worksheets[0]["B1"].value == "=A1*2"
+        assert "without charts as they look, shapes, the stored results of formulas" in done.err
         assert (
             sheet["E3"].fill.fgColor.rgb == sheet["D3"].fill.fgColor.rgb
             and sheet["E4"].value is None

@@ -394,16 +394,13 @@ class XlsxSource:
         """The sheet that is read."""
         return f"xlsx, sheet '{self.sheet}'"
 
-    def header(self) -> tuple[int, tuple[Any, ...], str]:
-        """Number and values of the row with the names, and the part of the file that holds the
-        sheet.
-        """
+    def header(self) -> tuple[int, tuple[Any, ...]]:
+        """Number and values of the row with the names."""
         with self._open_workbook() as book:
             rows = ((number, values) for number, values, _ in _filled(book[self.sheet]))
-            number, values = next(
+            return next(
                 row for row in rows if self._header_row is None or row[0] >= self._header_row
             )
-            return number, values, str(book[self.sheet]._worksheet_path)
 
     @cached_property
     def sheet(self) -> str:
