@@ -198,10 +198,17 @@ def missing_policy(given: object, what: str, *words: str, why: str = "") -> Miss
         spelled = _EARLIER_SPELLINGS.get(given, given)
         if spelled in words:
             return cast("Missing", spelled)
-    elif isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
+    elif isinstance(given, int | float) and not isinstance(given, bool) and _is_finite(given):
         return given
     choices = ", ".join(f'"{word}"' for word in words)
     raise ConfigError(f"{what}: on_error is {given!r:.80}{why}; give {choices} or a finite number.")
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def is_run_level(error: BaseException) -> bool:

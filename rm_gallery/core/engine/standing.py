@@ -19,6 +19,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import (
     RunControl,
+    StopMark,
     current_deadline,
     current_run,
     note_stop,
@@ -506,6 +507,7 @@ class Batch(Generic[R]):
         total = self._options.total
         progress = control.progress = Progress(control, total, self._options.progress, self.label)
         not_begun: Callable[[Any, int], R] | None = None
+        mark = StopMark(stop_mark.get())
         try:
             with relaxed_gc(total or 0):
                 for index, item in enumerate(self._items):
@@ -514,8 +516,19 @@ class Batch(Generic[R]):
                         not_begun = self._not_begun(why)
                         note_stop(stop_mark.get())
                     if not_begun is None:
-                        result, missing = inline(item, index)
-                        if missing is not None:
+                        # set and reset item by item: between them the consumer's code runs
+                        run, marked = current_run.set(control), stop_mark.set(mark)
+                        try:
+                            result, missing = inline(item, index)
+                        finally:
+                            current_run.reset(run)
+                            stop_mark.reset(marked)
+                        if mark.noted and control.why_stopped is not None:
+                            # a call of the rule was stopped: its number is one that was made up
+                            why = stopped(control.why_stopped, control.who_stopped)
+                            result = self._not_begun(why)(item, index)
+                            progress.stopped += 1
+                        elif missing is not None:
                             progress.count((missing,))
                     else:
                         result = not_begun(item, index)

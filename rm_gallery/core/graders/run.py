@@ -382,7 +382,10 @@ def _settled(plan: GraderPlan, result: GraderResult, row: TableRow) -> GraderRes
         result = result.model_copy(
             update={"range": grader.score_range, "higher_is_better": grader.higher_is_better}
         )
-    if on_error == "none":
+    # what the run did not get to is graded when it is continued, and no policy is for it
+    if on_error == "none" or (
+        isinstance(result, GraderError) and result.outcome().code in NOT_BEGUN
+    ):
         return result
     if on_error == "raise":
         assert isinstance(result, GraderError)

@@ -22,7 +22,17 @@ from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.score import Bounds, Missing, Score, deciding, score_of_error, scored, worst_of
+from rm_gallery.core.score import (
+    NOT_BEGUN,
+    Bounds,
+    Missing,
+    Score,
+    deciding,
+    score_of_error,
+    scored,
+    unscored,
+    worst_of,
+)
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
 
@@ -208,7 +218,10 @@ class Combination(NamedTuple):
         """The whole, or why there is none: of several missing scores one decides who caused it."""
         lost = {name: score for name, score in scores.items() if score.value is None}
         values = {name: score.value for name, score in scores.items() if score.value is not None}
-        if lost and (self.missing == "none" or (self.missing == "skip" and not values)):
+        # what the run did not get to is judged when it is continued, and no policy is for it
+        not_begun = any(score.code in NOT_BEGUN for score in lost.values())
+        none = self.missing == "none" or not_begun
+        if lost and (none or (self.missing == "skip" and not values)):
             why = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
             return deciding(lost.values()).without_value(why)
         if not isinstance(self.missing, str):
@@ -637,23 +650,29 @@ class WeightedSum(Composition):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[RewardResult]]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
-        results = zip(self.rewards.items(), await together_or_none(asked), strict=True)
+        results = zip(self.rewards, await together_or_none(asked), strict=True)
         on_scale = {
-            name: [self._on_scale(part, one) for one in by_output]
-            for (name, part), by_output in results
+            name: [self._on_scale(name, one) for one in by_output] for name, by_output in results
         }
         return [
             self._sum({name: by_output[i] for name, by_output in on_scale.items()})
             for i in everything
         ]
 
-    def _on_scale(self, part: BaseReward, scored_part: _Part) -> _Part:
-        score = scored_part.outcome.value
+    def _on_scale(self, name: str, scored_part: _Part) -> _Part:
+        part, outcome = self.rewards[name], scored_part.outcome
+        score = outcome.value
         if score is None:
             return scored_part
-        return scored_part._replace(
-            outcome=replace(scored_part.outcome, value=self.reported(part, score))
-        )
+        own = scored_part.output.answer.reward
+        about = own.extra_data.get(part.key_in(own)) or {}
+        if about.get("caused_by") == "answer" and self.weights[name] < 0 and part.higher_is_better:
+            # the least of a penalty would be the most there is for an answer that breaks it
+            score = part.score_range[1]
+        if score is None:
+            lost = unscored(about["reason"], f"{name} could not judge the answer", "answer")
+            return scored_part._replace(outcome=lost)
+        return scored_part._replace(outcome=replace(outcome, value=self.reported(part, score)))
 
     def reported(self, part: BaseReward, score: float) -> float:
         """The score, or its share of the part's range with `normalize`."""

@@ -124,7 +124,9 @@ def _scored_copy(
             outcome: Score[Any] = scored(result_of(reward.name, value))
         except Unscored as error:
             outcome = score_of_error(_named(reward.name, error))
-        except Exception as error:  # noqa: BLE001 - recorded; an error of the run is raised again
+        except KeyboardInterrupt:  # of the person who waits
+            raise
+        except BaseException as error:  # noqa: BLE001 - recorded; an error of the run is raised again
             outcome = score_of_error(error)
         write_scores(reward, output.answer, outcome)
         if not outcome.ok:
@@ -418,7 +420,7 @@ def result_of(name: str, value: Any) -> RewardResult:
         if value.value is None:
             raise Unscored(value.reason, reason=value.code or "not_applicable", cause=value.cause)
         extra = {**value.components, **value.extra} if value.components else dict(value.extra)
-        return one_score(name, value.value, value.reason or None, extra)
+        return one_score(name, float(value.value), value.reason or None, extra)
     if isinstance(value, Mapping):
         details = [RewardDimensionWithScore(name=key, score=value[key]) for key in value]
         return RewardResult(name=name, details=list(details))

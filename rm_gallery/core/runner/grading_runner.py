@@ -40,7 +40,7 @@ from rm_gallery.core.reward.judges import asks_a_model, given_in_vain, lacking, 
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
-from rm_gallery.core.score import Missing, missing_policy
+from rm_gallery.core.score import Missing, missing_policy, out_of_range
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 
@@ -86,6 +86,12 @@ class GraderConfig:
                 f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number."
             )
         policy = missing_policy(self.on_error, "GraderConfig", "none", "raise")
+        bounds = self.grader.score_range
+        if not isinstance(policy, str) and out_of_range(self.grader.name, policy, bounds):
+            raise ConfigError(
+                f"GraderConfig: on_error is {policy}, and {self.grader.name} gives {bounds[0]} to "
+                f"{bounds[1]}; give a number of that range, none or raise."
+            )
         object.__setattr__(self, "on_error", policy)
         if isinstance(self.mapper, Mapping) and "*" not in self.grader.inputs:
             for name in self.mapper:

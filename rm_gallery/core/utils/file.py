@@ -329,16 +329,16 @@ _BLOCK = 1 << 20
 
 
 def to_line(record: dict[str, Any]) -> bytes:
-    """A record as one JSON line with its line end.
+    """A record as one JSON line with its line end; what JSON has no form for is its `str`.
 
-    Raises DataError: it holds something JSON has no form for.
+    Raises DataError: it holds itself, or a key that JSON has no form for.
     """
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
         # Lone surrogates, integers above 64 bit, keys that are no strings: slower, and escaped.
         try:
-            return json.dumps(record).encode() + b"\n"
+            return json.dumps(record, default=str).encode() + b"\n"
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"the record of {record.get('id')!r} cannot be written as JSON: {error}"

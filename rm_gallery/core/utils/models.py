@@ -161,7 +161,10 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> str:
 def error_message(error: BaseException) -> str:
     """The message of an error; of a model that does not fit one line that names its fields."""
     if not isinstance(error, ValidationError):
-        return str(error)
+        try:
+            return str(error)
+        except Exception as own:  # noqa: BLE001 - an error of anybody's, whose __str__ breaks as well
+            return f"its message cannot be read: {type(own).__name__}"
     faults = []
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         where = ".".join(map(str, item["loc"]))

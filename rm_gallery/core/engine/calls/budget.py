@@ -300,7 +300,7 @@ class Budget:
         self._reserved_cost += cost
         if self._ledger is None:
             return Reservation(tokens, cost)
-        return Reservation(tokens, cost, self._ledger.begin(tokens, cost, at_once=self._limited))
+        return Reservation(tokens, cost, self._ledger.begin(tokens, cost))
 
     def _bounds(self, model: str, expected: int, most: int | None) -> tuple[float, float]:
         """The most the next call is taken to use."""

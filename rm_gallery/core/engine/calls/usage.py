@@ -94,19 +94,16 @@ class Ledger:
         """None before the first call: a run that makes none leaves no file."""
         self._is_closed = False
 
-    def begin(self, tokens: float, cost: float, *, at_once: bool = True) -> int:
-        """Note a call that is about to be made.
-
-        With `at_once` the note survives a killed process when this returns; without, after the next
-        `flush`, which spares the call a trip to the operating system.
+    def begin(self, tokens: float, cost: float) -> int:
+        """Note a call that is about to be made; the note survives a killed process when this
+        returns.
         """
         with self._lock:
             self._last += 1
             # what ended meanwhile goes with it: should that be lost, the line of its begin stands
             # for it
             self._lines.append(f"+ {self._last} {tokens:.0f} {cost:.9g}\n")
-            if at_once:
-                self._write_pending()
+            self._write_pending()
             return self._last
 
     def end(self, entry: int, usage: Usage) -> None:
