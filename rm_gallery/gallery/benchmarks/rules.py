@@ -684,5 +684,5 @@ def mean_of(scores: Iterable[float | None]) -> float | None:
 
     It is comparable with a published figure only when all parts of the benchmark are there.
     """
-    known = [score for score in scores if score is not None]
+    known = array("d", (score for score in scores if score is not None))
     return math.fsum(known) / len(known) if known else None
