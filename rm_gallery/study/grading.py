@@ -463,7 +463,7 @@ def _extra(
             extra["consistency"][name] = again
     for (one, a), (other, b) in combinations(by_grader.items(), 2):
         scores = a.turn * a.scores, b.turn * b.scores
-        order = spearman_estimate(scores[0].tolist(), scores[1].tolist(), clusters=clusters)
+        order = spearman_estimate(*scores, clusters=clusters)
         if order is not None:
             n = int((~np.isnan(scores[0]) & ~np.isnan(scores[1])).sum())
             extra["agreement"][f"{one} and {other}"] = {

@@ -75,9 +75,9 @@ def shared(values: Array, clusters: Array) -> Share:
 
 @dataclass
 class Counted:
-    """Outcomes from 0 to 1, each with a hash of its cluster."""
+    """Outcomes of 0, a half or 1, each with a hash of its cluster."""
 
-    values: array[float] = field(default_factory=doubles)
+    values: array[float] = field(default_factory=lambda: array("f"))
     clusters: array[int] = field(default_factory=hashes)
 
     def add(self, value: float, cluster: str) -> None:
@@ -115,7 +115,7 @@ class ScoredAnswer(NamedTuple):
 class Answers:
     """Scored answers: lengths in characters, scores, and labels as numbers of `LABELS`."""
 
-    lengths: array[int] = field(default_factory=hashes)
+    lengths: array[int] = field(default_factory=lambda: array("i"))
     scores: array[float] = field(default_factory=doubles)
     labels: array[int] = field(default_factory=lambda: array("b"))
 
@@ -268,6 +268,9 @@ class Summary:
     calls: Calls = field(default_factory=Calls)
     issues: dict[str, tuple[int, str]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.longer_chosen.clusters = self.longer.clusters
+
     @property
     def n(self) -> int:
         """Finished samples."""
@@ -330,7 +333,7 @@ class Summary:
                 up = good.length > bad.length
                 won = 0.5 if good.score == bad.score else float((good.score > bad.score) == up)
                 self.longer.add(won, cluster)
-                self.longer_chosen.add(float(up), cluster)
+                self.longer_chosen.values.append(float(up))
 
     def length_correlation(self) -> float | None:
         """Spearman correlation of length and score over all answers; None where one of them does

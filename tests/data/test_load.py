@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import tracemalloc
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,19 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, name: str) -> None:
         tracemalloc.stop()
     # the rest of the rows would be over 4 MB as plain text; one batch is about 1 MB
     assert peak < 3_000_000
+
+
+def test_a_row_that_was_read_stays_in_memory_as_a_few_bytes(tmp_path: Path) -> None:
+    stream = loader(write(tmp_path / "a.jsonl", numbered(12_000))).stream()
+    for _ in range(5_000):
+        next(stream)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in islice(stream, 6_999)) == 6_999
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 55 * 7_000
 
 
 def test_parquet_keeps_order_reads_wanted_row_groups_and_loses_only_the_broken_row(

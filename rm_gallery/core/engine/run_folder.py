@@ -26,13 +26,13 @@ from rm_gallery.core.engine.run_records import (
     REUSED,
     SUMMARY,
     TRACE,
-    FirstKeys,
     RunStore,
     record_key,
 )
 from rm_gallery.core.score import UNDECLARED
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
+from rm_gallery.core.utils.first_keys import FirstKeys
 from rm_gallery.core.utils.shown import redact
 
 T = TypeVar("T")

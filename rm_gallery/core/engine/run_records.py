@@ -11,7 +11,6 @@ import errno
 import os
 import re
 import time
-from array import array
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -242,38 +241,6 @@ class RunStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class FirstKeys:
-    """The first key that came with each id, by 64-bit hashes in two arrays: some 30 bytes an id,
-    where a dict takes 110.
-    """
-
-    def __init__(self) -> None:
-        self._ids, self._keys, self._n = array("q", [0]) * 1024, array("q", [0]) * 1024, 0
-
-    def first(self, name: int, key: int) -> int | None:
-        """The key that came first with this id; None where it is this one, and is kept."""
-        name = name or 1  # 0 is an empty place
-        mask = len(self._ids) - 1
-        place = name & mask
-        while there := self._ids[place]:
-            if there == name:
-                return self._keys[place]
-            place = (place + 1) & mask
-        self._ids[place], self._keys[place] = name, key
-        self._n += 1
-        if 4 * self._n > 3 * len(self._ids):
-            self._grow()
-        return None
-
-    def _grow(self) -> None:
-        old = zip(self._ids, self._keys, strict=True)
-        self._n, n = 0, 2 * len(self._ids)
-        self._ids, self._keys = array("q", [0]) * n, array("q", [0]) * n
-        for name, key in old:
-            if name:
-                self.first(name, key)
 
 
 def _empty_reply(part: Any) -> bool:

@@ -131,7 +131,7 @@ class _Either(PooledScorer):
 
     def _chance(self, shares: Sequence[float]) -> float | None:
         """The mean; with tie credit a pair whose orders contradict each other is worth a half."""
-        return mean_of(shares if self._only_pairs else [share or 0.5 for share in shares])
+        return mean_of(shares if self._only_pairs else (share or 0.5 for share in shares))
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"

@@ -7,6 +7,7 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -207,6 +208,12 @@ class Tally:
         self.lost.update(other.lost)
         self.missing.update(other.missing)
 
+    def with_credits(self, credits: array[float]) -> Tally:
+        """The same samples with other credits; what else is counted is one with this tally's."""
+        other = copy(self)
+        other.credits = credits
+        return other
+
     @property
     def n_scored(self) -> int:
         """Samples with a credit."""
@@ -305,6 +312,7 @@ def mean_over_clusters(
         order = np.lexsort((values, clusters, strata))
         strata = strata[order]
     values, clusters = values[order], clusters[order]
+    del order
     shares = (
         None if weights is None else {place: weights[name] for place, name in enumerate(scored)}
     )
@@ -479,8 +487,7 @@ class SubsetTallies:
         other = SubsetTallies(rule, self._credit, self._fits, self._chance, self._level)
         other.n_unfit, other._chances = self.n_unfit, self._chances
         for name, tally in self.by_subset.items():
-            other.by_subset[name].merge(tally)
-            other.by_subset[name].credits = array("d", map(credit, tally.credits))
+            other.by_subset[name] = tally.with_credits(array("d", map(credit, tally.credits)))
         return other
 
     def figures(self) -> dict[str, Figure]:
@@ -684,5 +691,5 @@ def mean_of(scores: Iterable[float | None]) -> float | None:
 
     It is comparable with a published figure only when all parts of the benchmark are there.
     """
-    known = [score for score in scores if score is not None]
+    known = array("d", (score for score in scores if score is not None))
     return math.fsum(known) / len(known) if known else None
