@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 from rm_gallery import ConfigError
+from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import (
     BaseGrader,
@@ -261,3 +262,22 @@ def test_settings_of_the_one_who_builds_win_over_a_seed_and_may_name_the_judge()
     reply = "fake:<reason>so</reason><score>4</score>"
     judged = build_reward("grader:relevance", {"model": reply}).evaluate(make_sample("x"))
     assert judged.output[0].answer.reward.score == 4.0
+
+
+@pytest.mark.parametrize("on_error", [3.0, "none"])
+def test_rows_the_run_did_not_get_to_never_get_the_number_of_the_policy(on_error: Any) -> None:
+    llm = FakeLLM(reply='{"score": 4, "reason": "so"}')
+    config = GraderConfig(CorrectnessGrader(model=llm), on_error=on_error)
+    average = WeightedSumAggregator("average", on_error="skip" if on_error == "none" else 3.0)
+    runner = GradingRunner({"right": config}, aggregators=average)
+    rows = [{"query": f"q{k}", "response": "r", "reference_response": "r"} for k in range(12)]
+    results = runner.run(rows, budget=Budget(max_calls=5), max_workers=1)
+    for name in ("right", "average"):
+        graded = [isinstance(result, GraderScore) for result in results[name]]
+        assert graded == [True] * 5 + [False] * 7, name
+
+
+@pytest.mark.parametrize("number", [0, 5.5, 10**400, math.nan])
+def test_a_number_for_what_is_missing_lies_in_the_graders_range(number: float) -> None:
+    with pytest.raises(ConfigError, match="on_error is"):
+        GraderConfig(CorrectnessGrader(model=FakeLLM(reply="x")), on_error=number)

@@ -247,7 +247,6 @@ def grader(query, response):
 COMMANDS = {
     "eval": ["eval", "func:rew.py:rew", "rows.jsonl"],
     "eval parquet": ["eval", "func:rew.py:rew", "rows.parquet"],
-    "eval processes": ["eval", "func:rew.py:rew", "rows.jsonl", "--processes", "2"],
     "score": [
         "score",
         "rows.jsonl",
