@@ -195,7 +195,7 @@ def test_a_driver_that_is_ended_leaves_nothing_and_is_continued(
         data, server, folder, "--engine", "ray", "--address", cluster.address, "--max-workers", "8"
     )
     with started(*command(*arguments), cwd=tmp_path) as process:
-        reached(server, process, lambda stats: stats["requests"] >= 30)
+        reached(server, process, lambda stats: stats["requests"] >= 30, timeout=120.0)
         process.send_signal(how)
         process.communicate(timeout=30)
     asked = server.stats()["requests"]
