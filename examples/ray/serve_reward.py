@@ -31,4 +31,5 @@ def app(args: dict[str, str]) -> serve.Application:
     class Reward:
         """A reward behind the library's own HTTP formats."""
 
-    return Reward.bind()
+    deployed: serve.Application = Reward.bind()  # type: ignore[attr-defined]  # the decorator's
+    return deployed

@@ -135,7 +135,7 @@ def test_an_answer_gains_nothing_by_breaking_a_penalty() -> None:
     for normalize in (False, True):
         whole = WeightedSum(parts, weights={"flaw": -1.0}, normalize=normalize)
         broken, flawed = (scores(whole.evaluate(make_sample(t)))[0] for t in ("breaks it", "x"))
-        assert (broken, flawed) == (pytest.approx(-0.5), pytest.approx(-0.4))
+        assert [broken, flawed] == pytest.approx([-0.5, -0.4])
     opened = made("open_so", flaw, True, score_range=(0.0, None))
     whole = WeightedSum({"good": parts["good"], "flaw": opened}, weights={"flaw": -1.0})
     [issue] = whole.evaluate(make_sample("breaks it")).output[0].answer.reward.issues
