@@ -8,7 +8,6 @@ Limits and rates are each replica's own.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from ray import serve
@@ -18,16 +17,15 @@ from rm_gallery.serve.app import create_app
 from rm_gallery.serve.handler import Handler
 
 
-def application(reward: str) -> Any:
-    """What a replica runs."""
-    return create_app(Handler({reward: RewardRegistry.create(reward)}))
-
-
 def app(args: dict[str, str]) -> serve.Application:
     """What `serve run` deploys; its arguments are `reward` and `replicas`."""
 
+    def application() -> Any:
+        """What a replica runs."""
+        return create_app(Handler({args["reward"]: RewardRegistry.create(args["reward"])}))
+
     @serve.deployment(num_replicas=int(args.get("replicas", "1")), max_ongoing_requests=256)
-    @serve.ingress(partial(application, args["reward"]))
+    @serve.ingress(application)
     class Reward:
         """A reward behind the library's own HTTP formats."""
 
