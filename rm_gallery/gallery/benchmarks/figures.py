@@ -50,7 +50,6 @@ RULES: Mapping[str, str] = {
     "consistency": "share of pairs judged alike in both orders",
     "single_game": "one order is played; correct when its verdict is right",
     "rm_bench_matrix": "strict wins of 3 chosen over 3 rejected styles; mean of hard, normal and easy cells",
-    "unweighted_mean_of_domains": "mean of the domain averages, each domain weighing the same",
     "prm_score": (
         "mean of the F1 of steps called right and the F1 of steps called wrong, from the counts of "
         "all steps"
@@ -69,7 +68,7 @@ RULES: Mapping[str, str] = {
     "rewardbench1_leaderboard": "sections weigh 2 each, the mean of the prior preference sets 1; what is absent is left out",
     "win_rate": "share of rows that a wins over b; a tie is half a win, and two orders of a row are one row",
     "mean_score": "mean of the scores of all answers, in the reward's own unit",
-    "unweighted_mean_of_subsets": "mean of the subset scores, each subset weighing the same",
+    "unweighted_mean_of_subsets": "mean of the subsets' scores, each subset weighing the same",
 }
 """Every rule a figure may name, in one line."""
 
