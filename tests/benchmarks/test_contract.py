@@ -78,6 +78,13 @@ def test_it_says_where_it_comes_from_and_what_it_is(name: str) -> None:
     assert all(f"--mode {mode}" in page for mode in found.modes)
 
 
+def test_the_guide_lists_every_benchmark() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    rows = guide.partition("| name | data | rule |")[2].partition("\n\n")[0]
+    missing = [name for name in NAMES if f"`{name}`" not in rows]
+    assert missing == [], "add a row to the table `| name | data | rule |` of docs/guide.md"
+
+
 def test_no_page_is_missing_stale_or_left_over(tmp_path: Any) -> None:
     found = differences(ROOT / "docs" / "benchmarks", benchmark_pages.pages())
     assert found == {"missing": [], "stale": [], "surplus": []}, (

@@ -327,9 +327,12 @@ class LLMGrader(BaseGrader):
         fields: Mapping[str, Any],
         read: Callable[[ChatResponse], Any],
         reply: type[BasePromptTemplate] | None = None,
+        repair_attempts: int | None = None,
         **overrides: Any,
     ) -> Any:
-        """What `read` makes of the judge's reply to these fields."""
+        """What `read` makes of the judge's reply to these fields, asked for again
+        `repair_attempts` times, the grader's own unless given.
+        """
         model, template = self.model, reply or self.reply
         if model is None:
             raise ConfigError(
@@ -341,7 +344,7 @@ class LLMGrader(BaseGrader):
             lambda: self._messages(fields, self._form(template)),
             read,
             name=self.name,
-            repair_attempts=self.repair_attempts,
+            repair_attempts=self.repair_attempts if repair_attempts is None else repair_attempts,
             language=self.language,
             channel=self.channel,
             **overrides,
