@@ -68,7 +68,7 @@ RULES: Mapping[str, str] = {
     "rewardbench1_leaderboard": "sections weigh 2 each, the mean of the prior preference sets 1; what is absent is left out",
     "win_rate": "share of rows that a wins over b; a tie is half a win, and two orders of a row are one row",
     "mean_score": "mean of the scores of all answers, in the reward's own unit",
-    "unweighted_mean_of_subsets": "mean of the subsets' scores, each subset weighing the same",
+    "unweighted_mean_of_subsets": "mean of the subset scores, each subset weighing the same",
 }
 """Every rule a figure may name, in one line."""
 

@@ -737,7 +737,7 @@ def absent(names: Iterable[str], parts: Mapping[str, Figure]) -> list[str]:
     score.
     """
     return [
-        name
+        name or UNNAMED
         for name in dict.fromkeys([*names, *sorted(parts)])
         if name not in parts or parts[name].score is None
     ]
