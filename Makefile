@@ -21,6 +21,8 @@ OLDEST := tests/golden tests/model/test_call.py tests/cli/test_every_command.py
 NEWEST := tests/golden/test_rules.py tests/model/test_call.py tests/gallery/test_registry_contract.py tests/graders/test_settings.py tests/benchmarks/test_contract.py \
 	tests/golden/test_reports.py
 MUTANTS ?= -n 400
+# which runners `make golden` runs
+ONLY ?= tests/golden
 
 .PHONY: help demo test golden mutants pythons lowest check site lock format clean
 
@@ -50,8 +52,8 @@ demo: $(VENV)/.run-$(KEY)  ## Train the embedded reward model and compare reward
 test: $(VENV)/.dev-$(KEY)  ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
 
-golden: $(VENV)/.dev-$(KEY)  ## Write the golden files anew from the library as it is, and show what changed
-	RM_GALLERY_GOLDEN=write $(BIN)/python -m pytest -q tests/golden
+golden: $(VENV)/.dev-$(KEY)  ## Write the golden files anew from the library as it is, and show what changed; ONLY=tests/golden/test_rules.py for one runner
+	RM_GALLERY_GOLDEN=write $(BIN)/python -m pytest -q $(ONLY)
 	git --no-pager diff --stat -p -- tests/golden
 
 mutants: $(VENV)/.dev-$(KEY)  ## Change the package in 400 places, one at a time, and list what the nearest tests do not notice

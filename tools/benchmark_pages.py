@@ -306,7 +306,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(
         next((a for a in arguments if not a.startswith("-")), ROOT / "docs" / "benchmarks")
     )
-    return write_or_compare(folder, pages(), "--check" in arguments)
+    return write_or_compare(folder, pages, "--check" in arguments)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from rm_gallery.cli.catalogue import (  # noqa: E402
 )
 from rm_gallery.core.reward.registry import RewardRegistry  # noqa: E402
 from rm_gallery.core.reward.schema import Example  # noqa: E402
-from rm_gallery.core.utils.errors import ConfigError  # noqa: E402
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError  # noqa: E402
 from rm_gallery.gallery.rm import discover  # noqa: E402
 from tools.scorecards import SETS, scorecard  # noqa: E402
 
@@ -459,23 +459,31 @@ def differences(folder: Path, pages: dict[str, str]) -> dict[str, list[str]]:
 def main(arguments: Sequence[str]) -> int:
     """Write or compare; exit code 1 where `--check` finds a difference."""
     folder = Path(next((a for a in arguments if not a.startswith("-")), ROOT / "gallery"))
-    return write_or_compare(folder, catalogue(), "--check" in arguments)
+    return write_or_compare(folder, catalogue, "--check" in arguments)
 
 
-def write_or_compare(folder: Path, pages: dict[str, str], only_compare: bool) -> int:
-    """Say which pages of a folder do not fit, and write them unless asked to compare only; 1 where
-    a comparison fails.
+DONE = {"missing": "written", "stale": "written", "surplus": "removed"}
+
+
+def write_or_compare(folder: Path, pages: Callable[[], dict[str, str]], only_compare: bool) -> int:
+    """Write the pages of a folder that do not fit and say which, or say what does not fit; 1 where
+    a comparison fails, 2 with one line where a page cannot be made.
     """
-    found = differences(folder, pages)
+    try:
+        wanted = pages()
+    except RMGalleryError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    found = differences(folder, wanted)
     for what, paths in found.items():
         for path in paths:
-            sys.stdout.write(f"{what}: {path}\n")
             if not only_compare:
                 target = folder / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.unlink(missing_ok=True)
                 if what != "surplus":
-                    target.write_text(pages[path], encoding="utf-8", newline="\n")
+                    target.write_text(wanted[path], encoding="utf-8", newline="\n")
+            sys.stdout.write(f"{what if only_compare else DONE[what]}: {path}\n")
     return int(only_compare and any(found.values()))
 
 

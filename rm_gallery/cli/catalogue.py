@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import textwrap
 import types
 from collections.abc import Iterable, Iterator
@@ -240,12 +241,15 @@ def show_reward(
 
 
 def example_of(entry: Entry) -> Example:
-    """The example on the reward's class; ConfigError when it has none."""
+    """The example of a reward; ConfigError that says where to add one when it has none."""
     if entry.reward.example is None:
-        raise ConfigError(
-            f"{entry.name} has no example: add `example = Example(…)` to "
-            f"{entry.reward.__qualname__}."
+        step = (
+            f'`example=Example(…)` to `@rule("{entry.name}", …)`'
+            if "rule" in vars(entry.reward)  # a function with @rule made it
+            else f"`example = Example(…)` to the class {entry.reward.__qualname__}"
         )
+        file = inspect.getsourcefile(sys.modules[entry.reward.__module__])
+        raise ConfigError(f"{entry.name} has no example: add {step} in {file}.")
     return entry.reward.example
 
 

@@ -25,7 +25,7 @@ from rm_gallery.gallery.benchmarks.base import (
     find_benchmark,
     get_benchmark,
 )
-from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report
+from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report, missing_parts
 from rm_gallery.gallery.benchmarks.page import Page
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.source import Source
@@ -76,6 +76,13 @@ def test_it_says_where_it_comes_from_and_what_it_is(name: str) -> None:
     for section in ("Layout", "Rule", "Length alone", "Traps", "Published results", "Run it"):
         assert f"\n## {section}\n" in page
     assert all(f"--mode {mode}" in page for mode in found.modes)
+
+
+def test_the_guide_lists_every_benchmark() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    rows = guide.partition("| name | data | rule |")[2].partition("\n\n")[0]
+    missing = [name for name in NAMES if f"`{name}`" not in rows]
+    assert missing == [], "add a row to the table `| name | data | rule |` of docs/guide.md"
 
 
 def test_no_page_is_missing_stale_or_left_over(tmp_path: Any) -> None:
@@ -284,7 +291,7 @@ def test_the_bounds_are_the_least_and_the_most_of_all_fillings_of_what_is_missin
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("judge", ["longest", "perfect"])
+@pytest.mark.parametrize("judge", ["longest", "perfect", "silent"])
 def test_the_order_of_rows_changes_nothing(name: str, judge: str) -> None:
     rows = rows_of(name)
     told = []
@@ -300,6 +307,67 @@ def test_chance_is_a_share_or_it_is_said_why_there_is_none(name: str) -> None:
     benchmark, chance = get_benchmark(name), report_of(name, "perfect").chance
     assert benchmark.page().chance_note if chance is None else 0 < chance < 1
     assert benchmark.chance in (None, chance)
+
+
+AVERAGES = {
+    "first_error_f1",
+    "ppe_best_of_k",
+    "ppe_conflict_pairs",
+    "rewardbench1_leaderboard",
+    "rewardbench1_sections",
+    "unweighted_mean_of_subsets",
+}
+"""Rules whose headline is a mean of the parts beside it, by `extra["subset_weights"]` where there
+are any.
+"""
+
+
+def counted(report: Report) -> dict[str, float]:
+    """The weight of each part in the headline."""
+    outside = report.extra.get("subsets_outside_the_mean", ())
+    alike = {part: 1.0 for part in report.by_subset if part not in outside}
+    return report.extra.get("subset_weights") or alike
+
+
+def subset_of(sample: DataSample) -> Any:
+    return (sample.metadata or {}).get("subset")
+
+
+def only_for(name: str, part: str, judge: str, other: str) -> Judge:
+    """One judge for the prompts of a part, another for the rest."""
+    samples = [get_benchmark(name).convert(row) for row in rows_of(name)]
+    asked = {s.query_text() for s in samples if subset_of(s) == part}
+    inside, outside = judge_named(judge, samples), judge_named(other, samples)
+    return lambda sample: (inside if sample.query_text() in asked else outside)(sample)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["pointwise", "pairwise"])
+def test_the_chance_of_a_mean_is_the_mean_of_the_chance_of_its_parts(name: str, kind: str) -> None:
+    if kind not in benchmarks()[name].kinds:
+        return
+    for part in report_of(name, "perfect").by_subset:
+        rows = rows_of(name)
+        rows += [row for row in rows if subset_of(get_benchmark(name).convert(row)) == part]
+        for judge in ("first", only_for(name, part, "first", "perfect")):
+            report = report_of(name, judge, rows, kind)
+            if report.rule not in AVERAGES or report.chance is None:
+                continue
+            parts = [(report.by_subset[each], weight) for each, weight in counted(report).items()]
+            known = [
+                (p.chance, w) for p, w in parts if p.score is not None and p.chance is not None
+            ]
+            assert report.chance == pytest.approx(
+                math.fsum(chance * w for chance, w in known) / math.fsum(w for _, w in known)
+            ), part
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_without_a_score_that_leaves_the_mean_is_named(name: str) -> None:
+    for part in counted(report_of(name, "perfect")):
+        report = report_of(name, only_for(name, part, "silent", "perfect"))
+        if report.rule in AVERAGES and report.by_subset[part].score is None:
+            assert part in missing_parts(report.extra)
 
 
 MODES = [(name, mode) for name in NAMES for mode in (None, *benchmarks()[name].modes)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,9 @@ from rm_gallery.gallery.benchmarks.rewardbench2 import (
     TiesTally,
     ties_difference,
 )
+from rm_gallery.gallery.benchmarks.rules import MeanOfSubsets, RuleScorer, strict_pairs
 from rm_gallery.study.benchmark import evaluate
-from tests.benchmarks.excerpts import EXCERPTS
+from tests.benchmarks.excerpts import EXCERPTS, LONG, SHORT, rewardbench
 from tests.data.loading import write
 
 
@@ -55,6 +57,32 @@ def test_files_of_two_benchmarks_are_not_scored_together_unless_one_rule_is_aske
     )
 
 
+def test_a_mean_over_subsets_weighs_each_the_same_and_names_what_is_not_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The longer answer is right in one of three about the sea and in the one about the air."""
+    benchmark = get_benchmark("pairs")
+
+    def scorer(self: Any, seed: int = 0) -> RuleScorer:
+        return MeanOfSubsets(strict_pairs(), ("sea", "air", "land"))
+
+    monkeypatch.setattr(type(benchmark), "scorer", scorer)
+    asked = ["sea", "sea", "sea", "air", "fire"]
+    right = {0, 3}
+    rows = [
+        rewardbench(n, subset, *((LONG, SHORT) if n in right else (SHORT, LONG)))
+        for n, subset in enumerate(asked)
+    ]
+    report = evaluate("length_baseline", rows, benchmark, progress=False)
+    assert (report.rule, report.n, report.chance) == ("unweighted_mean_of_subsets", 5, 0.5)
+    assert report.score == pytest.approx((1 / 3 + 1) / 2) and report.ci95 is not None
+    assert report.by_subset["fire"].score == 0.0
+    assert report.extra["subsets_without_score"] == ["land"]
+    assert report.extra["subsets_outside_the_mean"] == ["fire"]
+    assert report.baselines["longest"] == pytest.approx(2 / 3)
+    assert "subsets without a score: land" in str(report)
+
+
 def test_prior_sets_are_told_by_their_files_and_weigh_half_a_section(tmp_path: Path) -> None:
     """Two of three are right in helpful, one of two in hhh, none in harmless, which does not enter."""
     long, short = "at some length", "short"
@@ -78,7 +106,7 @@ def test_prior_sets_are_told_by_their_files_and_weigh_half_a_section(tmp_path: P
     main = write(tmp_path / "filtered.jsonl", EXCERPTS["rewardbench"][:1])
     alone = evaluate("length_baseline", sets, "rewardbench_prior_sets")
     assert alone.score == pytest.approx((2 / 3 + 1 / 2) / 2)
-    assert alone.extra["prior_sets_absent"] == ["shp", "summarize"]
+    assert alone.extra["subsets_without_score"] == ["shp", "summarize"]
     sections = evaluate("length_baseline", [main, sets], "rewardbench")
     leaderboard = evaluate(
         "length_baseline", [main, sets], get_benchmark("rewardbench", "leaderboard")

@@ -25,7 +25,11 @@ COPIED = (
 # by recipe: how many files it shows, and the contract tests that hold for what it adds, with words
 # that choose among them
 RECIPES: dict[str, tuple[int, str, str]] = {
-    "Add a rule": (2, "gallery/test_registry_contract.py gallery/test_cards.py", "question_back"),
+    "Add a rule": (
+        2,
+        "gallery/test_registry_contract.py gallery/test_cards.py golden/test_rules.py",
+        "question_back",
+    ),
     "Add a judged scenario": (1, "gallery/judged/test_judged_names.py", "debugging"),
     "Add a benchmark": (3, "benchmarks/test_kinds.py", "test_kinds"),
     "Add a provider": (2, "packaging/test_layers.py", "test_imports_point_downwards"),
@@ -56,7 +60,7 @@ def test_the_recipes_are_all_that_is_needed(tmp_path: Path) -> None:
         )
         for path, text in files.items():
             (tmp_path / path).write_text(text, encoding="utf-8")
-        own = {path for path in files if path.startswith("tests/")}
+        own = {path for path in files if path.startswith("tests/") and path.endswith(".py")}
         tests |= own | {f"tests/{path}" for path in contracts.split()}
         words |= {Path(path).stem for path in own} | set(chosen.split())
     environment = {**child_environment(), "PYTHONPATH": str(tmp_path)}

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
+from rm_gallery.cli import catalogue
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
@@ -38,12 +39,8 @@ def fields_of(name: str) -> set[str]:
 
 
 def example_of(name: str) -> Example:
-    """The example on the reward's class; AssertionError tells what to add when there is none."""
-    found = RewardRegistry.get(name)
-    assert found.example is not None, (
-        f"{name} has no example: add `example = Example(…)` to {found.__qualname__}."
-    )
-    return found.example
+    """The example of a reward; ConfigError tells what to add when there is none."""
+    return catalogue.example_of(catalogue.Entry(name, RewardRegistry.get(name)))
 
 
 _AS_WRITTEN = {

@@ -80,11 +80,29 @@ def test_pages_are_written_compared_and_taken_away(
     capsys.readouterr()
     assert cards.main([str(folder)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "stale: general/accuracy.md",
-        "surplus: general/gone.md",
+        "written: general/accuracy.md",
+        "removed: general/gone.md",
     ]
     assert cards.differences(folder, pages()) == {"missing": [], "stale": [], "surplus": []}
     assert (folder / "notes.md").exists() and not (folder / "general/gone.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("accuracy", 'add `example=Example(…)` to `@rule("accuracy", …)` in {}match.py.'),
+        ("ruler", "add `example = Example(…)` to the class {}"),
+    ],
+)
+def test_a_reward_without_an_example_is_one_line_that_says_where_to_add_it(
+    name: str, step: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RewardRegistry.get(name), "example", None)
+    assert cards.main(["--check"]) == 2
+    out, err = capsys.readouterr()
+    before, after = step.split("{}")
+    assert err.startswith(f"{name} has no example: {before}") and after in err
+    assert (out, err.count("\n")) == ("", 1)
 
 
 @pytest.mark.parametrize("path", sorted(SHARING))

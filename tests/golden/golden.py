@@ -33,10 +33,21 @@ def files(folder: str) -> list[Any]:
 
 
 def lines(path: Path) -> Iterator[tuple[int, Line]]:
-    """(line number, object) of each line that is not empty."""
+    """(line number, object) of each line that is not empty; AssertionError that says what to write
+    where there is no such file.
+    """
+    for number, text in _texts(path):
+        yield number, json.loads(text)
+
+
+def _texts(path: Path) -> Iterator[tuple[int, str]]:
+    assert path.exists(), (
+        f"write {path.relative_to(HERE.parent.parent).as_posix()}: a JSON object a line, with the "
+        f"given half of what the lines of its neighbours hold; `make golden` fills in the rest"
+    )
     for number, text in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if text.strip():
-            yield number, json.loads(text)
+            yield number, text
 
 
 def check(path: Path, answer: Callable[[Line], Line], expected: tuple[str, ...]) -> None:
@@ -47,8 +58,8 @@ def check(path: Path, answer: Callable[[Line], Line], expected: tuple[str, ...])
     digits.
     """
     kept, wrong = [], []
-    texts = [text for text in path.read_text(encoding="utf-8").split("\n") if text.strip()]
-    for (number, line), text in zip(lines(path), texts, strict=True):
+    for number, text in _texts(path):
+        line = json.loads(text)
         given = {key: value for key, value in line.items() if key not in expected}
         wanted = {key: line[key] for key in expected if line.get(key) is not None}
         found = {key: _plain(value) for key, value in answer(given).items() if value is not None}

@@ -72,10 +72,18 @@ def shown(sample: DataSample) -> Line:
 test_rows_become_samples = runner("converters", answer, "found", "sample", "error")
 
 
-@pytest.mark.parametrize("folder", ["converters", "scoring"])
+OWED = {
+    "converters": "a few rows of your own, some with a `case` and with `wins`",
+    "scoring": 'a line {"judge": "perfect", "kind": "pointwise"} for each judge of a neighbour',
+}
+
+
+@pytest.mark.parametrize("folder", OWED)
 def test_every_benchmark_has_a_golden_file(folder: str) -> None:
     there = {path.stem for path in (HERE / folder).glob("*.jsonl")}
-    assert set(benchmarks()) - there == set(), (
-        f"write tests/golden/{folder}/NAME.jsonl with a few rows of your own"
-    )
+    missing = [
+        f"write tests/golden/{folder}/{name}.jsonl: {OWED[folder]}"
+        for name in sorted(set(benchmarks()) - there)
+    ]
+    assert missing == []
     assert there - set(benchmarks()) <= {"any", "chat_message"}, "a file that no benchmark needs"

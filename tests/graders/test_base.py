@@ -113,6 +113,24 @@ def test_one_file_is_a_grader_and_a_checklist_and_a_misspelt_field_is_one_line(
     for text, place, line in (
         (ONE.replace("task", "tsak"), 0, "broken.yaml: .*'tsak'. Did you mean task"),
         (ONE.replace("scale: [1, 2]", ""), 0, "broken.yaml: .*field 'scale' is missing; add it"),
+        (
+            ONE.replace("response:", "article:"),
+            0,
+            "broken.yaml: .*inputs: no line says in en what 'article' is; add .*_fields.yaml",
+        ),
+        (ONE + "one_of: [qeury]", 0, "broken.yaml: .*'qeury' is none of the inputs; add it"),
+        (
+            ONE.replace("2: good", "3: good"),
+            0,
+            "broken.yaml: .*levels are for 1, 3, and scale is 1 to 2; add 2 and remove 3",
+        ),
+        (ONE.replace("[1, 2]", "[1, 3]"), 0, "broken.yaml: .*scale is 1 to 3; add 3"),
+        (ONE.replace("[1, 2]", "[1, 1.5]"), 0, "broken.yaml: .*levels need a scale of two whole"),
+        (
+            ONE + "en: {desc: d, rubrics: [r], levels: {}}",
+            0,
+            "broken.yaml: .*en.levels are for no score, and scale is 1 to 2; add 1, 2",
+        ),
         (ONE.replace("points", "ponts"), 0, "broken.yaml: .*ponts.*Did you mean points"),
         (ONE + "agregate: all\n", 1, "broken.yaml: .*'agregate'.*Did you mean aggregate"),
         ("[{text: a, negte: true}]", 1, "broken.yaml: Criterion 1: .*'negte'; did you mean negate"),
@@ -121,6 +139,15 @@ def test_one_file_is_a_grader_and_a_checklist_and_a_misspelt_field_is_one_line(
         with pytest.raises(ConfigError, match=line) as error:
             read(text)[place]()
         assert "\n" not in str(error.value)
+
+
+def test_a_folder_of_rubrics_may_explain_its_own_fields(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text(ONE.replace("response:", "article:"), encoding="utf-8")
+    line = "article: {en: the article to grade, zh: 要评分的文章}"
+    (tmp_path / "_fields.yaml").write_text(line, encoding="utf-8")
+    body = {"folder": tmp_path, "__annotations__": {"folder": ClassVar[Path]}}
+    grader: Any = type("Other", (Broken,), body)(model="fake:x")
+    assert "`article`, the article to grade" in grader.messages(article="a")[0]["content"]
 
 
 POSITIONAL = FunctionGrader(lambda response, /: 1.0)

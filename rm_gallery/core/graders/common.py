@@ -16,7 +16,6 @@ from rm_gallery.core.graders.llm import (
     grader_rubric,
     last_what_differs,
     shown,
-    told_fields,
     usage_of,
 )
 from rm_gallery.core.model.message import ChatResponse
@@ -28,7 +27,7 @@ from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shape
 from rm_gallery.core.text.canonical import fold, turn_text
 from rm_gallery.core.text.conclusion import sentences
 from rm_gallery.core.text.values import plain, read_integer
-from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 
 VERDICTS = ("supported", "unsupported", "contradicted", "no_claim")
 MOST_SENTENCES = 120
@@ -151,7 +150,7 @@ class ClaimGrader(RubricGrader):
                 f"`{name}`{': ' if self.language == 'en' else '：'}{text}"
                 for name, text in rubric.texts(self.language).verdicts.items()
             ],
-            fields=told_fields(rubric.inputs, self.language),
+            fields=self._told_fields(),
             output_form=form,
         )
 
@@ -289,7 +288,8 @@ def grader_of_file(path: Path, module: str) -> type[RubricGrader]:
     name = "".join(word.capitalize() for word in path.stem.split("_")) + "Grader"
     rubric = grader_rubric(path)
     texts, (low, high) = rubric.texts("en"), rubric.scale
-    assert isinstance(texts.levels, dict) and high is not None
+    if high is None or not isinstance(texts.levels, dict):
+        raise DataError(f"{path.name}: en.levels is a list; write a text by number for each score.")
     about = f"{texts.desc}\n\nA whole number from {low:g} to {high:g}. {texts.levels[int(high)]}"
     body = {
         "__module__": module,

@@ -28,7 +28,7 @@ from rm_gallery.core.reward.asking import ask, parsed, told_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import judge_of
 from rm_gallery.core.reward.kinds import conversation_text
-from rm_gallery.core.reward.rubric import RubricFile, rubric_file
+from rm_gallery.core.reward.rubric import LANGUAGES, RubricFile, rubric_file
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
@@ -327,9 +327,12 @@ class LLMGrader(BaseGrader):
         fields: Mapping[str, Any],
         read: Callable[[ChatResponse], Any],
         reply: type[BasePromptTemplate] | None = None,
+        repair_attempts: int | None = None,
         **overrides: Any,
     ) -> Any:
-        """What `read` makes of the judge's reply to these fields."""
+        """What `read` makes of the judge's reply to these fields, asked for again
+        `repair_attempts` times, the grader's own unless given.
+        """
         model, template = self.model, reply or self.reply
         if model is None:
             raise ConfigError(
@@ -341,7 +344,7 @@ class LLMGrader(BaseGrader):
             lambda: self._messages(fields, self._form(template)),
             read,
             name=self.name,
-            repair_attempts=self.repair_attempts,
+            repair_attempts=self.repair_attempts if repair_attempts is None else repair_attempts,
             language=self.language,
             channel=self.channel,
             **overrides,
@@ -381,21 +384,31 @@ def _names(turns: Sequence[Mapping[str, str]]) -> list[str]:
 
 @cache
 def grader_rubric(path: Path) -> RubricFile:
-    """The rubric file of a grader; DataError for one that lacks what a grader needs."""
-    return rubric_file(
+    """The rubric file of a grader; DataError for one that lacks what a grader needs, and for an
+    input that no `_fields.yaml` explains.
+    """
+    rubric = rubric_file(
         path, "a grader's rubric", RubricFile, ("inputs", "scale"), ("desc", "criteria", "levels")
     )
+    known = _field_texts(path.parent)
+    for name in rubric.inputs:
+        if missing := [language for language in LANGUAGES if not known.get(name, {}).get(language)]:
+            raise DataError(
+                f"{path.name}: not a grader's rubric: inputs: no line says in {missing[0]} what "
+                f"'{name}' is; add `{name}: {{en: …, zh: …}}` to a _fields.yaml beside it, or to "
+                f"that of rm_gallery/core/graders/rubrics."
+            )
+    return rubric
 
 
-_field_texts = cache(read_file)
-
-
-def told_fields(names: Iterable[str], language: str) -> list[str]:
-    """What each field is, as a judge is told."""
-    texts = _field_texts(RUBRICS / "_fields.yaml")
-    return [
-        f"`{name}`{', ' if language == 'en' else '，'}{texts[name][language]}" for name in names
-    ]
+@cache
+def _field_texts(folder: Path) -> dict[str, Mapping[str, str]]:
+    """What fields are, by name and language: those of the library, and a folder's own."""
+    texts: dict[str, Mapping[str, str]] = {}
+    for path in dict.fromkeys(each / "_fields.yaml" for each in (RUBRICS, folder)):
+        if path.exists():
+            texts |= read_file(path)
+    return texts
 
 
 class RubricGrader(LLMGrader):
@@ -414,6 +427,11 @@ class RubricGrader(LLMGrader):
     def texts(cls) -> RubricFile:
         """What the file says."""
         return grader_rubric(cls.folder / f"{cls.rubric}.yaml")
+
+    def _told_fields(self) -> list[str]:
+        """What each field is, as a judge is told."""
+        texts, comma = _field_texts(self.folder), ", " if self.language == "en" else "，"
+        return [f"`{name}`{comma}{texts[name][self.language]}" for name in self.texts().inputs]
 
     @classmethod
     def _fields_of_file(cls, language: str) -> dict[str, Any]:
@@ -485,6 +503,6 @@ class RubricGrader(LLMGrader):
             examples=[],
             steps=[],
             scale=rubric.texts(self.language).level_lines,
-            fields=told_fields(rubric.inputs, self.language),
+            fields=self._told_fields(),
             output_form=form,
         )

@@ -94,7 +94,7 @@ async def ask(
         # in its last form, whichever is taken: what `auto` finds out makes no other question
         noted.note(asking.messages(tried[-1]))
     return await by_channel(
-        llm, tried, lambda way: asking.by(way, read, repair_attempts), asking.taken
+        llm, tried, lambda way: asking.ask_and_repair(way, read, repair_attempts), asking.taken
     )
 
 
@@ -152,8 +152,10 @@ class _Asking:
     def questions(self) -> tuple[Question, ...]:
         return questions_of(self.template, self.language, self.shown, self.about)
 
-    async def by(self, way: str, read: Callable[[ChatResponse], Any], repair_attempts: int) -> Any:
-        """Ask and read; an empty reply is asked for once more, an unreadable one `repair_attempts`
+    async def ask_and_repair(
+        self, way: str, read: Callable[[ChatResponse], Any], repair_attempts: int
+    ) -> Any:
+        """Ask by a channel and read; an empty reply is asked for once more, an unreadable one `repair_attempts`
         times.
         """
         messages = self.messages(way)
@@ -294,7 +296,7 @@ async def channels(llm: BaseLLM) -> dict[str, str]:
             {},
         )
         try:
-            await asking.by(way, lambda reply: parsed(TwoAndTwo, reply), 0)
+            await asking.ask_and_repair(way, lambda reply: parsed(TwoAndTwo, reply), 0)
             problems[way] = "" if asking.taken(way) == way else "the reply came without a call"
         except (ProviderError, ParseError, Unscored, ConfigError) as error:
             problems[way] = str(error)

@@ -230,7 +230,9 @@ class BaseLLMReward(BaseReward):
         return _mean(await voted(lambda: self._vote(sample, **kwargs), self.asked_times))
 
     async def _vote(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Ask, read, and if need be ask once more. Hooks may be async."""
+        """Ask, read, and ask again where the reply cannot be read, `repair_attempts` times. Hooks
+        may be async.
+        """
         parameters: Any = self._before_evaluate(sample=sample, **kwargs)
         known = await parameters if awaitable(parameters) else parameters
         if self.llm is None or self.template is None:

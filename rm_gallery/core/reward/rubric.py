@@ -388,6 +388,21 @@ class RubricFile(Texts, Rubric):
     example: RubricExample | None = None
     _content: Any = PrivateAttr(default=None)
 
+    @model_validator(mode="after")
+    def _fits_itself(self) -> RubricFile:
+        fields = [*self.one_of, *([self.claims.of, *self.claims.within] if self.claims else ())]
+        if self.inputs and (unknown := [name for name in fields if name not in self.inputs]):
+            raise ValueError(f"'{unknown[0]}' is none of the inputs; add it to them")
+        for where, texts in (("", self), ("en.", self.en), ("zh.", self.zh)):
+            numbers = None if texts is None else self.numbered(texts)
+            if numbers is not None and "scale" in self.model_fields_set:
+                _levels_of_scale(f"{where}levels", numbers, self.scale)
+        return self
+
+    def numbered(self, texts: Texts) -> list[int] | None:
+        """The scores that levels explain one by one; None where each text may be for several."""
+        return list(texts.levels) if isinstance(texts.levels, dict) else None
+
     def texts(self, language: str) -> Texts:
         """The texts in a language, else in English, else those of the file itself."""
         return {"zh": self.zh}.get(language) or self.en or self
@@ -395,6 +410,29 @@ class RubricFile(Texts, Rubric):
     def identity(self) -> str:
         """A digest of what the file holds."""
         return digest(self._content)
+
+
+def _levels_of_scale(field: str, levels: Sequence[int], scale: Bounds) -> None:
+    """Refuse numbered levels that are not exactly the whole numbers of the scale: a judge would be
+    told of a score that it cannot give.
+    """
+    low, high = scale
+    if low is None or high is None or low % 1 or high % 1:
+        raise ValueError(f"{field} need a scale of two whole numbers, and scale is {scale}")
+    wanted = range(int(low), int(high) + 1)
+    missing = [level for level in wanted if level not in levels]
+    extra = [level for level in levels if level not in wanted]
+    steps = [
+        f"{step} {', '.join(map(str, those))}"
+        for step, those in (("add", missing), ("remove", extra))
+        if those
+    ]
+    if steps:
+        raise ValueError(
+            f"{field} are for {', '.join(map(str, sorted(levels))) or 'no score'}, and scale is "
+            f"{low:g} to {high:g}; "
+            f"{' and '.join(steps)}"
+        )
 
 
 File = TypeVar("File", bound=RubricFile)

@@ -50,7 +50,6 @@ RULES: Mapping[str, str] = {
     "consistency": "share of pairs judged alike in both orders",
     "single_game": "one order is played; correct when its verdict is right",
     "rm_bench_matrix": "strict wins of 3 chosen over 3 rejected styles; mean of hard, normal and easy cells",
-    "unweighted_mean_of_domains": "mean of the domain averages, each domain weighing the same",
     "prm_score": (
         "mean of the F1 of steps called right and the F1 of steps called wrong, from the counts of "
         "all steps"

@@ -45,6 +45,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     Credit,
     RuleScorer,
     SubsetTallies,
+    absent,
     games,
     headline,
     mean_as_published,
@@ -328,10 +329,9 @@ class _BothOrders:
         whole = self._with_orders(tallies.pooled(), means.pooled(), list(self._counts), played)
         extra = dict(whole.extra)
         if any(name in parts for name in ADVERSARIAL):
-            extra["adversarial_mean"] = mean_of(
-                parts[name].score for name in ADVERSARIAL if name in parts
-            )
-            extra["adversarial_absent"] = [name for name in ADVERSARIAL if name not in parts]
+            adversarial = {name: parts[name] for name in ADVERSARIAL if name in parts}
+            extra["adversarial_mean"] = mean_of(part.score for part in adversarial.values())
+            extra["adversarial_absent"] = absent(ADVERSARIAL, adversarial)
         return headline(replace(whole, extra=extra), parts)
 
     def _with_orders(

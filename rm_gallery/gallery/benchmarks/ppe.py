@@ -225,11 +225,7 @@ class _Picks:
         if not pairs_only:
             for name in ("oracle", "conflict_pairs"):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
-        chance = mean_of(part.chance for part in parts.values())
-        return replace(
-            headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts),
-            chance=chance,
-        )
+        return headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts)
 
     def _best_of_k_extra(self, name: str) -> dict[str, Any]:
         curve = {

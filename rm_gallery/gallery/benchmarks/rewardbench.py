@@ -18,10 +18,12 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
+    MeanOfSubsets,
     Orders,
     RuleScorer,
     Tally,
     absent,
+    chance_of,
     headline,
     interval_of_mean,
     mean_of,
@@ -231,7 +233,7 @@ class PriorSets(RewardBench):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs by set."""
-        return _Sections("prior")
+        return MeanOfSubsets(strict_pairs(), PRIOR_SETS)
 
 
 def _preference_set(source: str) -> str | None:
@@ -296,31 +298,18 @@ class _Sections:
         extra: dict[str, Any] = {**pooled.extra, **self._orders.extra()}
         scores = {name: part.score for name, part in by_subset.items()}
         prior = mean_of(scores.get(name) for name in PRIOR_SETS)
-        if prior is not None or self._mode in ("prior", LEADERBOARD):
-            extra |= {"prior_sets": prior, "prior_sets_absent": absent(PRIOR_SETS, by_subset)}
-        if self._mode == "prior":
-            interval = self._interval(dict.fromkeys(self._scored(PRIOR_SETS), 1.0))
-            extra |= _listed_unless_empty(
-                "sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS)
-            )
-            limits = mean_bounds(by_subset[name].bounds for name in PRIOR_SETS if name in by_subset)
-            mean = replace(
-                pooled,
-                rule="unweighted_mean_of_subsets",
-                score=prior,
-                ci95=interval,
-                bounds=limits,
-                extra=extra,
-            )
-            return headline(mean, by_subset)
+        if prior is not None or self._mode == LEADERBOARD:
+            sets = {name: by_subset[name] for name in PRIOR_SETS if name in by_subset}
+            extra |= {"prior_sets": prior, "prior_sets_absent": absent(PRIOR_SETS, sets)}
         if not _IN_SECTIONS & by_subset.keys():
             return headline(replace(pooled, extra=extra), by_subset)
-        return headline(self._mean_of_sections(pooled, scores, prior, extra), by_subset)
+        return headline(self._mean_of_sections(pooled, by_subset, prior, extra), by_subset)
 
     def _mean_of_sections(
-        self, pooled: Figure, scores: Mapping[str, float | None], prior: float | None, extra: Any
+        self, pooled: Figure, parts: Mapping[str, Figure], prior: float | None, extra: Any
     ) -> Figure:
         """The headline: the mean of the sections, or the leaderboard's."""
+        scores = {name: part.score for name, part in parts.items()}
         sections = section_scores(scores)
         total = leaderboard_total(sections, prior)
         extra |= {
@@ -339,12 +328,12 @@ class _Sections:
             **self._with_upstream_defaults(prior),
         }
         leaderboard = self._mode == LEADERBOARD
-        parts = {name: self._subset_weights(name) for name in sections}
+        groups = {name: self._subset_weights(name) for name in sections}
         if leaderboard and (known := self._scored(PRIOR_SETS)):
-            parts["Prior Sets"] = dict.fromkeys(known, 1.0 / len(known))
+            groups["Prior Sets"] = dict.fromkeys(known, 1.0 / len(known))
         weights = {
             name: weight * (_LEADERBOARD_WEIGHTS[part] if leaderboard else 1.0)
-            for part, names in parts.items()
+            for part, names in groups.items()
             for name, weight in names.items()
         }
         extra |= {"subset_weights": weights}
@@ -354,6 +343,9 @@ class _Sections:
             score=total if leaderboard else mean_of(sections.values()),
             ci95=self._interval(weights),
             bounds=self._limits(),
+            chance=chance_of([parts[name] for name in weights], list(weights.values()))
+            if weights
+            else pooled.chance,
             extra=extra,
         )
 

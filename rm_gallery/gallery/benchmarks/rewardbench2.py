@@ -28,8 +28,10 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, has_preference
 from rm_gallery.gallery.benchmarks.rules import (
+    MEAN_OF_SUBSETS,
     RuleScorer,
     Tally,
+    absent,
     headline,
     mean_of,
     mean_of_parts,
@@ -264,13 +266,12 @@ class _SubsetMean:
             if value is not None
         ]
         whole = combined(known)
-        unscored = sorted(name for name, part in parts.items() if part.score is None)
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
         missing = [
             name for name in SUBSETS if name.lower() not in {part.strip().lower() for part in parts}
         ]
         known_gaps = {
-            "subsets_without_score": unscored,
+            "subsets_without_score": absent((), parts),
             "n_unfit_labels": n_unfit,
             "subsets_absent": missing,
         }
@@ -278,11 +279,10 @@ class _SubsetMean:
             name: value for name, value in known_gaps.items() if value
         } | self._with_upstream_defaults()
         figure = mean_of_parts(
-            "unweighted_mean_of_subsets", parts, None if whole is None else whole.interval(), extra
+            MEAN_OF_SUBSETS, parts, None if whole is None else whole.interval(), extra
         )
         rated = any(ties.counts.n_scored for ties in self._ties.values())
-        chance = None if rated else mean_of(counts.mean for counts in self._guesses.values())
-        return replace(headline(figure, parts), chance=chance)
+        return headline(replace(figure, chance=None) if rated else figure, parts)
 
 
 def split_folder() -> Path:

@@ -25,6 +25,7 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst_part
 from rm_gallery.gallery.benchmarks.rules import (
+    MEAN_OF_SUBSETS,
     Gathered,
     RuleScorer,
     Tally,
@@ -237,7 +238,7 @@ class _Matrices:
         extra["domains_absent"] = absent(DOMAINS, parts)
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
         ci95 = interval_of_mean({name: matrix.rows for name, matrix in self._domains.items()})
-        figure = mean_of_parts("unweighted_mean_of_domains", parts, ci95, extra)
+        figure = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
         if len(parts) == 1:
             only = next(iter(parts.values()))
             figure = replace(only, extra={**only.extra, **extra})

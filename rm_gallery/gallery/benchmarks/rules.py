@@ -295,7 +295,8 @@ def mean_over_clusters(
 
     from rm_gallery.core.stats.clustered import clustered_mean
 
-    scored = {name: tallies[name] for name in sorted(tallies) if tallies[name].credits}
+    # without clusters only scores are kept
+    scored = {name: tallies[name] for name in sorted(tallies) if tallies[name].clusters}
     if not scored:
         return None
     values = np.concatenate(
@@ -607,6 +608,47 @@ class PooledScorer:
         return headline(replace(figure, extra={**figure.extra, **extra}), parts)
 
 
+MEAN_OF_SUBSETS = "unweighted_mean_of_subsets"
+
+
+class MeanOfSubsets(PooledScorer):
+    """One rule by subset; the headline is the mean of the subsets' scores, each weighing the same,
+    and its chance is the mean of theirs.
+
+    A subset without a score leaves the mean and is listed in `extra["subsets_without_score"]`.
+
+    Args:
+        tallies: the counts to fill, with their rule.
+        subsets: those the benchmark has; others stay outside the mean, listed in
+            `extra["subsets_outside_the_mean"]`. Without any, all that come are in it.
+        category: as for `PooledScorer`.
+    """
+
+    def __init__(
+        self,
+        tallies: SubsetTallies,
+        subsets: Iterable[str] = (),
+        category: Callable[[Judged], str] | None = None,
+    ) -> None:
+        super().__init__(tallies, category)
+        self._subsets = sorted(subsets)
+
+    def report_of(self, tallies: SubsetTallies) -> Report:
+        """Report the samples that were counted so far, with other credits."""
+        whole, figures = super().report_of(tallies), tallies.figures()
+        names = self._subsets or sorted(figures)
+        parts = {name: figures[name] for name in names if name in figures}
+        lists = {
+            "subsets_without_score": absent(names, parts),
+            "subsets_outside_the_mean": sorted(figures.keys() - parts.keys()),
+        }
+        extra = {**whole.extra, **{name: listed for name, listed in lists.items() if listed}}
+        ci95 = interval_of_mean({name: tallies.by_subset[name] for name in parts})
+        mean = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
+        same = {name: getattr(whole, name) for name in (*COUNTS, "missing")}
+        return headline(replace(mean, **same), figures)
+
+
 class Gathered:
     """Collects the parts of samples that were judged part by part.
 
@@ -670,20 +712,42 @@ def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
 def mean_of_parts(
     rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: dict[str, Any]
 ) -> Figure:
-    """The mean of the parts' scores, each weighing the same, with their counts and limits."""
+    """The mean of the parts' scores, each weighing the same, with the mean of their chance, their
+    counts and limits.
+    """
     figures = list(parts.values())
-    score, bounds = (
-        mean_of(part.score for part in figures),
-        mean_bounds(part.bounds for part in figures),
-    )
     return Figure(
-        rule, score=score, ci95=ci95, extra=extra, bounds=bounds, **pooled_counts(figures)
+        rule,
+        score=mean_of(part.score for part in figures),
+        ci95=ci95,
+        extra=extra,
+        chance=chance_of(figures),
+        bounds=mean_bounds(part.bounds for part in figures),
+        **pooled_counts(figures),
     )
+
+
+def chance_of(figures: Sequence[Figure], weights: Sequence[float] | None = None) -> float | None:
+    """What guessing earns as the mean of these figures, of those with a score where there are any;
+    None where nobody knows.
+    """
+    shares = weights or [1.0] * len(figures)
+    pairs = [(each, share) for each, share in zip(figures, shares, strict=True)]
+    scored = [pair for pair in pairs if pair[0].score is not None]
+    known = [(each.chance, w) for each, w in scored or pairs if each.chance is not None]
+    total = math.fsum(weight for _, weight in known)
+    return math.fsum(chance * weight for chance, weight in known) / total if total else None
 
 
 def absent(names: Iterable[str], parts: Mapping[str, Figure]) -> list[str]:
-    """The names of which there is no part, or one without a score."""
-    return [name for name in names if name not in parts or parts[name].score is None]
+    """The names of which there is no part, or one without a score, and every other part without a
+    score.
+    """
+    return [
+        name or UNNAMED
+        for name in dict.fromkeys([*names, *sorted(parts)])
+        if name not in parts or parts[name].score is None
+    ]
 
 
 def mean_of(scores: Iterable[float | None]) -> float | None:

@@ -327,11 +327,13 @@ class ChecklistGrader(LLMGrader):
     async def _batch(
         self, fields: Mapping[str, Any], criteria: Sequence[Criterion], sample: int
     ) -> tuple[list[Any], str, dict[str, float]]:
-        """What one sample says of some criteria; those that a reply leaves out are asked for alone."""
+        """What one sample says of some criteria; those that a reply leaves out are asked for alone,
+        which counts among the `repair_attempts`.
+        """
         repeat_index.set(repeat_index.get() * 1024 + sample)  # the context is this task's own
         answers: dict[int, Any] = {}
-        reason, usage = "", Counter[str]()
-        for turn in range(self.repair_attempts + 1):
+        reason, usage, repairs = "", Counter[str](), 0
+        while True:
             left = [place for place in range(len(criteria)) if place not in answers]
             now = [criteria[place] for place in left]
             template = _reply(tuple(map(_kind, now)))
@@ -340,37 +342,53 @@ class ChecklistGrader(LLMGrader):
                 reply: ChatResponse,
                 template: type[BasePromptTemplate] = template,
                 left: list[int] = left,
-                last: bool = turn == self.repair_attempts,
             ) -> tuple[dict[int, Any], str, dict[str, float]]:
-                reply_read = parsed(template, reply)
-                if reply.decisions is not None:
-                    lines = [
-                        reply.decisions.get(f"c{number}", REFUSED)
-                        for number in range(1, len(left) + 1)
-                    ]
-                    return dict(zip(left, lines, strict=True)), "", usage_of(reply)
-                values = [getattr(reply_read, f"c{n}") for n in range(1, len(left) + 1)]
-                given = {p: v for p, v in zip(left, values, strict=True) if v is not None}
-                if len(given) < len(left) and (last or not given):
-                    there = ", ".join(f"<c{n}>" for n, v in enumerate(values, 1) if v is not None)
-                    raise ParseError(
-                        f"The reply holds no complete <c{values.index(None) + 1}>; found "
-                        f"{there or 'no tag that was asked for'}."
-                    )
-                return given, reply_read.reason or "", usage_of(reply)
+                nonlocal repairs
+                try:
+                    last = repairs >= self.repair_attempts
+                    return *_answers(reply, template, left, last), usage_of(reply)
+                except ParseError:
+                    repairs += 1
+                    raise
 
             about = {
                 f"c{number}": _line(one, WORDS[self.language]) for number, one in enumerate(now, 1)
             }
             answered, why, used = await self._ask(
-                {**fields, "criteria": Rubric(criteria=now)}, read, template, about=about
+                {**fields, "criteria": Rubric(criteria=now)},
+                read,
+                template,
+                self.repair_attempts - repairs,
+                about=about,
             )
             answers |= answered
             reason = reason or why
             usage.update(used)
             if len(answers) == len(criteria):
-                break
-        return [answers[place] for place in range(len(criteria))], reason, dict(usage)
+                return [answers[place] for place in range(len(criteria))], reason, dict(usage)
+            repairs += 1
+
+
+def _answers(
+    reply: ChatResponse, template: type[BasePromptTemplate], places: list[int], complete: bool
+) -> tuple[dict[int, Any], str]:
+    """What a reply says of the criteria at some places, and why; ParseError for one that says
+    nothing, or leaves one out where it has to be `complete`.
+    """
+    reply_read = parsed(template, reply)
+    numbers = range(1, len(places) + 1)
+    if reply.decisions is not None:
+        lines = [reply.decisions.get(f"c{number}", REFUSED) for number in numbers]
+        return dict(zip(places, lines, strict=True)), ""
+    values = [getattr(reply_read, f"c{number}") for number in numbers]
+    given = {p: v for p, v in zip(places, values, strict=True) if v is not None}
+    if len(given) < len(places) and (complete or not given):
+        there = ", ".join(f"<c{n}>" for n, v in enumerate(values, 1) if v is not None)
+        raise ParseError(
+            f"The reply holds no complete <c{values.index(None) + 1}>; found "
+            f"{there or 'no tag that was asked for'}."
+        )
+    return given, reply_read.reason or ""
 
 
 def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerdict:

@@ -34,7 +34,7 @@ from rm_gallery.core.reward.channel import decision_of
 from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.registry import bound_class
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.rubric import RubricFile, rubric_file
+from rm_gallery.core.reward.rubric import RubricFile, Texts, rubric_file
 from rm_gallery.core.reward.schema import (
     Example,
     RewardDimensionWithRank,
@@ -103,6 +103,12 @@ class PublishedJudge(RubricFile):
     ties: str = ""
     source: str
     licence: str
+
+    def numbered(self, texts: Texts) -> list[int] | None:
+        """As for every rubric; a list has a text for each score, the lowest first."""
+        if isinstance(texts.levels, dict) or not texts.levels:
+            return super().numbered(texts)
+        return [int(self.scale[0] or 0) + place for place in range(len(texts.levels))]
 
     @property
     def score_range(self) -> Bounds:
