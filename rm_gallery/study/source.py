@@ -14,7 +14,7 @@ from rm_gallery.core.data.load.converters import DataConverterRegistry, RowRef, 
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.run_records import shards_folder
+from rm_gallery.core.engine.run_records import shard_folder
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import (
@@ -57,7 +57,7 @@ class Shard:
 
     def folder(self, run_dir: str | Path) -> str:
         """Where it is kept, below the folder of the run."""
-        return str(shards_folder(Path(run_dir)) / self.name)
+        return str(shard_folder(Path(run_dir), self.name))
 
     def holds(self, key: str) -> bool:
         """Whether a sample with this key is in it."""
@@ -70,9 +70,9 @@ def sharded(shard: str | None, options: RunOptions) -> tuple[Shard | None, RunOp
     if shard is None:
         return None, options
     own = Shard.read(shard)
-    return own, replace(
-        options, run_dir=own.folder(options.run_dir)
-    ) if options.run_dir else options
+    if options.run_dir:
+        options = replace(options, run_dir=own.folder(options.run_dir))
+    return own, options
 
 
 @dataclass

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +151,10 @@ def test_a_run_begun_under_the_earlier_name_is_read_and_continued(tmp_path: Path
     rm_gallery.evaluate("length_baseline", ROWS, shard="1/2", run_dir=str(folder))
     (folder / "shards").rename(folder / "parts")
     first = len(list(open_run(folder).samples()))
-    rm_gallery.evaluate("length_baseline", ROWS, shard="2/2", run_dir=str(folder))
-    assert not (folder / "shards").exists() and 0 < first < len(ROWS)
+    for shard in ("1/2", "2/2"):
+        rm_gallery.evaluate("length_baseline", ROWS, shard=shard, run_dir=str(folder))
+    assert [path.name for path in (folder / "shards").iterdir()] == ["2of2"]
+    assert open_run(folder / "parts" / "1of2").summary["samples"]["reused"] == first > 0
     assert len(list(open_run(folder).samples())) == len(ROWS)
     whole = rm_gallery.evaluate("length_baseline", ROWS, run_dir=str(folder))
     assert whole.score == rm_gallery.evaluate("length_baseline", ROWS).score
@@ -191,13 +195,13 @@ def test_the_earlier_option_does_the_same_and_names_the_new_one(
 def test_the_earlier_keyword_is_refused_with_the_new_one() -> None:
     rows = [{"prompt": "q", "a": "x", "b": "yy"}]
     runner = GradingRunner({"same": StringMatchGrader()})
-    for door, asked in (
+    doors: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
         (rm_gallery.evaluate, ("length_baseline", ROWS)),
-        (evaluate_repeatedly, ("length_baseline", ROWS)),
+        (partial(evaluate_repeatedly, repeats=2), ("length_baseline", ROWS)),
         (grade, (runner, ROWS)),
         (score_table, ("length_baseline", rows, "prompt", "a")),
         (winrate, ("length_baseline", rows, "prompt", ["a", "b"])),
-    ):
-        more = {"repeats": 2} if door is evaluate_repeatedly else {}
+    ]
+    for door, asked in doors:
         with pytest.raises(ConfigError, match="part= is spelled shard= now"):
-            door(*asked, part="1/2", **more)
+            door(*asked, part="1/2")

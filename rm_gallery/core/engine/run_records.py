@@ -104,7 +104,7 @@ def _excerpt(text: str, start: int) -> str:
 
 SHARDS = "shards"
 _EARLIER = "parts"
-"""What `SHARDS` was called; a run folder that has it keeps it."""
+"""What `SHARDS` was called; shards that lie there go on there."""
 _SHARD = re.compile(r"\d+of\d+")
 MANIFEST = "manifest.json"
 RESULTS = "results.jsonl"
@@ -336,21 +336,18 @@ def _is_shard(folder: Path) -> bool:
     return folder.parent.name in (SHARDS, _EARLIER) and _SHARD.fullmatch(folder.name) is not None
 
 
-def shards_folder(run: Path) -> Path:
-    """Where the shards of a run are kept."""
-    earlier = run / _EARLIER
-    there = earlier.is_dir() and any(map(_is_shard, earlier.iterdir()))
-    return earlier if there else run / SHARDS
+def shard_folder(run: Path, name: str) -> Path:
+    """Where a shard of a run is kept, or goes on."""
+    earlier = run / _EARLIER / name
+    return earlier if earlier.is_dir() else run / SHARDS / name
 
 
 def shards_of(folder: Path) -> list[Path]:
     """The folders of the shards of a run, by name; none for a shard itself."""
-    there = shards_folder(folder)
-    if _is_shard(folder) or not there.is_dir():
+    if _is_shard(folder):
         return []
-    return sorted(
-        path for path in there.iterdir() if _is_shard(path) and (path / MANIFEST).is_file()
-    )
+    there = (path for name in (SHARDS, _EARLIER) for path in (folder / name).glob("*of*"))
+    return sorted(path for path in there if _is_shard(path) and (path / MANIFEST).is_file())
 
 
 def _check_shard(folder: Path, wanted: Mapping[str, Any]) -> None:
