@@ -40,8 +40,8 @@ SPELLINGS = {
 """Earlier spellings of options, accepted by commands that have the new one and not the old one."""
 RENAMED = {"use_ci": "surely", "shard": "part"}
 """The earlier name of a setting."""
-GROUPED = {"shard": "run"}
-"""The group of settings in which an option had its earlier name."""
+GROUPED = {"shard": "run", "engine": "run", "address": "run"}
+"""The group of an option that was a setting."""
 REPEATED = {"other": "--b"}
 """Options whose values another option takes when it is repeated."""
 DRY = "rm_gallery.dry_run"
@@ -146,7 +146,8 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
         if pair and not known:
             raise ConfigError(f"--config: {unknown_name('setting', key, commands[words])}")
         for name, value in known.items():
-            if pair and key.rpartition(".")[2] == RENAMED.get(name):
+            *groups, last = key.strip().replace("-", "_").split(".")
+            if pair and (last != name or GROUPED.get(name) in groups):
                 context.meta.setdefault(NOTICES, []).append(
                     f"{key} is spelled --{name.replace('_', '-')} now."
                 )
@@ -432,7 +433,7 @@ def _check_table(
         if group := group_of(option):
             groups.setdefault(group, set()).add(name)
         elif name in GROUPED:
-            groups.setdefault(GROUPED[name], set()).add(RENAMED[name])
+            groups.setdefault(GROUPED[name], set()).update(_spellings_of(name))
     below = {
         path[len(words)]
         for path in commands

@@ -178,6 +178,7 @@ def test_a_folder_of_runs_called_shards_holds_runs(
         ("--part 1/2", "--part"),
         ("--config run.part=1/2", "run.part"),
         ("--config part=1/2", "part"),
+        ("--config eval.run.shard=1/2", "eval.run.shard"),
     ],
 )
 def test_the_earlier_option_does_the_same_and_names_the_new_one(
