@@ -27,7 +27,7 @@ from rm_gallery.study.benchmark import evaluate as evaluate_reward
 from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score_recorded
 from rm_gallery.study.grading import grade as grade_rows
 from rm_gallery.study.runs import open_run
-from rm_gallery.study.source import RunPart, Source
+from rm_gallery.study.source import Shard, Source
 from rm_gallery.study.table import Columns, Scoring, TableTask
 from rm_gallery.study.winrate import WinRateTask
 
@@ -167,12 +167,12 @@ def _judge(
     gate, options, task = (
         rows.gate(),
         run.options(),
-        {**run.task(rows.limit), "part": rows.part_of(run, repeats)},
+        {**run.task(rows.limit), "shard": rows.shard_of(run, repeats)},
     )
     opt.say_reading(*(data if isinstance(data, list) else [data]))
     data = data[0] if isinstance(data, list) and len(data) == 1 else data
     if rows.estimate:
-        task.pop("part")
+        task.pop("shard")
         return print_estimate(
             estimate_run(reward, data, benchmark, repeats=repeats, options=options, **task),
             run.json,
@@ -192,7 +192,7 @@ def _judge(
         else:
             report = evaluate_reward(reward, data, benchmark, **task)
         missed = _missed_by(report, gate, run_dir)
-    return _conclude(report, missed, run, rows.part)
+    return _conclude(report, missed, run, rows.shard)
 
 
 def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) -> list[str]:
@@ -209,15 +209,15 @@ def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) ->
 
 
 def _conclude(
-    report: Report, missed: Sequence[str], run: opt.Running, part: str | None = None
+    report: Report, missed: Sequence[str], run: opt.Running, shard: str | None = None
 ) -> None:
     """Print the report; say on stderr how to open its run, why samples have no score and what is
     missed; leave with the exit code.
 
-    A part of a run has no figure yet: printed is what became of its samples.
+    A shard of a run has no figure yet: printed is what became of its samples.
     """
-    if part is not None and run.out is not None:
-        return _conclude_part(report, RunPart.read(part), run.out, run.json)
+    if shard is not None and run.out is not None:
+        return _conclude_shard(report, Shard.read(shard), run.out, run.json)
     opt.print_json(report.to_dict()) if run.json else print_report(report)
     if run.out is not None:
         opt.say(
@@ -226,17 +226,17 @@ def _conclude(
     sys.exit(_say_missed(report, missed))
 
 
-def _conclude_part(report: Report, part: RunPart, out: Path, as_json: bool) -> None:
-    counts = open_run(part.folder(out)).summary["samples"]
+def _conclude_shard(report: Report, shard: Shard, out: Path, as_json: bool) -> None:
+    counts = open_run(shard.folder(out)).summary["samples"]
     done = {**counts, "scored": counts["scored"] + counts["reused"]}
     count_text = ", ".join(
         f"{done[name]:,} {name}" for name in STATUSES if done[name] or name == "scored"
     )
     shown = (
-        f"part {part.number} of {part.of}: {count_text}. Once all parts are done, the same command "
-        f"without --part reports."
+        f"shard {shard.number} of {shard.of}: {count_text}. Once all shards are done, the same "
+        f"command without --shard reports."
     )
-    opt.show(as_json, {"part": part.name, "samples": counts, "stopped": report.stopped}, [shown])
+    opt.show(as_json, {"shard": shard.name, "samples": counts, "stopped": report.stopped}, [shown])
     opt.say_lost(report.reasons, report.stopped, "samples")
     sys.exit(1 if done["failed"] or done["stopped"] else 0)
 
@@ -483,7 +483,7 @@ def _judge_table(
     with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as run_dir:
         options = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
         report = task.judge(reward, seed=run.seed, options=options)
-    return _conclude(report, _missed_by(report, gate), run, rows.part)
+    return _conclude(report, _missed_by(report, gate), run, rows.shard)
 
 
 @opt.grouped("param", "on_bad_row", "estimate", "fail_if_worse_than")
@@ -504,7 +504,7 @@ def grade(
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     opt.say_reading(path)
-    named, part = {name: known.get(name) for name in ("labels", "cluster")}, rows.part_of(run)
+    named, shard = {name: known.get(name) for name in ("labels", "cluster")}, rows.shard_of(run)
     copy = (
         None
         if rows.annotate is None
@@ -513,13 +513,13 @@ def grade(
     with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as folder:
         chosen = replace(options, run_dir=folder)
         report = grade_rows(
-            runner, path, limit=rows.limit, seed=run.seed, part=part, options=chosen, **named
+            runner, path, limit=rows.limit, seed=run.seed, shard=shard, options=chosen, **named
         )
     # every grader has to pass what one sample has to
     most = {
         name: max(getattr(part, name) for part in report.by_subset.values()) for name in COUNTS[2:]
     }
-    _conclude(report, _missed_by(replace(report, **most), gate), run, part)
+    _conclude(report, _missed_by(replace(report, **most), gate), run, shard)
 
 
 MOST = 100_000

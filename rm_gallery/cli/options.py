@@ -302,10 +302,11 @@ class Reported:
     """What every command that reports a figure takes: how many rows, which files, which gates."""
 
     limit: Limit = None
-    part: Annotated[
+    shard: Annotated[
         str | None,
-        setting(
-            "run", help="I/N judges one of N equal shares, into --out; without it all are joined."
+        typer.Option(
+            metavar="I/N",
+            help="Judge one of N equal shares, into --out; without it all are joined.",
         ),
     ] = None
     max_failures: MaxFailures = 0
@@ -340,15 +341,15 @@ class Reported:
         typer.Option(help="Write a copy of the table with scores and reasons as new columns."),
     ] = None
 
-    def part_of(self, run: Running, repeats: int = 1) -> str | None:
+    def shard_of(self, run: Running, repeats: int = 1) -> str | None:
         """The share that is judged; ConfigError beside an option that only a whole run can serve."""
-        if self.part is None:
+        if self.shard is None:
             return None
         if run.out is None:
             raise Inapplicable(
-                "--part is a share of a run that several keep in one folder; name it with --out "
+                "--shard is a share of a run that several keep in one folder; name it with --out "
                 "RUN.",
-                "part",
+                "shard",
             )
         values = {
             "fail_under": self.fail_under,
@@ -360,12 +361,12 @@ class Reported:
         if given := [name for name, value in values.items() if value is not None]:
             options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
             raise Inapplicable(
-                f"--part judges a share and reports no figure; give {options} to the run without "
-                f"--part.",
+                f"--shard judges a share and reports no figure; give {options} to the run without "
+                f"--shard.",
                 *given,
-                "part",
+                "shard",
             )
-        return self.part
+        return self.shard
 
     def gate(self, own_unit: bool = False) -> QualityGate:
         """What the figure is held to; ConfigError, before anything is paid, for a limit or a run
@@ -459,7 +460,7 @@ class Tabled:
                 **named,
                 "by": self.by or (),
                 "limit": rows.limit,
-                "part": rows.part_of(run),
+                "shard": rows.shard_of(run),
                 "seed": run.seed,
                 "on_bad_row": run.on_bad_row,
             }

@@ -31,10 +31,17 @@ NEVER = frozenset(
     {"help", "version", "dry_run", "install_completion", "show_completion", "settings"}
 )
 """Options that are a question and no setting."""
-SPELLINGS = {"--surely": "--use-ci", "--format": "--benchmark", "--timeout": "--deadline"}
+SPELLINGS = {
+    "--surely": "--use-ci",
+    "--format": "--benchmark",
+    "--timeout": "--deadline",
+    "--part": "--shard",
+}
 """Earlier spellings of options, accepted by commands that have the new one and not the old one."""
-RENAMED = {"use_ci": "surely"}
+RENAMED = {"use_ci": "surely", "shard": "part"}
 """The earlier name of a setting."""
+GROUPED = {"shard": "run", "engine": "run", "address": "run"}
+"""The group of an option that was a setting."""
 REPEATED = {"other": "--b"}
 """Options whose values another option takes when it is repeated."""
 DRY = "rm_gallery.dry_run"
@@ -139,6 +146,11 @@ def _read_config(context: typer.Context, places: list[str] | None) -> None:
         if pair and not known:
             raise ConfigError(f"--config: {unknown_name('setting', key, commands[words])}")
         for name, value in known.items():
+            *groups, last = key.strip().replace("-", "_").split(".")
+            if pair and (last != name or GROUPED.get(name) in groups):
+                context.meta.setdefault(NOTICES, []).append(
+                    f"{key} is spelled --{name.replace('_', '-')} now."
+                )
             several = getattr(commands[words][name], "multiple", False)
             before = values[name] if several and name in typed else []
             values[name] = [*before, *_listed(value)] if several else value
@@ -344,7 +356,7 @@ def _variables(words: tuple[str, ...], name: str) -> list[str]:
 
 def _given(table: Mapping[str, Any], name: str, option: Any) -> Any:
     """The value of an option in a table, by itself or in its group."""
-    group = table.get(group_of(option) or "")
+    group = table.get(group_of(option) or GROUPED.get(name, ""))
     for each in (table, group if isinstance(group, dict) else {}):
         for known in _spellings_of(name):
             for key in (known, known.replace("_", "-")):
@@ -420,6 +432,8 @@ def _check_table(
     for name, option in ((n, o) for known in inside for n, o in known.items()):
         if group := group_of(option):
             groups.setdefault(group, set()).add(name)
+        elif name in GROUPED:
+            groups.setdefault(GROUPED[name], set()).update(_spellings_of(name))
     below = {
         path[len(words)]
         for path in commands

@@ -47,7 +47,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, sample_record
-from rm_gallery.study.source import Data, Source, parted
+from rm_gallery.study.source import Data, Source, sharded
 from rm_gallery.study.task import Reasons, Task, begun, judge_of, repeat_folder, spent_by
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ where there are none.
 def evaluate(
     asked: Asked,
     *,
-    part: str | None = None,
+    shard: str | None = None,
     on_judged: OnJudged | None = None,
     **keywords: Unpack[Keywords],
 ) -> Report:
@@ -81,9 +81,9 @@ def evaluate(
     at the end; `open_run` reads them.
 
     Args:
-        part: "2/4" judges the second of four equal shares of the samples, and reports on these.
-            With `run_dir` it is kept in `parts/2of4` of that folder; the same call without `part`
-            then finds what all parts finished.
+        shard: "2/4" judges the second of four equal shares of the samples, and reports on these.
+            With `run_dir` it is kept in `shards/2of4` of that folder; the same call without
+            `shard` then finds what all shards finished.
         on_judged: called with every judged sample and what it earned under the rule, in the order
             they finish.
 
@@ -91,8 +91,8 @@ def evaluate(
         The report; its `score` is None when nothing could be scored.
     """
     dataset, seed = asked.source.open(), asked.source.seed
-    share, chosen = parted(part, asked.options)
-    task = Task(asked.reward, dataset if share is None else replace(dataset, part=share))
+    own, chosen = sharded(shard, asked.options)
+    task = Task(asked.reward, dataset if own is None else replace(dataset, shard=own))
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
     identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
     total = chosen.total
@@ -488,7 +488,7 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
 
 @door()
 def evaluate_repeatedly(
-    asked: Asked, *, repeats: int, part: str | None = None, **keywords: Unpack[Keywords]
+    asked: Asked, *, repeats: int, shard: str | None = None, **keywords: Unpack[Keywords]
 ) -> Report:
     """Evaluate `repeats` times with replies of their own, and report the mean.
 
@@ -530,7 +530,7 @@ def evaluate_repeatedly(
             evaluate(
                 asked.reward,
                 asked.source,
-                part=part,
+                shard=shard,
                 on_judged=keep_credit,
                 hooks=asked.hooks,
                 options=own,

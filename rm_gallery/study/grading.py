@@ -43,7 +43,7 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.study.runs import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
-from rm_gallery.study.source import RunPart, file_sha256, parted
+from rm_gallery.study.source import Shard, file_sha256, sharded
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of
 from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
@@ -240,7 +240,7 @@ def grade(
     cluster: str | None = None,
     limit: int | None = None,
     seed: int = 0,
-    part: str | None = None,
+    shard: str | None = None,
     options: RunOptions | None = None,
     on_graded: Callable[[GradedRow], None] | None = None,
     **run_options: Unpack[RunKeywords],
@@ -255,7 +255,7 @@ def grade(
         cluster: column that says which rows belong together; by default those that ask the same.
         limit: grade a seeded sample of this many rows, in the order of the data.
         seed: of that sample and of the bootstrap.
-        part: as in `evaluate`.
+        shard: as in `evaluate`.
         options: how the run goes. With `run_dir` the same call continues an unfinished run, and the
             folder keeps `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a
             page.
@@ -271,9 +271,9 @@ def grade(
     for name in wanted:
         if name not in columns:
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
-    own = ("labels", "cluster", "limit", "seed", "part")
+    own = ("labels", "cluster", "limit", "seed", "shard")
     chosen = chosen_options(options, runner.options, run_options, None, own)[0]
-    share, chosen = parted(part, chosen)
+    own_rows, chosen = sharded(shard, chosen)
     identity: dict[str, Any] = {}
     if chosen.run_dir is not None:
         identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
@@ -289,7 +289,7 @@ def grade(
     tell = on_graded or (lambda _: None)
 
     def drawn() -> Iterator[Mapping[str, Any]]:
-        for where, row in _until_over(_drawn(data, limit, seed, share), control):
+        for where, row in _until_over(_drawn(data, limit, seed, own_rows), control):
             # read before the row is paid for
             waiting.append(
                 (where, row, {name: _label(row, column, where) for name, column in wanted.items()})
@@ -388,9 +388,9 @@ def _observe(
 
 
 def _drawn(
-    data: Any, limit: int | None, seed: int, part: RunPart | None
+    data: Any, limit: int | None, seed: int, shard: Shard | None
 ) -> Iterable[tuple[RowRef, Mapping[str, Any]]]:
-    """The rows of the part with their places; with a limit a seeded sample of all."""
+    """The rows of the shard with their places; with a limit a seeded sample of all."""
     rows: Iterable[tuple[RowRef, Mapping[str, Any]]]
     if isinstance(data, (str, Path)):
         rows = placed_rows(Path(data).expanduser())
@@ -400,7 +400,9 @@ def _drawn(
         known = list(rows)
         rows = (known[place] for place in seeded_positions(len(known), limit, seed))
     return (
-        rows if part is None else (pair for pair in rows if part.holds(row_of(pair[1]).sample_key))
+        rows
+        if shard is None
+        else (pair for pair in rows if shard.holds(row_of(pair[1]).sample_key))
     )
 
 

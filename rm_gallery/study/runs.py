@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, parts_of, read_trace, traces_of
+from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, read_trace, shards_of, traces_of
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
@@ -383,11 +383,11 @@ class OpenRun:
         return sum(_row_of_line(line) is None for line in self._lines())
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines about samples; of a run of parts that was not put together yet, those of its
-        parts.
+        """The lines about samples; of a run of shards that was not put together yet, those of
+        its shards.
         """
         own = self.folder / SAMPLES
-        for path in [own] if own.is_file() else [part / SAMPLES for part in parts_of(self.folder)]:
+        for path in [own] if own.is_file() else [each / SAMPLES for each in shards_of(self.folder)]:
             yield from read_lines(path, self.root)
 
     def samples(self) -> Iterator[SampleRow]:

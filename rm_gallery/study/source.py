@@ -14,7 +14,7 @@ from rm_gallery.core.data.load.converters import DataConverterRegistry, RowRef, 
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.run_records import PARTS
+from rm_gallery.core.engine.run_records import shard_folder
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import (
@@ -28,17 +28,17 @@ from rm_gallery.gallery.benchmarks.preferences import Preferences
 
 
 @dataclass(frozen=True)
-class RunPart:
-    """One of several equal shares of a run, by what its samples hold: equal samples are in one part
-    on every machine.
+class Shard:
+    """One of several equal shares of a run, by what its samples hold: equal samples are in one
+    shard on every machine.
     """
 
     number: int
     of: int
 
     @classmethod
-    def read(cls, text: str) -> RunPart:
-        """The part written as "2/4"; ConfigError for anything else."""
+    def read(cls, text: str) -> Shard:
+        """The shard written as "2/4"; ConfigError for anything else."""
         number, _, of = str(text).partition("/")
         if not (
             number.isascii()
@@ -47,7 +47,7 @@ class RunPart:
             and of.isdigit()
             and 1 <= int(number) <= int(of) <= 100_000
         ):
-            raise ConfigError(f"part is {text!r:.40}; write the second of four as 2/4.")
+            raise ConfigError(f"shard is {text!r:.40}; write the second of four as 2/4.")
         return cls(int(number), int(of))
 
     @property
@@ -57,7 +57,7 @@ class RunPart:
 
     def folder(self, run_dir: str | Path) -> str:
         """Where it is kept, below the folder of the run."""
-        return str(Path(run_dir) / PARTS / self.name)
+        return str(shard_folder(Path(run_dir), self.name))
 
     def holds(self, key: str) -> bool:
         """Whether a sample with this key is in it."""
@@ -65,14 +65,14 @@ class RunPart:
         return int.from_bytes(digest, "big") % self.of == self.number - 1
 
 
-def parted(part: str | None, options: RunOptions) -> tuple[RunPart | None, RunOptions]:
-    """The part that is named, and the options with which it is kept below the folder of the run."""
-    if part is None:
+def sharded(shard: str | None, options: RunOptions) -> tuple[Shard | None, RunOptions]:
+    """The shard that is named, and the options with which it is kept below the folder of the run."""
+    if shard is None:
         return None, options
-    share = RunPart.read(part)
-    return share, replace(
-        options, run_dir=share.folder(options.run_dir)
-    ) if options.run_dir else options
+    own = Shard.read(shard)
+    if options.run_dir:
+        options = replace(options, run_dir=own.folder(options.run_dir))
+    return own, options
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Data:
     """Limit and seed, and the hub name where there is one."""
     loader: DataLoader | None = None
     samples: Sequence[DataSample] = ()
-    part: RunPart | None = None
+    shard: Shard | None = None
     """The share of the samples that is judged; None for all."""
 
     def rows(self) -> Iterator[DataSample]:

@@ -33,7 +33,7 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
 from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of, open_sheet
-from rm_gallery.study.source import Data, parted
+from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.table_rows import TableSamples, questions_of
 
 T = TypeVar("T", bound="TableTask")
@@ -55,7 +55,7 @@ class Columns:
         by: columns whose values are subgroups; p-values are corrected for all of them.
         numbers: take columns of numbers for texts.
         limit: judge a seeded sample of this many rows.
-        part: "2/4" judges the second of four equal shares of the rows, as in `evaluate`.
+        shard: "2/4" judges the second of four equal shares of the rows, as in `evaluate`.
         seed: decides that sample.
         on_bad_row: `raise`, or `skip` and count.
         encoding: of csv files, `separator` their separator; found unless given.
@@ -73,7 +73,7 @@ class Columns:
     by: Sequence[str] = ()
     numbers: bool = False
     limit: int | None = None
-    part: str | None = None
+    shard: str | None = None
     seed: int = 0
     on_bad_row: str = "raise"
     encoding: str | None = None
@@ -103,7 +103,7 @@ class TableTask:
         probabilities: with which each row was chosen for labelling.
         groups: subgroups by column.
         columns: the columns that were named, for the manifest.
-        part: the share of the rows that is judged.
+        shard: the share of the rows that is judged.
     """
 
     questions: TableSamples
@@ -111,7 +111,7 @@ class TableTask:
     probabilities: list[float | None] | None = None
     groups: dict[str, list[str | None]] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)
-    part: str | None = None
+    shard: str | None = None
 
     @classmethod
     def from_sheet(
@@ -148,7 +148,7 @@ class TableTask:
             label_chances(sheet, known, columns.label_probability),
             groups_of(sheet, columns.by),
             {**named, "reference": columns.reference},
-            columns.part,
+            columns.shard,
             **own,
         )
 
@@ -192,19 +192,19 @@ class TableTask:
         options: RunOptions | None = None,
         **keywords: Any,
     ) -> Report:
-        """Judge the rows and report; arguments as in `evaluate`. Rows of other parts count as not
+        """Judge the rows and report; arguments as in `evaluate`. Rows of other shards count as not
         begun.
         """
         own = Columns.__dataclass_fields__
         chosen, hooks = options_of(reward, options, None, keywords, progress=None, beside=own)
-        share, chosen = parted(self.part, chosen)
+        shard, chosen = sharded(self.shard, chosen)
         chosen, samples = self.begun(reward, chosen, seed)
         if chosen.run_dir is not None:
             about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
             chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
         report = evaluate(
             reward,
-            replace(self.data(samples, seed), part=share),
+            replace(self.data(samples, seed), shard=shard),
             seed=seed,
             hooks=hooks,
             options=chosen,

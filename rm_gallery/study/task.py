@@ -46,10 +46,10 @@ class Task:
         counted in `control.unread`.
         """
         self.left_out.clear()
-        rows, part, n = self.data.rows(), self.data.part, 0
+        rows, shard, n = self.data.rows(), self.data.shard, 0
         as_they_are = self._asked_as_they_are
         for sample in rows:
-            held = part is None or part.holds(sample.sample_key)
+            held = shard is None or shard.holds(sample.sample_key)
             if control is not None and control.over:
                 control.unread = held + self._count(rows, n + 1)
                 return
@@ -68,18 +68,18 @@ class Task:
         return kind.questions is Benchmark.questions and kind.left_out is Benchmark.left_out
 
     def _count(self, rows: Iterator[DataSample], n: int) -> int:
-        """How many samples of the part there are still, after `n`; they are read only where nothing
-        else tells.
+        """How many samples of the shard there are still, after `n`; they are read only where
+        nothing else tells.
         """
-        part, met = self.data.part, self.data.met
+        shard, met = self.data.shard, self.data.met
         total = (
             self.data.count()
-            if part is None and met.rows in (0, met.samples + met.skipped)
+            if shard is None and met.rows in (0, met.samples + met.skipped)
             else None
         )
         if total is not None:
             return max(0, total - n - met.skipped)
-        return sum(part is None or part.holds(sample.sample_key) for sample in rows)
+        return sum(shard is None or shard.holds(sample.sample_key) for sample in rows)
 
     def asked_of(self, sample: DataSample) -> Iterable[DataSample]:
         """What the reward is asked about one sample; where that is nothing, it is `left_out`."""
@@ -94,7 +94,7 @@ class Task:
         """Number of questions; reads the data where the benchmark asks several of one sample, or
         leaves some out.
         """
-        if self.data.part is None and self._asked_as_they_are:
+        if self.data.shard is None and self._asked_as_they_are:
             return self.data.count()
         return sum(1 for _ in self.questions())
 

@@ -277,9 +277,9 @@ class WinRateTask(TableTask):
                 "--until-decided leaves rows unjudged and --labels correct a mean over all rows; "
                 "give one."
             )
-        if until_decided and columns.part is not None:
+        if until_decided and columns.shard is not None:
             raise ConfigError(
-                "--until-decided looks at the whole run as it goes, and --part judges a share of "
+                "--until-decided looks at the whole run as it goes, and --shard judges a share of "
                 "it; give one."
             )
         sheet = columns.open(data)

@@ -553,7 +553,7 @@ SETTINGS = {
     "base_url": "http://127.0.0.1:9/v1",
     "batch": "openai",
     "address": "local",
-    "part": "1/2",
+    "shard": "1/2",
     "split": "test",
     "title": "a page",
     "blame": "probe",

@@ -157,6 +157,8 @@ CONFIGS = [
     ("run: {deadline: 30}\n", "--deadline = 30.0  (own.yaml)"),
     ("eval: {run: {deadline: 30}, deadline: 20}\n", "--deadline = 20.0  (own.yaml)"),
     ("surely: true\n", "--use-ci = True  (own.yaml)"),
+    ("run: {part: 1/2}\n", "--shard = 1/2  (own.yaml)"),
+    ("run: {engine: ray}\n", "--engine = ray  (own.yaml)"),
     ("param: [a=1, b=2]\n", "--param = ['a=1', 'b=2']  (own.yaml)"),
 ]
 

@@ -37,7 +37,7 @@ def discovered() -> dict[str, Callable[..., Any]]:
 
 
 DOORS = discovered()
-OF_OPTIONS = {"begun", "parted"}
+OF_OPTIONS = {"begun", "sharded"}
 """What works on options that a door has made already."""
 OF_TABLES = {"score_table", "winrate"}
 """What names columns by `Columns`, which has the limit and the bad rows."""

@@ -111,10 +111,10 @@ def test_what_an_earlier_part_scored_behind_the_stop_still_counts(tmp_path: Path
     assert 2500 < report.n_scored < 2520 and report.n == 9000
 
 
-def test_a_part_counts_its_own_rows(tmp_path: Path) -> None:
+def test_a_shard_counts_its_own_rows(tmp_path: Path) -> None:
     whole = [
         rm_gallery.evaluate(
-            judge(), ROWS, part=f"{k}/2", budget=Budget(max_calls=CALLS), progress=False
+            judge(), ROWS, shard=f"{k}/2", budget=Budget(max_calls=CALLS), progress=False
         )
         for k in (1, 2)
     ]

@@ -309,11 +309,11 @@ def test_no_command_prints_the_figure_of_the_old_code(
 
 
 @pytest.mark.parametrize("name", ["eval", "score", "winrate"])
-def test_parts_put_together_are_compared(name: str, table: list[dict[str, Any]]) -> None:
+def test_shards_put_together_are_compared(name: str, table: list[dict[str, Any]]) -> None:
     arguments = [*COMMANDS[name], "--json", "--out", "run"]
-    assert [command(*arguments, "--part", f"{k}/2").code for k in (1, 2)] == [0, 0]
+    assert [command(*arguments, "--shard", f"{k}/2").code for k in (1, 2)] == [0, 0]
     Path("sign").write_text("-1")
-    for more in (["--part", "2/2"], []):
+    for more in (["--shard", "2/2"], []):
         refused = command(*arguments, *more)
         assert (refused.code, refused.out) == (
             2,
@@ -326,7 +326,7 @@ GRADERS: dict[str, Callable[[GradingRunner, list[dict[str, Any]]], Any]] = {
     "arun": lambda runner, rows: asyncio.run(runner.arun(rows, run_dir="run")),
     "stream": lambda runner, rows: list(runner.stream(rows, run_dir="run")),
     "grade": lambda runner, rows: grade(runner, rows, run_dir="run"),
-    "a part": lambda runner, rows: grade(runner, rows, run_dir="run", part="1/2"),
+    "a shard": lambda runner, rows: grade(runner, rows, run_dir="run", shard="1/2"),
 }
 
 

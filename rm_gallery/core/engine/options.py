@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, Literal, TypedDict
@@ -223,12 +223,16 @@ def whole(name: str, value: Any, least: int) -> int:
 OPTIONS = frozenset(field.name for field in fields(RunOptions))
 
 
+EARLIER = {"part": "shard"}
+"""Keywords of callers that have another name now."""
+
+
 def chosen_options(
     options: RunOptions | None,
     default: RunOptions,
     given: Mapping[str, Any],
     known: Iterable[str] | None = (),
-    other_parameters: Iterable[str] = (),
+    other_parameters: Collection[str] = (),
 ) -> tuple[RunOptions, dict[str, Any]]:
     """`options`, else `default`, with the keywords of a call on top, and those of them that are
     `known` to the hooks (None where there are none).
@@ -241,6 +245,8 @@ def chosen_options(
     of_hooks = frozenset(known or ())
     for name in hooks:
         if name not in of_hooks:
+            if (now := EARLIER.get(name)) in other_parameters:
+                raise ConfigError(f"{name}= is spelled {now}= now.")
             what, hint = "option", ""
             if known is not None:
                 what = "option or hook parameter"

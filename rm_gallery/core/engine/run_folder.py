@@ -88,9 +88,9 @@ class RunFolder(ABC):
         self._finished = self._store.finished(reuse)
         if self._store.damaged:
             self._warn(self._store.damaged)
-        before = [_summary(folder) for folder in (self.path, *self._store.parts)]
+        before = [_summary(folder) for folder in (self.path, *self._store.shards)]
         self._runs = [runs if isinstance(runs := one.get("runs"), int) else 0 for one in before]
-        """How often the run, and each of its parts, went on before, as far as it was not killed."""
+        """How often the run, and each of its shards, went on before, as far as it was not killed."""
         self._unfit = 0
         # hashes rather than texts: a run may have millions of samples
         self._seen = FirstKeys()
@@ -106,7 +106,7 @@ class RunFolder(ABC):
         self._noted: list[dict[str, Any]] = []
         self._asked: dict[int, Questions] = {}
         self._guard = threading.Lock()
-        self._ledger = Ledger(self._store.folder, self._store.parts)
+        self._ledger = Ledger(self._store.folder, self._store.shards)
         self._trace: AppendedFile | None = None
         """None before the first judgement."""
         self.counts = dict.fromkeys(
@@ -278,7 +278,7 @@ class RunFolder(ABC):
             self.flush()
             if self._unfit:
                 self._warn(self._unfit)
-            before = [_summary(folder) for folder in (self.path, *self._store.parts)]
+            before = [_summary(folder) for folder in (self.path, *self._store.shards)]
             spent, kept = snapshot(control), self._ledger.spent
             known = _object(before[0].get("spent"))
             served: dict[str, list[str]] = {}

@@ -1,8 +1,8 @@
 """A run as a folder: what was asked (manifest), what came out line by line (results), and the sum
 of it (summary).
 
-A folder below `parts` of a run folder is a run of its own with the same manifest, such as another
-machine's share. Whoever opens the run folder afterwards finds what all parts finished.
+A folder `shards/2of4` of a run folder is a run of its own with the same manifest: another machine's
+share. Whoever opens the run folder afterwards finds what all shards finished.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def _excerpt(text: str, start: int) -> str:
     )
 
 
-PARTS = "parts"
+SHARDS = "shards"
+_EARLIER = "parts"
+"""What `SHARDS` was called; shards that lie there go on there."""
+_SHARD = re.compile(r"\d+of\d+")
 MANIFEST = "manifest.json"
 RESULTS = "results.jsonl"
 SUMMARY = "summary.json"
@@ -121,7 +124,7 @@ class RunStore:
     def __init__(self, folder: Path, lock: FileLock, results: AppendedFile) -> None:
         self.folder = folder
         self._file_lock = lock
-        self.parts = parts_of(folder)
+        self.shards = shards_of(folder)
         """The folders of what others judged of this run."""
         self._results = results
         self._pid = os.getpid()
@@ -144,7 +147,7 @@ class RunStore:
             force_new: start anew whatever is there.
 
         Raises:
-            ConfigError: another process writes this run or a part of it, the manifest differs
+            ConfigError: another process writes this run or a shard of it, the manifest differs
                 (shows old → new), results lie there without a manifest, or the folder cannot be
                 written.
         """
@@ -160,11 +163,11 @@ class RunStore:
         try:
             if force_new and any((folder / name).exists() for name in (MANIFEST, RESULTS)):
                 lock = _move_aside(folder, lock)
-            if folder.parent.name == PARTS:
+            if _is_shard(folder):
                 _settle_manifest(folder.parent.parent, wanted)
             _settle_manifest(folder, wanted)
-            for part in parts_of(folder):
-                _check_part(part, wanted)
+            for shard in shards_of(folder):
+                _check_shard(shard, wanted)
             results = AppendedFile(folder / RESULTS, 0o644)
         except BaseException as error:
             lock.release()
@@ -196,11 +199,11 @@ class RunStore:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """All records in the order written, superseded ones too; lines that hold none are counted
-        in `damaged`, and what they stood for is owed again. Those of parts come first.
+        in `damaged`, and what they stood for is owed again. Those of shards come first.
         """
         self.damaged = 0
         for line in (
-            line for folder in (*self.parts, self.folder) for line in read_lines(folder / RESULTS)
+            line for folder in (*self.shards, self.folder) for line in read_lines(folder / RESULTS)
         ):
             record = from_line(line)
             if record is not None and isinstance(record.get("id"), str) and _same_kind(record):
@@ -296,46 +299,44 @@ def _move_aside(folder: Path, lock: FileLock) -> FileLock:
     return _locked(folder)
 
 
-def parts_of(folder: Path) -> list[Path]:
-    """The folders of the parts of a run, by name; none for a part itself."""
-    if folder.parent.name == PARTS or not (folder / PARTS).is_dir():
+def _is_shard(folder: Path) -> bool:
+    return folder.parent.name in (SHARDS, _EARLIER) and _SHARD.fullmatch(folder.name) is not None
+
+
+def shard_folder(run: Path, name: str) -> Path:
+    """Where a shard of a run is kept, or goes on."""
+    earlier = run / _EARLIER / name
+    return earlier if earlier.is_dir() else run / SHARDS / name
+
+
+def shards_of(folder: Path) -> list[Path]:
+    """The folders of the shards of a run, by name; none for a shard itself."""
+    if _is_shard(folder):
         return []
-    return sorted(
-        path
-        for path in (folder / PARTS).iterdir()
-        if ".old-" not in path.name and (path / MANIFEST).is_file()
-    )
+    there = (path for name in (SHARDS, _EARLIER) for path in (folder / name).glob("*of*"))
+    return sorted(path for path in there if _is_shard(path) and (path / MANIFEST).is_file())
 
 
-def _check_part(folder: Path, wanted: Mapping[str, Any]) -> None:
-    """ConfigError for a part of another run, and for one that somebody still writes."""
-    try:
-        manifest = orjson.loads((folder / MANIFEST).read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise ConfigError(
-            f"{folder / MANIFEST} is not valid JSON ({error}); judge this part again, or remove it."
-        ) from None
-    changed = differences(manifest if isinstance(manifest, dict) else {}, wanted)
-    if changed:
-        lines = "".join(f"  {line}\n" for line in changed)
-        raise ConfigError(
-            f"{folder} is a part of a different run (old → new):\n{lines}Remove it, or use another "
-            f"folder."
-        )
+def _check_shard(folder: Path, wanted: Mapping[str, Any]) -> None:
+    """ConfigError for a shard of another run, and for one that somebody still writes."""
+    _compare_manifest(folder, wanted, "Judge this shard again, or remove it.")
     lock = FileLock(folder / ".lock")
     if not lock.acquire():
         raise ConfigError(
             f"{folder} is being written by {lock.owner()}: the run is put together when all its "
-            f"parts are done."
+            f"shards are done."
         )
     lock.release()
 
 
 def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
     """Write the manifest of a new run, or make sure that the one there asks for the same."""
-    path = folder / MANIFEST
     try:
-        manifest = orjson.loads(path.read_bytes())
+        _compare_manifest(
+            folder,
+            wanted,
+            "Use another folder, or --force-new to move this one aside and start anew.",
+        )
     except FileNotFoundError:
         if next(read_lines(folder / RESULTS), None) is not None:
             raise ConfigError(
@@ -343,19 +344,20 @@ def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
                 f"another folder or "
                 "--force-new, which moves this one aside"
             ) from None
-        write_whole(path, as_json(wanted))
-        return
+        write_whole(folder / MANIFEST, as_json(wanted))
+
+
+def _compare_manifest(folder: Path, wanted: Mapping[str, Any], remedy: str) -> None:
+    """ConfigError where the run in a folder is not the one that is wanted."""
+    path = folder / MANIFEST
+    try:
+        manifest = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise ConfigError(
-            f"{path} is not valid JSON ({error}); use another folder or --force-new"
-        ) from None
+        raise ConfigError(f"{path} is not valid JSON ({error}). {remedy}") from None
     changed = differences(manifest if isinstance(manifest, dict) else {}, wanted)
     if changed:
         lines = "".join(f"  {line}\n" for line in changed)
-        raise ConfigError(
-            f"{folder} holds a different run (old → new):\n{lines}"
-            "Use another folder, or --force-new to move this one aside and start anew."
-        )
+        raise ConfigError(f"{folder} holds a different run (old → new):\n{lines}{remedy}")
 
 
 def _check_record(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -404,5 +406,5 @@ def read_trace(
 
 
 def traces_of(folder: Path) -> list[Path]:
-    """The files with the judgements of a run: its parts' and its own."""
-    return [path for part in (*parts_of(folder), folder) if (path := part / TRACE).is_file()]
+    """The files with the judgements of a run: its shards' and its own."""
+    return [path for each in (*shards_of(folder), folder) if (path := each / TRACE).is_file()]

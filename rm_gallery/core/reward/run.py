@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import lru_cache
@@ -88,7 +96,7 @@ def options_of(
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
     progress: bool | None = False,
-    beside: Iterable[str] = (),
+    beside: Collection[str] = (),
 ) -> tuple[RunOptions, dict[str, Any]]:
     """The options of a call, and the values for the reward's hooks; ConfigError for a keyword that
     is neither.

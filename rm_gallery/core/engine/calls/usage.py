@@ -79,13 +79,13 @@ class Ledger:
     it at a time: the run folder's lock sees to that.
     """
 
-    def __init__(self, folder: Path | str, parts: Iterable[Path] = ()) -> None:
+    def __init__(self, folder: Path | str, others: Iterable[Path] = ()) -> None:
         self.path = Path(folder) / SPEND_LOG
         self.name = str(self.path.absolute())
         self.before, self._last, self._whole = _read_ledger(self.path)
-        for part in parts:
-            self.before.add(_read_ledger(part / SPEND_LOG)[0])
-        """What the earlier parts of the run spent."""
+        for other in others:
+            self.before.add(_read_ledger(other / SPEND_LOG)[0])
+        """What the earlier parts of the run, and `others` of the same run, spent."""
         self.spent = self.before.copy()
         """With what this part spent so far."""
         self._lock = threading.Lock()
