@@ -237,6 +237,7 @@ def rule(
     inline: bool | None = None,
     validate: Callable[..., None] | None = None,
     check: Callable[..., object] | None = None,
+    replace: bool = False,
 ) -> Callable[[F], F]:
     """Register a function as the reward `name`; the function itself stays as it is.
 
@@ -266,6 +267,10 @@ def rule(
             settings that do not fit together.
         check: called with the settings it names before a run; raises MissingExtra, or ConfigError
             where no answer could be scored at all.
+        replace: take the place of another reward of this name.
+
+    Raises:
+        ConfigError: the name is another reward's, as `RewardRegistry.register` says.
     """
 
     def decorated(function: F) -> F:
@@ -280,9 +285,9 @@ def rule(
             made.__doc__ = f"{made.__doc__.rstrip()} Source: {source}."
         if example is not None:
             made.example = example
+        RewardRegistry.register(name, made, replace=replace)
         # where pickles, and whoever imports the class by its name, look for it
         setattr(sys.modules[function.__module__], made.__name__, made)
-        RewardRegistry.register(name, made)
         return function
 
     return decorated
