@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args
 
 from rm_gallery.core.utils.endpoint_errors import is_endpoint_error
@@ -204,7 +205,18 @@ def missing_policy(given: object, what: str, *words: str, why: str = "") -> Miss
     raise ConfigError(f"{what}: on_error is {given!r:.80}{why}; give {choices} or a finite number.")
 
 
-def _is_finite(number: float) -> bool:
+def worst_number(given: object) -> float:
+    """The number that was given as `worst`; ConfigError for anything else, such as a text or True,
+    which Python takes for 1: the best score of many, for the answer that breaks a reward.
+    """
+    if not isinstance(given, bool) and isinstance(given, Real) and _is_finite(given):
+        return float(given)
+    raise ConfigError(
+        f"worst is {given!r:.80}; give a finite number, no better than a wrong answer gets."
+    )
+
+
+def _is_finite(number: Real | float) -> bool:
     try:
         return math.isfinite(number)
     except OverflowError:  # an integer beyond all floats

@@ -111,7 +111,8 @@ def test_a_rules_name_is_one_functions_of_one_file(tmp_path: Path) -> None:
     first, _ = load_module(mine), rule("accuracy", replace=True)(accuracy)
     namespace = {"__name__": first.__name__}
     exec(USERS.format(name="mine", function="score"), namespace)  # as a cell that is run again
-    assert RewardRegistry.get("mine").rule is namespace["score"]
+    made: Any = RewardRegistry.get("mine")
+    assert made.rule is namespace["score"]
     for folder, function in [("b", "score"), ("a", "other")]:
         with pytest.raises(
             ConfigError, match=r"'mine' is taken by reward_file_\w+_mine\.MineReward"
@@ -119,7 +120,8 @@ def test_a_rules_name_is_one_functions_of_one_file(tmp_path: Path) -> None:
             load_module(_file(tmp_path / folder, "mine", function))
     library = importlib.import_module("rm_gallery.gallery.rm.general.match")
     RewardRegistry.register("accuracy", library.AccuracyReward)  # as its import does
-    assert RewardRegistry.get("accuracy").rule is accuracy, "what replaced it on purpose stays"
+    made = RewardRegistry.get("accuracy")
+    assert made.rule is accuracy, "what replaced it on purpose stays"
 
 
 def test_another_packages_rewards_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
