@@ -5,6 +5,7 @@ classes as people write them.
 from __future__ import annotations
 
 import importlib
+import math
 import pickle
 from collections.abc import Iterator
 from importlib import metadata
@@ -214,3 +215,13 @@ def test_unannotated_attributes_are_class_variables_or_new_defaults() -> None:
     assert scores(
         OwnTemplate(llm=FakeLLM(reply="<score>3</score>")).evaluate(make_sample("x"))
     ) == [3.0]
+
+
+@pytest.mark.parametrize("given", [(1, 0), (0.5, 0.5), (0, math.nan), (1,), ("0", 1)])
+def test_a_range_has_a_lowest_and_a_highest_score(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"rule: score_range of empty is .+; give \(lowest"):
+        rule("empty", score_range=given)
+    with pytest.raises(ConfigError, match=r"score_range of Empty is .+; give \(lowest"):
+
+        class Empty(Rule):
+            score_range: ClassVar[Any] = given

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
-from rm_gallery.core.score import Bounds, Score, worst_number, worst_of
+from rm_gallery.core.score import Bounds, Score, finite_score, worst_of
 from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
@@ -243,7 +243,7 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     @field_validator("worst", mode="before")
     @classmethod
     def _worst_is_a_number(cls, given: Any) -> float | None:
-        return None if given is None else worst_number(given)
+        return None if given is None else finite_score("worst", given)
 
     def model_post_init(self, context: Any) -> None:
         """Fill in the name of an unnamed reward."""
@@ -311,7 +311,9 @@ class AbstractReward(Identified, metaclass=RewardMeta):
         low, high = self.score_range
         if self.worst is None:
             return
-        worst = worst_number(self.worst)  # a copy's, or a class's own, which nothing has checked
+        worst = finite_score(
+            "worst", self.worst
+        )  # a copy's, or a class's own, which nothing has checked
         if (low is not None and worst < low) or (high is not None and worst > high):
             raise ConfigError(
                 f"{self.name}: worst is {worst:g}, outside the range [{low}, {high}]."

@@ -28,6 +28,7 @@ from rm_gallery.core.score import (
     Missing,
     Score,
     deciding,
+    finite_score,
     score_of_error,
     scored,
     unscored,
@@ -310,6 +311,13 @@ class Stage(Configured):
     @model_validator(mode="after")
     def _in_order(self) -> Stage:
         low, high = self.stop_below, self.stop_above
+        part = self.reward
+        best = part.score_range[1 if part.higher_is_better else 0]
+        if low is not None and best is not None and not _reaches(best, low, part.higher_is_better):
+            raise ValueError(
+                f"stop_below is {low:g} (threshold of a Gate), and the best score of {part.name} "
+                f"is {best:g}, so that nothing would pass; give a score that it reaches"
+            )
         if (
             low is not None
             and high is not None
@@ -343,6 +351,8 @@ class Cascade(Composition):
 
     def __init__(self, *stages: Any, **settings: Any) -> None:
         """Take the stages in their order, and the settings of any reward."""
+        if "otherwise" in settings:  # NaN, the default, is the worst score there is
+            settings["otherwise"] = finite_score("otherwise", settings["otherwise"])
         if stages:
             settings["stages"] = [
                 stage if isinstance(stage, Stage) else Stage(stage) for stage in stages

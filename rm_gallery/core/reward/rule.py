@@ -32,7 +32,7 @@ from rm_gallery.core.reward.schema import (
     RewardMeta,
     RewardResult,
 )
-from rm_gallery.core.score import Bounds, Score, score_of_error, scored
+from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error, scored
 from rm_gallery.core.text.answer import Extraction
 from rm_gallery.core.text.canonical import Form, compared, fold, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -270,14 +270,15 @@ def rule(
         replace: take the place of another reward of this name.
 
     Raises:
-        ConfigError: the name is another reward's, as `RewardRegistry.register` says.
+        ConfigError: the range is empty, or the name is another reward's, as `RewardRegistry.register` says.
     """
+    bounds = checked_bounds(score_range, f"rule: score_range of {name}")
 
     def decorated(function: F) -> F:
         base = KillableRule if killable else RuleReward
         made = _reward_class(function, name, base, validate, check)
         made.needs = frozenset([needs] if isinstance(needs, str) else needs)
-        made.score_range = score_range
+        made.score_range = bounds
         at_once = not is_users(function.__module__) if inline is None else inline
         made.inline = at_once and not killable and not inspect.iscoroutinefunction(function)
         made.looks_at = frozenset([looks_at] if isinstance(looks_at, str) else looks_at)
