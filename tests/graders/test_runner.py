@@ -297,3 +297,13 @@ def test_settings_of_the_one_who_builds_win_over_a_seed_and_may_name_the_judge()
     reply = "fake:<reason>so</reason><score>4</score>"
     judged = build_reward("grader:relevance", {"model": reply}).evaluate(make_sample("x"))
     assert judged.output[0].answer.reward.score == 4.0
+
+
+def test_a_row_that_raises_is_named_by_its_id_else_its_number() -> None:
+    def odd(response: str) -> float:
+        return 1 / len(response.strip("x"))
+
+    raising = runner(GraderConfig(odd, on_error="raise"))  # type: ignore[arg-type]
+    for row, named in (({}, "1"), ({"id": "a"}, "a"), ({"row_id": 7}, "7")):
+        with pytest.raises(ConfigError, match=rf"odd of row {named}: ZeroDivisionError"):
+            raising.run([{"response": "0.5" * 4}, {"response": "x", **row}])

@@ -25,6 +25,8 @@ from rm_gallery.core.reward.base import (
     BaseStepWiseReward,
 )
 from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -327,3 +329,18 @@ def test_limits_that_no_score_can_meet_are_refused(name: str) -> None:
     made, message = LIMITS[name]
     with pytest.raises(ConfigError, match=message):
         made()
+
+
+def test_a_part_is_named_once_in_the_reason_of_a_whole_without_a_score(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RewardRegistry, "_classes", dict(RewardRegistry._classes))
+
+    @rule("why_not")
+    def why_not(answer: str) -> float:
+        raise Unscored("why")
+
+    wholes = Gate("why_not", Words()), Gate(Tagged(), "why_not"), Gate(Gate("why_not", Words(), name="in"), Words()), WeightedSum(["why_not"])  # fmt: skip
+    for whole in wholes:
+        [issue] = [each for each in whole.evaluate(make_sample("<a>")).output[0].answer.reward.issues if each.name == whole.name]  # fmt: skip
+        assert issue.message.count("why_not") == 1, issue.message

@@ -223,7 +223,7 @@ class Combination(NamedTuple):
         not_begun = any(score.code in NOT_BEGUN for score in lost.values())
         none = self.missing == "none" or not_begun
         if lost and (none or (self.missing == "skip" and not values)):
-            why = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
+            why = "; ".join(_by(name, score.reason) for name, score in lost.items())
             return deciding(lost.values()).without_value(why)
         if not isinstance(self.missing, str):
             values |= dict.fromkeys(lost, float(self.missing))
@@ -275,6 +275,11 @@ def metric(score: float | None, reason: str = "") -> dict[str, Any]:
         "is_score_valid": score is not None,
         "reason": reason,
     }
+
+
+def _by(name: str, reason: str) -> str:
+    """The reason with the name of the part that gave it, once."""
+    return reason if reason.startswith((f"{name}:", f"{name} ")) else f"{name}: {reason}"
 
 
 def _reaches(score: float, limit: float, higher_is_better: bool) -> bool:
@@ -467,7 +472,7 @@ class Cascade(Composition):
             notes.stages[name] = outcome.status
             if stage.no_score == "next" and stage is not self.stages[-1]:
                 return None
-            return outcome.without_value(f"{name}: {outcome.reason}"), None
+            return outcome.without_value(_by(name, outcome.reason)), None
         score, better = outcome.value, part.higher_is_better
         if stage.stop_below is not None and not _reaches(score, stage.stop_below, better):
             notes.stages[name] = "stopped"
