@@ -10,8 +10,9 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args
 
 from rm_gallery.core.utils.endpoint_errors import is_endpoint_error
@@ -178,6 +179,19 @@ def outside(name: str, value: float, bounds: Bounds, declared: bool) -> Score[An
     return failed(UNDECLARED, reason, "rule")
 
 
+def checked_bounds(given: Any, what: str) -> Bounds:
+    """The range of scores that was given as `what`; ConfigError for one without a score in it."""
+    fits = (
+        isinstance(given, Sequence)
+        and len(given) == 2
+        and all(b is None or isinstance(b, int | float) for b in given)
+    )
+    low, high = given if fits else (1, 0)
+    if not fits or (low is not None and high is not None and not low < high):
+        raise ConfigError(f"{what} is {given!r:.80}; give (lowest, highest), None for no bound.")
+    return low, high
+
+
 def worst_of(bounds: Bounds, higher_is_better: bool = True) -> float | None:
     """The worst score of a range, which what an answer caused is worth; None where that end is
     open.
@@ -204,7 +218,19 @@ def missing_policy(given: object, what: str, *words: str, why: str = "") -> Miss
     raise ConfigError(f"{what}: on_error is {given!r:.80}{why}; give {choices} or a finite number.")
 
 
-def _is_finite(number: float) -> bool:
+def finite_score(name: str, given: object) -> float:
+    """The score that was given as `name`; ConfigError for anything but a finite number, such as a
+    text or True, which Python takes for 1: the best score of many, for the answer that breaks a
+    reward.
+    """
+    if not isinstance(given, bool) and isinstance(given, Real) and _is_finite(given):
+        return float(given)
+    raise ConfigError(
+        f"{name} is {given!r:.80}; give a finite number, no better than a wrong answer gets."
+    )
+
+
+def _is_finite(number: Real | float) -> bool:
     try:
         return math.isfinite(number)
     except OverflowError:  # an integer beyond all floats

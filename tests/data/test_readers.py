@@ -200,3 +200,20 @@ def test_a_log_packed_otherwise_names_the_command_that_converts_it(tmp_path: Pat
     path.write_bytes(path.read_bytes().replace(struct.pack("<H", 93), struct.pack("<H", 97)))
     with pytest.raises(DataError, match="inspect log convert --to json"):
         read(path)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize(
+    ("name", "before"), [("a.jsonl", '{"a": 1}\n{"é": '), ("b.json", '[{"a": 1},\n{"é": ')]
+)
+def test_pythons_numbers_that_are_no_json_are_named(
+    tmp_path: Path, name: str, before: str, value: str
+) -> None:
+    """Python's json.dumps writes them, and nothing else reads them."""
+    end = "}" if name.endswith("l") else "}]"
+    (tmp_path / name).write_text(f"{before}{value}{end}", encoding="utf-8")
+    with pytest.raises(
+        DataError,
+        match=rf"line 2.*: {value} is no JSON; write null|: {value} is no JSON; write null \(line 2",
+    ):
+        list(rows_in(tmp_path / name))

@@ -172,3 +172,12 @@ def test_a_config_cannot_blow_up_or_call(tmp_path: Path) -> None:
         (tmp_path / "config.yaml").write_text(config)
         done = command("grade", str(tmp_path / "config.yaml"), str(tmp_path / "data.jsonl"))
         assert done.code == 2 and "config.yaml" in done.err and len(done.err) < 500
+
+
+def test_numbers_outside_a_scale_are_refused_in_one_line(tmp_path: Path) -> None:
+    grader = "graders: {{right: {{grader: string_match}}}}\n"
+    for kind in ("weighted_sum", "min", "max", "geometric_mean"):
+        item = f"aggregators: [{{{{kind: {kind}, name: reward, on_error: -1.5}}}}]"
+        done = command(*write(tmp_path, config=grader + item))
+        assert done.code == 2 and done.err.count("\n") == 1
+        assert "reward: on_error is -1.5, and it combines scores of 0.0 to 1.0" in done.err

@@ -26,7 +26,15 @@ from rm_gallery.core.graders.base import (
 )
 from rm_gallery.core.graders.common import CorrectnessGrader
 from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.runner.aggregator import CallableAggregator, WeightedSumAggregator
+from rm_gallery.core.runner.aggregator import (
+    BaseAggregator,
+    CallableAggregator,
+    GatedAggregator,
+    GeometricMeanAggregator,
+    MaxAggregator,
+    MinAggregator,
+    WeightedSumAggregator,
+)
 from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, build_reward, rows_of
 from rm_gallery.core.utils import errors
 from tests.golden import golden
@@ -125,6 +133,34 @@ def test_a_grader_that_fails_does_not_change_the_scale_of_its_row(
     )
     assert [getattr(result, "range", None) for result in found["r"]] == [(0.0, 1.0)] * 2
     assert scores(found, "r") == pytest.approx(expected)
+
+
+STAND_INS: dict[str, BaseAggregator] = {
+    "sum": WeightedSumAggregator("sum", on_error=-1.5),
+    "stars": WeightedSumAggregator("stars", {"g1": 1.0}, on_error=0.0),
+    "scaled": MinAggregator("scaled", on_error=4.0, normalize=True),
+    "max": MaxAggregator("max", on_error=2),
+    "root": GeometricMeanAggregator("root", on_error=1.5),
+    "gate": GatedAggregator("gate", "g1", on_error=5.0),
+    "second": GatedAggregator("gate", "g1", secondary=MinAggregator("second", on_error=-1.0)),
+}
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_a_number_that_stands_in_is_on_the_scale_of_what_is_combined(name: str) -> None:
+    """A lost call paid less, or more, than any answer can get."""
+    stars = FunctionGrader(lambda response: 4, name="stars", score_range=(1, 5))
+    low, high = (1, 5) if name == "stars" else (0, 1)
+    message = rf"{name}: on_error is .*scores of {low}(\.0)? to {high}(\.0)?; give a number of that"
+    with pytest.raises(ConfigError, match=message):
+        runner(length, stars, aggregators=STAND_INS[name])
+    raw = WeightedSumAggregator("r", {"g1": 1.0}, on_error=5)
+    assert runner(length, stars, aggregators=raw).aggregators == [raw]
+
+
+def test_a_gates_threshold_is_a_score_of_its_primary_grader() -> None:
+    with pytest.raises(ConfigError, match="gate: threshold is 7, and g0 gives 0.0 to 1.0"):
+        runner(length, length, aggregators=GatedAggregator("gate", "g0", threshold=7))
 
 
 @pytest.mark.parametrize(
@@ -281,3 +317,13 @@ def test_rows_the_run_did_not_get_to_never_get_the_number_of_the_policy(on_error
 def test_a_number_for_what_is_missing_lies_in_the_graders_range(number: float) -> None:
     with pytest.raises(ConfigError, match="on_error is"):
         GraderConfig(CorrectnessGrader(model=FakeLLM(reply="x")), on_error=number)
+
+
+def test_a_row_that_raises_is_named_by_its_id_else_its_number() -> None:
+    def odd(response: str) -> float:
+        return 1 / len(response.strip("x"))
+
+    raising = runner(GraderConfig(odd, on_error="raise"))  # type: ignore[arg-type]
+    for row, named in (({}, "1"), ({"id": "a"}, "a"), ({"row_id": 7}, "7")):
+        with pytest.raises(ConfigError, match=rf"odd of row {named}: ZeroDivisionError"):
+            raising.run([{"response": "0.5" * 4}, {"response": "x", **row}])

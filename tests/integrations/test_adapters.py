@@ -118,6 +118,20 @@ def test_a_missing_score_is_never_taken_for_a_bad_one(name: str) -> None:
         )
 
 
+@pytest.mark.parametrize("worst", ["none", "0.5", True, [0.0], float("nan"), 10**400])
+@pytest.mark.parametrize("name", [*ADAPTERS, "registry", "class"])
+def test_worst_is_a_finite_number_at_every_door(name: str, worst: Any) -> None:
+    """True was taken for 1.0: the best score, for the text that breaks the reward."""
+    doors: dict[str, Callable[..., Any]] = {
+        "registry": lambda reward, **settings: RewardRegistry.create("accuracy", **settings),
+        "class": lambda reward, **settings: reward(**settings),
+    }
+    with pytest.raises(ConfigError, match=r"worst is .+; give a finite number") as refused:
+        made = (doors.get(name) or ADAPTERS[name].make)(Moody, worst=worst)
+        scorers_of(made)  # an environment that names its rewards builds them when it is first used
+    assert "\n" not in str(refused.value)
+
+
 class Everything(Moody):
     """Of each row its own: the lengths of answer, prompt and reference."""
 

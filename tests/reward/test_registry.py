@@ -4,10 +4,13 @@ classes as people write them.
 
 from __future__ import annotations
 
+import importlib
+import math
 import pickle
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -15,7 +18,9 @@ import pytest
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseReward
+from rm_gallery.core.reward.python_files import load_module
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import AsyncRule, NumberTemplate, PointJudge, Rule, scored
@@ -69,6 +74,55 @@ def test_a_gallery_name_is_taken_as_well(imported_before: bool) -> None:
         RewardRegistry.get("accuracy")
     with pytest.raises(ConfigError, match="'accuracy' is taken"):
         RewardRegistry.register("accuracy", Rule)
+
+
+USERS = """
+from rm_gallery import rule
+@rule({name!r})
+def {function}(answer):
+    return 0.25
+"""
+
+
+def _file(folder: Path, name: str, function: str) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.py").write_text(USERS.format(name=name, function=function), encoding="utf-8")
+    return str(folder / "mine.py")
+
+
+@pytest.mark.parametrize("imported_before", [False, True])
+def test_a_rule_of_ones_own_never_takes_the_name_of_the_librarys(
+    tmp_path: Path, imported_before: bool
+) -> None:
+    """Both classes are called AccuracyReward: the name of a rule makes that of its class."""
+    RewardRegistry._classes.pop("accuracy", None)
+    if imported_before:
+        RewardRegistry.get("accuracy")
+    taken = r"'accuracy' is taken by rm_gallery\.gallery\.rm\.general\.match\.AccuracyReward; choose another"
+    with pytest.raises(ConfigError, match=taken):
+        load_module(_file(tmp_path / "a", "accuracy", "accuracy"))
+    assert RewardRegistry.get("accuracy").__module__.startswith("rm_gallery.gallery.")
+
+
+def test_a_rules_name_is_one_functions_of_one_file(tmp_path: Path) -> None:
+    def accuracy(answer: str) -> float:
+        return 0.5
+
+    mine = _file(tmp_path / "a", "mine", "score")
+    first, _ = load_module(mine), rule("accuracy", replace=True)(accuracy)
+    namespace = {"__name__": first.__name__}
+    exec(USERS.format(name="mine", function="score"), namespace)  # as a cell that is run again
+    made: Any = RewardRegistry.get("mine")
+    assert made.rule is namespace["score"]
+    for folder, function in [("b", "score"), ("a", "other")]:
+        with pytest.raises(
+            ConfigError, match=r"'mine' is taken by reward_file_\w+_mine\.MineReward"
+        ):
+            load_module(_file(tmp_path / folder, "mine", function))
+    library = importlib.import_module("rm_gallery.gallery.rm.general.match")
+    RewardRegistry.register("accuracy", library.AccuracyReward)  # as its import does
+    made = RewardRegistry.get("accuracy")
+    assert made.rule is accuracy, "what replaced it on purpose stays"
 
 
 def test_another_packages_rewards_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +215,13 @@ def test_unannotated_attributes_are_class_variables_or_new_defaults() -> None:
     assert scores(
         OwnTemplate(llm=FakeLLM(reply="<score>3</score>")).evaluate(make_sample("x"))
     ) == [3.0]
+
+
+@pytest.mark.parametrize("given", [(1, 0), (0.5, 0.5), (0, math.nan), (1,), ("0", 1)])
+def test_a_range_has_a_lowest_and_a_highest_score(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"rule: score_range of empty is .+; give \(lowest"):
+        rule("empty", score_range=given)
+    with pytest.raises(ConfigError, match=r"score_range of Empty is .+; give \(lowest"):
+
+        class Empty(Rule):
+            score_range: ClassVar[Any] = given

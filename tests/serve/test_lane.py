@@ -72,6 +72,12 @@ def asks(*texts: str) -> list[Ask]:
     return [Ask(prompt="q", completion=text) for text in texts]
 
 
+@pytest.mark.parametrize("given", [0, -3, 2.5])
+def test_max_workers_of_a_server_is_a_positive_whole_number(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"max_workers is .+; give a positive whole number"):
+        RewardLane("r", Plain(), max_waiting=1, max_workers=given)
+
+
 BOTH = pytest.mark.parametrize("reward", [Plain(), Awaiting()], ids=["plain", "async"])
 
 

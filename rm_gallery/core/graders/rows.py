@@ -34,6 +34,8 @@ class TableRow(DataSample):
     """In the sample of a job, whose it is."""
     shown: dict[str, Any] | None
     """By grader, the `fields` of its job, once that is known."""
+    number: int | None
+    """Its place in the data set, from 0; None of one that comes alone."""
     results: dict[str, Any]
     """By grader, what it gave."""
 
@@ -56,6 +58,11 @@ class TableRow(DataSample):
         return ""
 
     @property
+    def named(self) -> str:
+        """What people find it by: its id, else its number."""
+        return self.given_id or (self.sample_id if self.number is None else str(self.number))
+
+    @property
     def sample_key(self) -> str:
         """Its id and a hash of all it holds."""
         return f"{self.sample_id}:{digest(dict(self.fields), 'row')}"
@@ -69,9 +76,15 @@ class TableRow(DataSample):
 _NO_SAMPLE = {**DataSample().__dict__, "grader": "", "shown": None}
 
 
-def row_of(fields: Mapping[str, Any]) -> TableRow:
+def row_of(fields: Mapping[str, Any], number: int | None = None) -> TableRow:
     """The row with these fields; nothing is copied or checked."""
-    own = {"input": [], "output": [], "fields": fields, "results": {}}
+    own: dict[str, Any] = {
+        "input": [],
+        "output": [],
+        "fields": fields,
+        "number": number,
+        "results": {},
+    }
     return build(TableRow, {**_NO_SAMPLE, **own})
 
 

@@ -389,7 +389,7 @@ def _settled(plan: GraderPlan, result: GraderResult, row: TableRow) -> GraderRes
         return result
     if on_error == "raise":
         assert isinstance(result, GraderError)
-        raise GraderFailed(f"{grader.name} of row {row.sample_id}: {result.error}")
+        raise GraderFailed(f"{grader.name} of row {row.named}: {result.error}")
     stand_in = as_result(on_error, grader.about())
     return stand_in.model_copy(
         update={"reason": result.reason, "metadata": {"on_error": result.model_dump()}}
@@ -586,7 +586,7 @@ def _row(fields: Any, number: int) -> TableRow:
         raise DataError(
             f"row {number} is a {type(fields).__name__}; a row is a dict of named fields."
         )
-    return row_of(fields)
+    return row_of(fields, number)
 
 
 class GraderBatch(RewardBatch):

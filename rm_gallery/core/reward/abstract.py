@@ -7,19 +7,18 @@ How it is called stands in `BaseReward`, which everything is derived from.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
-from rm_gallery.core.score import Bounds, Score, worst_of
+from rm_gallery.core.score import Bounds, Score, finite_score, worst_of
 from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
@@ -241,6 +240,11 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     unless it is given.
     """
 
+    @field_validator("worst", mode="before")
+    @classmethod
+    def _worst_is_a_number(cls, given: Any) -> float | None:
+        return None if given is None else finite_score("worst", given)
+
     def model_post_init(self, context: Any) -> None:
         """Fill in the name of an unnamed reward."""
         if not self.name:
@@ -305,14 +309,12 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     def check_worst(self) -> None:
         """Raise ConfigError for a worst score that is none of the reward's."""
         low, high = self.score_range
-        worst = self.worst
-        if worst is None:
+        if self.worst is None:
             return
-        if (
-            not math.isfinite(worst)
-            or (low is not None and worst < low)
-            or (high is not None and worst > high)
-        ):
+        worst = finite_score(
+            "worst", self.worst
+        )  # a copy's, or a class's own, which nothing has checked
+        if (low is not None and worst < low) or (high is not None and worst > high):
             raise ConfigError(
                 f"{self.name}: worst is {worst:g}, outside the range [{low}, {high}]."
             )

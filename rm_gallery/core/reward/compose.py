@@ -28,6 +28,7 @@ from rm_gallery.core.score import (
     Missing,
     Score,
     deciding,
+    finite_score,
     score_of_error,
     scored,
     unscored,
@@ -222,7 +223,7 @@ class Combination(NamedTuple):
         not_begun = any(score.code in NOT_BEGUN for score in lost.values())
         none = self.missing == "none" or not_begun
         if lost and (none or (self.missing == "skip" and not values)):
-            why = "; ".join(f"{name}: {score.reason}" for name, score in lost.items())
+            why = "; ".join(_by(name, score.reason) for name, score in lost.items())
             return deciding(lost.values()).without_value(why)
         if not isinstance(self.missing, str):
             values |= dict.fromkeys(lost, float(self.missing))
@@ -276,6 +277,11 @@ def metric(score: float | None, reason: str = "") -> dict[str, Any]:
     }
 
 
+def _by(name: str, reason: str) -> str:
+    """The reason with the name of the part that gave it, once."""
+    return reason if reason.startswith((f"{name}:", f"{name} ")) else f"{name}: {reason}"
+
+
 def _reaches(score: float, limit: float, higher_is_better: bool) -> bool:
     return score >= limit - NEAR if higher_is_better else score <= limit + NEAR
 
@@ -310,6 +316,13 @@ class Stage(Configured):
     @model_validator(mode="after")
     def _in_order(self) -> Stage:
         low, high = self.stop_below, self.stop_above
+        part = self.reward
+        best = part.score_range[1 if part.higher_is_better else 0]
+        if low is not None and best is not None and not _reaches(best, low, part.higher_is_better):
+            raise ValueError(
+                f"stop_below is {low:g} (threshold of a Gate), and the best score of {part.name} "
+                f"is {best:g}, so that nothing would pass; give a score that it reaches"
+            )
         if (
             low is not None
             and high is not None
@@ -343,6 +356,8 @@ class Cascade(Composition):
 
     def __init__(self, *stages: Any, **settings: Any) -> None:
         """Take the stages in their order, and the settings of any reward."""
+        if "otherwise" in settings:  # NaN, the default, is the worst score there is
+            settings["otherwise"] = finite_score("otherwise", settings["otherwise"])
         if stages:
             settings["stages"] = [
                 stage if isinstance(stage, Stage) else Stage(stage) for stage in stages
@@ -457,7 +472,7 @@ class Cascade(Composition):
             notes.stages[name] = outcome.status
             if stage.no_score == "next" and stage is not self.stages[-1]:
                 return None
-            return outcome.without_value(f"{name}: {outcome.reason}"), None
+            return outcome.without_value(_by(name, outcome.reason)), None
         score, better = outcome.value, part.higher_is_better
         if stage.stop_below is not None and not _reaches(score, stage.stop_below, better):
             notes.stages[name] = "stopped"

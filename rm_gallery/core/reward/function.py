@@ -39,7 +39,7 @@ from rm_gallery.core.reward.outputs import write_scores
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardMeta, RewardResult
-from rm_gallery.core.score import Bounds, Score, score_of_error, scored
+from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.models import unknown_name
@@ -478,7 +478,11 @@ class RewardFunction(Generic[R]):
                 f"{function.__name__}({needed}, ground_truth=None, **kwargs)."
             )
         self.range_declared = score_range is not None
-        self.score_range = (0.0, 1.0) if score_range is None else _bounds(score_range, self.name)
+        self.score_range = (
+            (0.0, 1.0)
+            if score_range is None
+            else checked_bounds(score_range, f"reward_function: score_range of {self.name}")
+        )
         self.deterministic, self.fingerprint = deterministic, fingerprint
         self._resources = Resources(resources, self.name) if resources else None
 
@@ -682,21 +686,6 @@ class RewardFunction(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<reward function {self.name}>"
-
-
-def _bounds(given: Any, name: str) -> Bounds:
-    fits = (
-        isinstance(given, Sequence)
-        and len(given) == 2
-        and all(b is None or isinstance(b, (int, float)) for b in given)
-    )
-    low, high = given if fits else (1, 0)
-    if not fits or (low is not None and high is not None and not low < high):
-        raise ConfigError(
-            f"reward_function: score_range of {name} is {given!r:.80}; give (lowest, highest), "
-            f"None for no bound."
-        )
-    return low, high
 
 
 def _at(module: str, name: str) -> Any:

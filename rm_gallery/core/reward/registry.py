@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, cast, overload
 
@@ -89,26 +91,38 @@ class Registry(Generic[K]):
 
         Registering the same class again, also from a file that runs as a script and is imported, or
         from a notebook cell run twice, replaces it; another class under a taken name is a
-        ConfigError, unless `replace` says that it takes the place of the one that is there.
+        ConfigError, unless `replace` says that it takes the place of the one that is there. A name
+        of the library is taken before its module is imported, and what replaced it stays.
         """
         if given is None:
             return lambda decorated: self.register(name, decorated, replace=replace)
         if not isinstance(name, str) or not name:
             raise ConfigError(f"A {self._what}'s name is a non-empty string; found {name!r}.")
-        kind, holder = self._as_class(name, given), ""
-        if name in self._classes:
-            holder = _target(self._classes[name])
-        # one that is just being imported holds its own name
-        elif not kind.__module__.startswith(READY_MADE):
-            holder = _target(self._lazy_names().get(name, ""))
-        if holder and not replace and holder.rpartition(":")[2] != kind.__qualname__:
-            taken = holder.replace(":", ".")
+        kind = self._as_class(name, given)
+        held = self._classes.get(name) or self._lazy_names().get(name)
+        if held is not None and not replace and not self._same(name, held, kind):
+            if _module(kind).startswith(READY_MADE) and not _module(held).startswith(READY_MADE):
+                return given  # replaced on purpose before it was imported
             raise ConfigError(
-                f"The {self._what} name '{name}' is taken by {taken}; choose another name, or "
-                f"replace it with replace=True."
+                f"The {self._what} name '{name}' is taken by {_target(held).replace(':', '.')}; "
+                f"choose another name, or replace it with replace=True."
             )
         self._classes[name] = kind
         return given
+
+    def _same(self, name: str, held: str | type[K], kind: type[K]) -> bool:
+        """Whether a class is the one that is there, defined once more: of the same name in the same
+        file, or in the same session of Python.
+        """
+        if isinstance(held, str):
+            if _module(held).split(".")[0] == _module(kind).split(".")[0]:
+                # one that is just being imported holds its own name
+                return held.startswith(READY_MADE) == kind.__module__.startswith(READY_MADE)
+            if held.startswith(READY_MADE) or held.rpartition(":")[2] != kind.__qualname__:
+                return False
+            # a file of the package that declares it, run as a script
+            held = self._as_class(name, imported(held, f"{self._what} '{name}'"))
+        return _written(held) == _written(kind) and _origin(held) == _origin(kind)
 
     def get(self, name: str) -> type[K]:
         """The class registered under a name (for `scheme:rest` names such as bt:DIR, the class
@@ -195,6 +209,21 @@ class Registry(Generic[K]):
 
 def _target(held: str | type[Any]) -> str:
     return held if isinstance(held, str) else f"{held.__module__}:{held.__qualname__}"
+
+
+def _module(held: str | type[Any]) -> str:
+    return _target(held).rpartition(":")[0]
+
+
+def _written(kind: type[Any]) -> str:
+    """What the source calls it: a rule's class is made from its name, its function is written."""
+    return str(getattr(vars(kind).get("rule"), "__qualname__", kind.__qualname__))
+
+
+def _origin(kind: type[Any]) -> str:
+    """The file a class is from, whatever its module is called; the module, where there is none."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return os.path.realpath(file) if file else kind.__module__
 
 
 def bound_class(kind: type[K], argument: str) -> type[K]:

@@ -32,7 +32,7 @@ from rm_gallery.core.reward.schema import (
     RewardMeta,
     RewardResult,
 )
-from rm_gallery.core.score import Bounds, Score, score_of_error, scored
+from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error, scored
 from rm_gallery.core.text.answer import Extraction
 from rm_gallery.core.text.canonical import Form, compared, fold, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -237,6 +237,7 @@ def rule(
     inline: bool | None = None,
     validate: Callable[..., None] | None = None,
     check: Callable[..., object] | None = None,
+    replace: bool = False,
 ) -> Callable[[F], F]:
     """Register a function as the reward `name`; the function itself stays as it is.
 
@@ -266,13 +267,18 @@ def rule(
             settings that do not fit together.
         check: called with the settings it names before a run; raises MissingExtra, or ConfigError
             where no answer could be scored at all.
+        replace: take the place of another reward of this name.
+
+    Raises:
+        ConfigError: the range is empty, or the name is another reward's, as `RewardRegistry.register` says.
     """
+    bounds = checked_bounds(score_range, f"rule: score_range of {name}")
 
     def decorated(function: F) -> F:
         base = KillableRule if killable else RuleReward
         made = _reward_class(function, name, base, validate, check)
         made.needs = frozenset([needs] if isinstance(needs, str) else needs)
-        made.score_range = score_range
+        made.score_range = bounds
         at_once = not is_users(function.__module__) if inline is None else inline
         made.inline = at_once and not killable and not inspect.iscoroutinefunction(function)
         made.looks_at = frozenset([looks_at] if isinstance(looks_at, str) else looks_at)
@@ -280,9 +286,9 @@ def rule(
             made.__doc__ = f"{made.__doc__.rstrip()} Source: {source}."
         if example is not None:
             made.example = example
+        RewardRegistry.register(name, made, replace=replace)
         # where pickles, and whoever imports the class by its name, look for it
         setattr(sys.modules[function.__module__], made.__name__, made)
-        RewardRegistry.register(name, made)
         return function
 
     return decorated

@@ -25,7 +25,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import RunControl, questions, stop_mark
 from rm_gallery.core.engine.lanes import JobCost
-from rm_gallery.core.engine.options import Progress, chosen_options
+from rm_gallery.core.engine.options import Progress, chosen_options, whole
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.run_folder import Again
@@ -419,7 +419,8 @@ def standing_run(
     servers.
     """
     reward.check()
-    workers = max(max_workers or reward.max_workers, reward.least_workers)
+    chosen = reward.max_workers if max_workers is None else whole("max_workers", max_workers, 1)
+    workers = max(chosen, reward.least_workers)
     execute = executor(reward, {}, reward.deadline)
     return StandingRun(
         execute,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -23,6 +24,7 @@ from rm_gallery.core.data.schema import (
     table,
 )
 from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.score import checked_bounds
 
 R = TypeVar("R")
 
@@ -106,6 +108,8 @@ class RewardMeta(ModelMetaclass):
                 continue
             elif name not in class_variables:
                 annotations[name] = ClassVar[Any]
+        if isinstance(bounds := namespace.get("score_range"), Sequence):
+            namespace["score_range"] = checked_bounds(bounds, f"score_range of {cls_name}")
         namespace["__annotations__"] = annotations
         return super().__new__(mcs, cls_name, bases, namespace, **kwargs)
 

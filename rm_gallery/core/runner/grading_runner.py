@@ -175,6 +175,12 @@ class GradingRunner:
                     f"The column '{aggregator.name}' is taken; give the aggregator another name."
                 )
             aggregator.check(list(self.grader_configs))
+            aggregator.check_scales(
+                {
+                    name: (config.grader.score_range, config.grader.higher_is_better)
+                    for name, config in self.grader_configs.items()
+                }
+            )
             known.append(aggregator.name)
         own = RunOptions(progress=None if show_progress else False)
         given = {"max_workers": max_concurrency, **keywords}

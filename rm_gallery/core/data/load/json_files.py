@@ -508,6 +508,10 @@ def _parsed_line(line: bytes, where: RowRef) -> Row | DataError:
     return value if isinstance(value, dict) else _not_an_object(value, where)
 
 
+_NO_JSON = re.compile(r"NaN|-?Infinity")
+"""What Python's json module writes for numbers that JSON has not."""
+
+
 def _json_fault(content: bytes, error: orjson.JSONDecodeError) -> str:
     try:
         content.decode("utf-8")
@@ -515,8 +519,9 @@ def _json_fault(content: bytes, error: orjson.JSONDecodeError) -> str:
         line = content.count(b"\n", 0, decode_error.start) + 1
         place = f" (line {line})" if b"\n" in content else ""
         return f"not UTF-8 at byte {decode_error.start + 1}{place}; save the file as UTF-8"
+    near = _NO_JSON.search(content.decode("utf-8"), max(0, error.pos - 2), error.pos + 9)
     return (
-        f"{error.msg} ("
+        (f"{near[0]} is no JSON; write null (" if near else f"{error.msg} (")
         + (f"line {error.lineno}, " if b"\n" in content else "")
         + f"column {error.colno})"
     )

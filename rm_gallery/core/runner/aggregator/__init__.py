@@ -6,13 +6,25 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from rm_gallery.core.graders.base import GraderError, GraderResult, GraderScore
 from rm_gallery.core.reward.compose import Combination
-from rm_gallery.core.score import Missing, Score, failed, missing_policy, scored
+from rm_gallery.core.score import (
+    Bounds,
+    Missing,
+    Score,
+    failed,
+    missing_policy,
+    out_of_range,
+    scored,
+)
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import unknown_name
+
+T = TypeVar("T")
+Scale: TypeAlias = tuple[Bounds, bool]
+"""Range of a grader's scores, and whether a higher one is better."""
 
 
 class BaseAggregator:
@@ -50,11 +62,25 @@ class BaseAggregator:
     def check(self, graders: Collection[str]) -> None:
         """Raise ConfigError when it cannot work with graders of these names."""
 
+    def check_scales(self, scales: Mapping[str, Scale]) -> None:
+        """Raise ConfigError for an `on_error` outside the range of what it combines of graders of
+        these scales.
+        """
+        own = set(self.wanted(scales).values())
+        # of scales that differ, and are to stay as they are, each row says that they do
+        alone: Bounds = next(iter(own))[0] if len(own) == 1 else (None, None)
+        bounds: Bounds = (0.0, 1.0) if self._normalizes(own) else alone
+        if not isinstance(self.on_error, str) and out_of_range(self.name, self.on_error, bounds):
+            raise ConfigError(
+                f"{self.name}: on_error is {self.on_error}, and it combines scores of "
+                f"{bounds[0]} to {bounds[1]}; give a number of that range, none or skip."
+            )
+
     def combine(self, scores: Mapping[str, float]) -> float:
         """One number from the scores by grader name, never empty."""
         raise NotImplementedError(f"{type(self).__name__} implements combine(scores) -> float.")
 
-    def wanted(self, results: Mapping[str, GraderResult]) -> Mapping[str, GraderResult]:
+    def wanted(self, results: Mapping[str, T]) -> Mapping[str, T]:
         """The components."""
         return results
 
@@ -120,11 +146,10 @@ class BaseAggregator:
             if isinstance(each, GraderScore)
             or (isinstance(each, GraderError) and each.range != (None, None))
         }
-        alike = len(scales) <= 1
-        bounds, higher = next(iter(scales)) if scales else ((None, None), True)
-        if self.normalize or (self.normalize is None and not (alike and higher)):
+        if self._normalizes(scales):
             return _NORMALIZED
-        if alike:
+        if len(scales) <= 1:
+            bounds, higher = next(iter(scales), ((None, None), True))
             return {"range": bounds, "higher_is_better": higher}
         ranges = ", ".join(
             f"{name} {each.range}"
@@ -134,6 +159,10 @@ class BaseAggregator:
         raise NotCombined(
             f"the graders' ranges or directions differ ({ranges}); leave out normalize=False"
         )
+
+    def _normalizes(self, scales: Collection[Scale]) -> bool:
+        alike = len(scales) <= 1 and all(higher for _, higher in scales)
+        return self.normalize or (self.normalize is None and not alike)
 
 
 _NORMALIZED = {"range": (0.0, 1.0)}
@@ -195,7 +224,7 @@ class WeightedSumAggregator(BaseAggregator):
             if grader not in graders:
                 raise ConfigError(f"{self.name}: " + unknown_name("grader", grader, graders))
 
-    def wanted(self, results: Mapping[str, GraderResult]) -> Mapping[str, GraderResult]:
+    def wanted(self, results: Mapping[str, T]) -> Mapping[str, T]:
         """Those with a weight above 0."""
         if self.weights is None:
             return results
@@ -289,6 +318,19 @@ class GatedAggregator(BaseAggregator):
                 f"behind it."
             )
         self.secondary.check([name for name in graders if name != self.primary])
+
+    def check_scales(self, scales: Mapping[str, Scale]) -> None:
+        """As every aggregator's, for the secondary one as well, and for a threshold that no score
+        of the primary grader can have.
+        """
+        super().check_scales(scales)
+        self.secondary.check_scales({n: each for n, each in scales.items() if n != self.primary})
+        bounds = scales[self.primary][0]
+        if self.threshold is not None and out_of_range(self.primary, self.threshold, bounds):
+            raise ConfigError(
+                f"{self.name}: threshold is {self.threshold}, and {self.primary} gives {bounds[0]} "
+                f"to {bounds[1]}; give a score of that range."
+            )
 
     def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
         """0 where the primary grader does not pass, else the secondary score in [0, 1]."""
