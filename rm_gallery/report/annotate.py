@@ -159,10 +159,8 @@ class _RowResults:
             return [*blank, None, *(("caller", self._why) if fault is None else ("data", fault))]
         self._file.seek(place)
         row = SampleRow.from_record(from_line(self._file.readline()) or {})
-        cause = row.cause or next((issue.cause for issue in row.issues if issue.cause), None)
-        why = "; ".join(dict.fromkeys(f"{issue.reason}: {issue.message}" for issue in row.issues))
         cells, reason = self._of_graders(row) if self._graders else self._of_answers(row)
-        return [*cells, reason or None, cause, why or None]
+        return [*cells, reason or None, *row.why_missing()]
 
     def _of_graders(self, row: SampleRow) -> tuple[list[Any], str]:
         about = row.metadata or {}

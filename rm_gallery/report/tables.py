@@ -309,7 +309,7 @@ def _print(table: Table, lines: Sequence[str], above: Sequence[str] = ()) -> Non
 
 COLUMNS = (
     "id", "subset", "cluster", "candidate", "prompt", "answer", "label", "verdict",
-    "score", "credit", "reason", "status", "problem", "order", "input_tokens", "output_tokens",
+    "score", "credit", "reason", "status", "cause", "message", "order", "input_tokens", "output_tokens",
 )  # fmt: skip
 """Every export has these. `candidate` counts a sample's answers from 1, or names their column;
 `verdict` is won, lost or tied, or how often each; `credit` is the sample's; `order` says where the
@@ -331,6 +331,7 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
         samples = sorted(samples, key=lambda sample: (sample.metadata or {}).get("row", 0))
     for sample in samples:
         columns = (sample.metadata or {}).get("columns") if names else None
+        cause, message = sample.why_missing()
         for place, answer in enumerate(sample.answers):
             row = {
                 "id": sample.id,
@@ -345,8 +346,8 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
                 "credit": sample.credit,
                 "reason": _entry_at(sample.reasons, place),
                 "status": sample.status,
-                "problem": "; ".join(f"{issue.reason}: {issue.message}" for issue in sample.issues)
-                or None,
+                "cause": cause,
+                "message": message,
                 "order": _order(sample, place),
                 **spent(sample.key, place),
             }

@@ -112,6 +112,12 @@ class SampleRow:
     issues: tuple[Issue, ...] = ()
     metadata: dict[str, Any] | None = None
 
+    def why_missing(self) -> tuple[str | None, str | None]:
+        """Who caused what it lacks, and the message of each issue, once."""
+        cause = self.cause or next((issue.cause for issue in self.issues if issue.cause), None)
+        why = dict.fromkeys(f"{issue.reason}: {issue.message}" for issue in self.issues)
+        return cause, "; ".join(why) or None
+
     @property
     def cause(self) -> str | None:
         """Who caused the missing score; None where there is a score, and where the protocol does not

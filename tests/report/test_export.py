@@ -87,10 +87,15 @@ def test_every_form_has_a_row_per_candidate(run: Path, tmp_path: Path, form: str
         ("failed", False),
         ("failed", True),
     ]
-    assert "broken" in failed[0]["problem"] and {row["label"] for row in rows} == {
-        "chosen",
-        "rejected",
-    }
+    assert (
+        "broken" in failed[0]["message"]
+        and failed[0]["cause"]
+        and {row["label"] for row in rows}
+        == {
+            "chosen",
+            "rejected",
+        }
+    )
     assert to_pandas(run)["answer"].tolist() == [row["answer"] for row in candidates(run)]
 
 
@@ -172,3 +177,13 @@ def test_everything_is_shown_and_nothing_runs(make: Any, expected: list[str]) ->
     assert "<script" not in text and "<img" not in text
     ElementTree.fromstring(f"<div>{text}</div>")  # well-formed
     text.encode("utf-8")
+
+
+def test_an_export_says_who_caused_a_blank_row_and_why(tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    table = [{"q": "q", "x": "answer"}, {"q": "r", "x": ""}]
+    score_table(Length(), table, "q", "x", run_dir=folder)
+    whole, blank = read(export(folder, tmp_path / "out.csv"))
+    assert (whole["cause"], whole["message"]) == ("", "")
+    assert (blank["status"], blank["cause"]) == ("unscored", "data")
+    assert blank["message"].startswith("blank: ")
