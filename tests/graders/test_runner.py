@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rm_gallery import ConfigError
+from rm_gallery import ConfigError, RewardRegistry, WeightedSum, reward_function, rule
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import (
@@ -21,11 +21,14 @@ from rm_gallery.core.graders.base import (
     FunctionGrader,
     GraderError,
     GraderRank,
+    GraderRegistry,
     GraderResult,
     GraderScore,
 )
+from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.graders.common import CorrectnessGrader
 from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.runner.aggregator import (
     BaseAggregator,
     CallableAggregator,
@@ -327,3 +330,46 @@ def test_a_row_that_raises_is_named_by_its_id_else_its_number() -> None:
     for row, named in (({}, "1"), ({"id": "a"}, "a"), ({"row_id": 7}, "7")):
         with pytest.raises(ConfigError, match=rf"odd of row {named}: ZeroDivisionError"):
             raising.run([{"response": "0.5" * 4}, {"response": "x", **row}])
+
+
+@pytest.mark.parametrize("blank", [None, math.nan])
+@pytest.mark.parametrize("kind", ["reward", "function", "text"])
+def test_a_blank_cell_is_no_word_to_grade(kind: str, blank: Any) -> None:
+    graders: dict[str, Any] = {
+        "reward": as_grader("length_baseline"),
+        "function": lambda response: 1.0,
+        "text": GraderRegistry.create("string_match"),
+    }
+    row = {"query": "q", "response": blank, "reference_response": "a"}
+    [result] = GradingRunner({"g": graders[kind]}).run([row])["g"]
+    assert isinstance(result, GraderError)
+    assert (result.error_type, result.cause) == ("blank", "data")
+
+
+def test_functions_under_rule_and_reward_function_are_the_rewards_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(RewardRegistry, "_classes", dict(RewardRegistry._classes))
+
+    @rule("short_so")
+    def short_so(answer: str) -> float:
+        """1 for one character. Range [0, 1]."""
+        return float(len(answer) == 1)
+
+    @reward_function
+    def short_too(messages: Any, **kwargs: Any) -> float:
+        return 0.25
+
+    sample, row = sample_of("q", "<think>so</think>4"), {"response": "<think>so</think>4"}
+    for function, score in ((short_so, 1.0), (short_too, 0.25)):
+        [result] = GradingRunner({"g": function}).run([row])["g"]
+        assert isinstance(result, GraderScore) and result.score == score
+        for made in (build_reward(function), WeightedSum({"a": function})):
+            assert made.evaluate(sample).output[0].answer.reward.score == score
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from rm_gallery import rule\n\n\n@rule('from_file')\ndef mine(answer: str) -> float:\n"
+        "    'Half. Range [0, 1].'\n    return 0.5\n"
+    )
+    for name in (f"{file}:mine", f"func:{file}:mine", str(file)):
+        assert build_reward(name).evaluate(sample).output[0].answer.reward.score == 0.5

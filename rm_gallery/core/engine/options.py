@@ -237,8 +237,9 @@ def chosen_options(
     """`options`, else `default`, with the keywords of a call on top, and those of them that are
     `known` to the hooks (None where there are none).
 
-    A keyword that is None leaves the option as it is. `other_parameters` are
-    the caller's own keywords, suggested when an unknown one looks like them.
+    A keyword that is None leaves the option as it is, and so does max_workers=0, the default of
+    0.1. `other_parameters` are the caller's own keywords, suggested when an unknown one looks like
+    them.
     Raises ConfigError: a keyword is neither an option nor known; names the nearest ones.
     """
     hooks = {name: value for name, value in given.items() if name not in OPTIONS}
@@ -257,6 +258,8 @@ def chosen_options(
     changes = {
         name: value for name, value in given.items() if name in OPTIONS and value is not None
     }
+    if changes.get("max_workers") == 0 and changes["max_workers"] is not False:
+        del changes["max_workers"]
     if options is not None and not isinstance(options, RunOptions):
         raise ConfigError(f"options is a {type(options).__name__}; it is RunOptions(…).")
     chosen = default if options is None else options

@@ -25,6 +25,7 @@ from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, unseen_in
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.rule import rule_class_of
 from rm_gallery.core.reward.schema import (
     RewardDimensionWithRank,
     RewardDimensionWithScore,
@@ -433,10 +434,16 @@ def _built(grader: BaseGrader | str | None, settings: dict[str, Any]) -> dict[st
     return settings
 
 
-def as_grader(reward: BaseReward | BaseGrader | str, **settings: Any) -> BaseGrader:
-    """A reward, or the registered one of this name, as a grader; a grader stays one."""
+def as_grader(reward: Any, **settings: Any) -> BaseGrader:
+    """A reward, the registered one of this name, or a function under `@rule` or `@reward_function`,
+    as a grader; a grader stays one.
+    """
     if isinstance(reward, BaseGrader):
         return reward
+    if (made := rule_class_of(reward)) is not None:
+        return RewardGrader(made(), **settings)
+    if not isinstance(reward, type) and callable(getattr(reward, "reward", None)):
+        reward = reward.reward()
     if isinstance(reward, GraderReward | GraderListReward):
         return reward.grader
     if isinstance(reward, str):

@@ -4,12 +4,13 @@ is given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.graders.abstract import AbstractGrader
-from rm_gallery.core.utils.errors import Cause, RMGalleryError
+from rm_gallery.core.utils.errors import Cause, RMGalleryError, Unscored
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import build
 
@@ -168,6 +169,23 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
                 f"where it is with "
                 f'mapper={{"{name}": "COLUMN"}}.'
             )
+        if (
+            required and name in TEXTS and _is_blank(fields[name])
+        ):  # else the words "None" and "nan" would be graded
+            raise Unscored(
+                f"{grader.name} needs '{name}', which is blank in this row.",
+                reason="blank",
+                cause="data",
+            )
     if "*" in inputs:
         return {str(name): value for name, value in fields.items()}
-    return {name: fields[name] for name in inputs if name in fields}
+    return {name: fields[name] for name in inputs if name in fields and not _is_nan(fields[name])}
+
+
+def is_blank(value: object) -> bool:
+    """Whether a cell holds nothing: None, or the NaN that tables have for it."""
+    return value is None or _is_nan(value)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -289,9 +289,16 @@ def rule(
         RewardRegistry.register(name, made, replace=replace)
         # where pickles, and whoever imports the class by its name, look for it
         setattr(sys.modules[function.__module__], made.__name__, made)
+        function.__dict__["rule_class"] = made
         return function
 
     return decorated
+
+
+def rule_class_of(value: object) -> type[RuleReward] | None:
+    """The class of rewards of a function under `@rule`; None for anything else."""
+    made: type[RuleReward] | None = getattr(value, "__dict__", {}).get("rule_class")
+    return made if inspect.isfunction(value) else None
 
 
 def _reward_class(

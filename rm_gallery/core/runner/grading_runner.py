@@ -26,7 +26,7 @@ from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
-from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.rows import Mapper
 from rm_gallery.core.graders.run import (
     GraderBatch,
@@ -39,6 +39,7 @@ from rm_gallery.core.model.base import BaseLLM, resolve_llm
 from rm_gallery.core.reward.judges import asks_a_model, given_in_vain, lacking, resolved_judge
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.rule import rule_class_of
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
 from rm_gallery.core.score import Missing, missing_policy, out_of_range
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
@@ -74,7 +75,9 @@ class GraderConfig:
     def __post_init__(self) -> None:
         """Raise ConfigError for what does not fit."""
         given: Any = self.grader
-        if callable(given) and not isinstance(given, (BaseGrader, type)):
+        if rule_class_of(given) is not None or callable(getattr(given, "reward", None)):
+            object.__setattr__(self, "grader", as_grader(given))
+        elif callable(given) and not isinstance(given, (BaseGrader, type)):
             object.__setattr__(self, "grader", FunctionGrader(given))
         elif not isinstance(given, BaseGrader):
             built = " (build it: RelevanceGrader(model=…))" if isinstance(given, type) else ""
@@ -359,6 +362,7 @@ def build_reward(
         ConfigError: the name is unknown, nothing of the kinds above was given, a parameter does not
             exist, or a judge is missing or given in vain.
     """
+    reward = rule_class_of(reward) or reward
     if isinstance(reward, BaseReward):
         if params or ((llm is not None or base_url) and not lacking(reward)):
             raise ConfigError(

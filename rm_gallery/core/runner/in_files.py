@@ -12,6 +12,7 @@ from rm_gallery.core.reward.function import FunctionReward, RewardFunction, clas
 from rm_gallery.core.reward.python_files import load_module, split_target
 from rm_gallery.core.reward.registry import IN_FILES, RewardRegistry, weight_behind
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.rule import rule_class_of
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
@@ -81,6 +82,8 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
     if _is_environment(kind):
         made: type[BaseReward] = importlib.import_module(ENVIRONMENTS).class_of(kind)
         return made
+    if (made_by_rule := rule_class_of(kind)) is not None:
+        return made_by_rule
     if _is_function(kind) or inspect.isfunction(kind):
         return (kind if _is_function(kind) else RewardFunction(kind)).reward_class()
     raise ConfigError(f"{target}: {name} is a {type(kind).__name__} and no reward: {KINDS}.")
