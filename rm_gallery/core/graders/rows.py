@@ -169,9 +169,8 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
                 f"where it is with "
                 f'mapper={{"{name}": "COLUMN"}}.'
             )
-        if (
-            required and name in TEXTS and _is_blank(fields[name])
-        ):  # else the words "None" and "nan" would be graded
+        # else the words "None" and "nan" would be graded
+        if required and name in TEXTS and _is_blank(fields[name]):
             raise Unscored(
                 f"{grader.name} needs '{name}', which is blank in this row.",
                 reason="blank",
@@ -179,11 +178,18 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
             )
     if "*" in inputs:
         return {str(name): value for name, value in fields.items()}
-    return {name: fields[name] for name in inputs if name in fields and not _is_nan(fields[name])}
+    return {
+        name: fields[name]
+        for name in inputs
+        if name in fields and not (name in TEXTS and _is_nan(fields[name]))
+    }
 
 
-def is_blank(value: object) -> bool:
-    """Whether a cell holds nothing: None, or the NaN that tables have for it."""
+TEXTS = frozenset({"query", "response", "reference_response", "context"})
+"""Fields that hold a text, so that None, and the NaN that tables have for it, hold none."""
+
+
+def _is_blank(value: object) -> bool:
     return value is None or _is_nan(value)
 
 
