@@ -151,7 +151,7 @@ def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None
 @pytest.mark.parametrize(
     "entry",
     [{"status": "scored"}, {"id": 3, "status": "scored"}, {"id": "a"}, {"id": "a", "status": "maybe"},
-     record("a", value=object())],
+     record("a", value={(1, 2): 3})],
     ids=["no id", "id is no text", "no status", "unknown status", "not JSON"],
 )  # fmt: skip
 def test_a_record_that_could_not_be_found_again_is_refused(

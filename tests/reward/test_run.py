@@ -146,7 +146,7 @@ class Named(Rule):
 
 WRONG: dict[str, tuple[list[Any], str]] = {
     "max_workers": (
-        [0, 2.5, -1, "8", True, False, float("nan")],
+        [2.5, -1, "8", True, False, float("nan")],
         "max_workers is .*positive whole number",
     ),
     "deadline": ([0, -1, float("nan"), float("inf"), "3"], "deadline is"),
