@@ -430,13 +430,25 @@ def _mcnemar(scored: Pairs) -> tuple[int, int, float] | None:
     return only_first, only_second, sign_test(only_first, only_second, mid=True)
 
 
+TIES = 256
+"""Samples of equal differences that are looked up for examples."""
+
+
 def _examples(scored: Pairs, wanted: int) -> Iterable[dict[str, Any]]:
-    """Samples on which the runs disagree most, as many of either direction."""
+    """Samples on which the runs disagree most, as many of either direction; of equal ones the first
+    by id, among as many as are looked up.
+    """
     chosen: list[int] = []
     for turn in (1.0, -1.0):
         changes = turn * (scored.credit[1] - scored.credit[0])
-        largest = np.argsort(-changes, kind="stable")[:wanted]  # of equal ones the first
-        chosen += largest[changes[largest] > 0.0].tolist()
+        largest = np.argsort(-changes, kind="stable")
+        largest = largest[changes[largest] > 0.0][: max(wanted, TIES)]
+        # a folder holds its rows in the order in which they were finished
+        rows = scored.runs[0].rows(scored.place[0, largest].tolist())
+        ids = {at: rows[own].id for at, own in zip(largest, scored.place[0, largest], strict=True)}
+        chosen += sorted(largest.tolist(), key=lambda at: (-changes[at], len(ids[at]), ids[at]))[
+            :wanted
+        ]
     places, credits = scored.place[:, chosen].tolist(), scored.credit[:, chosen].tolist()
     texts = [run.rows(own) for run, own in zip(scored.runs, places, strict=True)]
     for a, b, first, second in zip(*places, *credits, strict=True):
