@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
 from rm_gallery.core.data.load.padding import without_padding
-from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.data.schema import DataOutput, DataSample, is_absent, without_nan
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
@@ -201,7 +201,7 @@ class RowScorer:
         """Larger scores fail, and larger components are left out."""
         self.padded = False
         """Whether rows come from Arrow, as trainers' rows do: null fields of dicts in prompts and
-        columns are padding, and NaN in a column is a gap. Nulls in completions are the model's own
+        columns are padding. Nulls in completions are the model's own
         and stay.
         """
         self._watch = _Watch(self.name)
@@ -328,12 +328,9 @@ class RowScorer:
 
     def _mapped(self, row: Row) -> dict[str, Any]:
         """The row's columns, and those that `columns` maps to other names."""
-        columns = dict(row or {})
+        columns = without_nan(row or {})
         if self.padded:
-            columns = {
-                name: None if _is_nan(value) else without_padding(value)
-                for name, value in columns.items()
-            }
+            columns = {name: without_padding(value) for name, value in columns.items()}
         absent = [column for column in self.columns.values() if column not in columns]
         if absent:
             there = ", ".join(sorted(map(str, columns))) or "none"
@@ -346,6 +343,8 @@ class RowScorer:
     def _sample_of_row(
         self, prompt: Conversation, completion: Conversation, row: dict[str, Any]
     ) -> DataSample:
+        if is_absent(completion):
+            raise DataError("The completion is None; give the text, or messages, the model wrote.")
         if "reference" in self.columns:
             reference = row.pop("reference")
             row.pop("ground_truth", None)  # the named column is the truth, even where it is empty
@@ -579,10 +578,6 @@ def _identity(reward: BaseReward) -> str:
         return digest(reward.describe())
     except ConfigError:
         return ""
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value
 
 
 def _run_options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:

@@ -23,7 +23,7 @@ import orjson
 
 from rm_gallery.core.data.load.base import LoadReport, create_loader, row_bytes
 from rm_gallery.core.data.load.converters import RowRef, nearest, shown
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, is_absent
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 Cell = str | None
@@ -257,13 +257,8 @@ def open_sheet(
 
 def blank_is_none(cell: Any) -> Any:
     """The cell, or None for one that holds nothing but white space or NaN."""
-    if (
-        cell is None
-        or (isinstance(cell, str) and not cell.strip())
-        or (isinstance(cell, float) and math.isnan(cell))
-    ):
-        return None
-    return cell
+    blank = is_absent(cell) or (isinstance(cell, str) and not cell.strip())
+    return None if blank else cell
 
 
 def text_of_cell(cell: Any) -> Cell:

@@ -134,6 +134,7 @@ class TableTask:
             reference=columns.reference,
             id_column=columns.id,
             cluster=columns.cluster,
+            withheld=(columns.labels, columns.label_column, columns.label_probability),
             numbers=columns.numbers,
             needed=needed,
         )

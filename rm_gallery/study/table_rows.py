@@ -8,13 +8,16 @@ import hashlib
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
+from pydantic import Field
+
 from rm_gallery.core.data.load.converters import RowRef
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.load.padding import without_padding
+from rm_gallery.core.data.schema import REFERENCE_KEYS, DataSample
 from rm_gallery.core.reward.judges import asks_a_model, models_of, most_calls
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats import Integers, np
@@ -114,8 +117,7 @@ class TableSamples:
     """The rows of a table that can be judged, as samples, and what is known about all of its rows.
 
     Attributes:
-        samples: one per row that can be judged; `metadata["row"]` is its place among the rows read,
-            from 0, and `metadata["number"]` its number in the file, as messages and ids have it.
+        samples: one per row that can be judged.
         blank: the blank column of each row that cannot be judged, by place.
         clusters: what each row belongs to.
         clustered_by: in words; empty where every row is its own cluster.
@@ -234,6 +236,7 @@ def questions_of(
     reference: str | None = None,
     id_column: str | None = None,
     cluster: str | None = None,
+    withheld: Collection[str | None] = (),
     numbers: bool = False,
     needed: int = 1,
 ) -> TableSamples:
@@ -241,7 +244,8 @@ def questions_of(
     name.
 
     A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a
-    prompt are one cluster unless `cluster` names a column.
+    prompt are one cluster unless `cluster` names a column. The other columns are the samples'
+    metadata, as `evaluate` has them, but for those in `withheld`, which hold the truth.
 
     Raises:
         ConfigError: a column is missing, blank or, without `numbers`, numeric; one is named twice;
@@ -291,7 +295,11 @@ def questions_of(
             f"{sheet.name}: no row can be judged; the first: "
             f"{_why_blank(sheet, first, blank[first])}"
         )
-    samples = RowSamples(sheet, blank, clusters, prompt, names, reference, id_column)
+    own = {prompt, *names, reference, id_column, *withheld}
+    if reference is not None:
+        own.update(REFERENCE_KEYS)  # which would speak where the named column is blank
+    others = tuple(name for name in sheet.columns if name not in own)
+    samples = RowSamples(sheet, blank, clusters, prompt, names, reference, id_column, others)
     return TableSamples(
         sheet, samples, blank, clusters, clustered_by, names, counts, _noticed(sheet, cluster)
     )
@@ -328,7 +336,30 @@ class _TextColumn:
             )
 
 
-class RowSamples(Sequence[DataSample]):
+class TableSample(DataSample):
+    """A row of a table: where it stands is apart from the metadata, which are its other columns."""
+
+    place: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """`row`, its place among the rows read, from 0; its `number` in the file, as messages and ids
+    have it; `columns`, which of the named columns hold its answers; its `cluster`."""
+
+    def _keyed_metadata(self) -> dict[str, Any]:
+        """The place and the reference, as earlier runs have it; other columns below a key of their
+        own.
+        """
+        others = dict(self.metadata or {})
+        keyed = {**self.place}
+        if "reference" in others:
+            keyed["reference"] = others.pop("reference")
+        return {**keyed, "others": others} if others else keyed
+
+    @property
+    def record_metadata(self) -> dict[str, Any]:
+        """The place; the other columns stand in the table."""
+        return self.place
+
+
+class RowSamples(Sequence[TableSample]):
     """The rows of a table that can be judged, each made a sample when it is asked for."""
 
     def __init__(
@@ -340,7 +371,9 @@ class RowSamples(Sequence[DataSample]):
         answers: Sequence[str],
         reference: str | None,
         id_column: str | None,
+        others: Sequence[str] = (),
     ) -> None:
+        self._others = others
         self._sheet, self._blank, self._clusters = sheet, sorted(blank), clusters
         self._prompt, self._answers, self._reference, self._id = (
             prompt,
@@ -352,7 +385,7 @@ class RowSamples(Sequence[DataSample]):
     def __len__(self) -> int:
         return len(self._sheet) - len(self._blank)
 
-    def __iter__(self) -> Iterator[DataSample]:
+    def __iter__(self) -> Iterator[TableSample]:
         left_out = frozenset(self._blank)
         placed = enumerate(self._sheet.rows.placed())
         return (
@@ -362,10 +395,10 @@ class RowSamples(Sequence[DataSample]):
         )
 
     @overload
-    def __getitem__(self, number: int) -> DataSample: ...
+    def __getitem__(self, number: int) -> TableSample: ...
     @overload
-    def __getitem__(self, number: slice) -> list[DataSample]: ...
-    def __getitem__(self, number: int | slice) -> DataSample | list[DataSample]:
+    def __getitem__(self, number: slice) -> list[TableSample]: ...
+    def __getitem__(self, number: int | slice) -> TableSample | list[TableSample]:
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         place = range(len(self))[number]
@@ -373,16 +406,15 @@ class RowSamples(Sequence[DataSample]):
             place = further
         return self._sample_at(place, self._sheet.rows.place(place), self._sheet.rows[place])
 
-    def _sample_at(self, place: int, where: RowRef, row: Mapping[str, Any]) -> DataSample:
+    def _sample_at(self, place: int, where: RowRef, row: Mapping[str, Any]) -> TableSample:
         cells = [text_of_cell(blank_is_none(row.get(name))) for name in self._answers]
         filled = [k for k, cell in enumerate(cells) if cell is not None]
-        about: dict[str, Any] = {"row": place, "number": where.number, "columns": filled}
-        about["cluster"] = self._clusters.name(place)
+        given = {name: without_padding(blank_is_none(row.get(name))) for name in self._others}
         if (
             self._reference is not None
             and (text := text_of_cell(blank_is_none(row.get(self._reference)))) is not None
         ):
-            about["reference"] = text
+            given["reference"] = text
         asked = text_of_cell(blank_is_none(row.get(self._prompt)))
         outputs = [
             {"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None
@@ -396,9 +428,15 @@ class RowSamples(Sequence[DataSample]):
             "unique_id": name,
             "input": [{"role": "user", "content": asked}],
             "output": outputs,
-            "metadata": about,
+            "metadata": given or None,
+            "place": {
+                "row": place,
+                "number": where.number,
+                "columns": filled,
+                "cluster": self._clusters.name(place),
+            },
         }
-        return DataSample.model_validate(made)
+        return TableSample.model_validate(made)
 
 
 def _why_blank(sheet: Sheet, place: int, column: str) -> str:

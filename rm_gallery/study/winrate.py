@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
@@ -32,6 +32,7 @@ from rm_gallery.study.table import (
     counted_part,
     row_status_of,
 )
+from rm_gallery.study.table_rows import TableSample
 from rm_gallery.study.winrate_figures import WinRateReport
 
 TIES = frozenset(
@@ -319,17 +320,15 @@ class WinRateTask(TableTask):
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
-        samples, control = (
-            cast("Sequence[DataSample]", self.questions.samples),
-            options.control or RunControl(),
-        )
+        samples: Sequence[TableSample] = self.questions.samples
+        control = options.control or RunControl()
         if self.until_decided:  # in a seeded order, clusters together
             clusters: dict[int, list[int]] = {}
             for row, cluster in enumerate(self.questions.clusters.codes.tolist()):
                 clusters.setdefault(cluster, []).append(row)
             turns = list(clusters.values())
             random.Random(seed).shuffle(turns)
-            places = {(sample.metadata or {})["row"]: place for place, sample in enumerate(samples)}
+            places = {sample.place["row"]: place for place, sample in enumerate(samples)}
             samples = [samples[places[row]] for turn in turns for row in turn if row in places]
             self.until = _UntilDecided(turns, control, self.questions.blank)
             if options.run_dir and not options.force_new and is_run(options.run_dir):

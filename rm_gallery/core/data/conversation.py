@@ -13,7 +13,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.data.load.converters import ROLE_ALIASES, nearest, shown
-from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, Step
+from rm_gallery.core.data.schema import (
+    DataOutput,
+    DataSample,
+    Reward,
+    Step,
+    is_absent,
+    without_nan,
+)
 from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction, text_of
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.errors import DataError
@@ -273,8 +280,8 @@ def sample_of_completion(
 
 
 def _metadata(row: Mapping[str, Any] | None, ground_truth: Any, tools: Any) -> dict[str, Any]:
-    metadata = dict(row or {})
-    if ground_truth is not None:
+    metadata = without_nan(row or {})
+    if not is_absent(ground_truth):
         metadata["reference"] = ground_truth
     if tools is not None:
         metadata["tools"] = tools

@@ -11,7 +11,9 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from itertools import islice
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, overload
 
@@ -175,11 +177,20 @@ class DataSample(BaseModel):
                 ]
                 for output in self.output
             ],
-            "metadata": self.metadata or 0,
+            "metadata": self._keyed_metadata() or 0,
             "task_category": self.task_category or 0,
             "source": self.source or 0,
         }
         return f"{self.sample_id}:{digest(body, f'sample {self.unique_id[:80]!r}')}"
+
+    def _keyed_metadata(self) -> dict[str, Any] | None:
+        """The metadata as the key has them."""
+        return self.metadata
+
+    @property
+    def record_metadata(self) -> dict[str, Any]:
+        """What run records keep of it as metadata, and scoring rules read."""
+        return self.metadata or {}
 
     def content_hash(self) -> str:
         """Sha256 (first 32 hex digits) of input, answers and steps; labels, rewards and metadata do
@@ -200,11 +211,11 @@ class DataSample(BaseModel):
         else None.
         """
         label = self.output[index].answer.label if index < len(self.output) else None
-        if label and label.get("reference") is not None:
-            return label["reference"]
+        if label and not is_absent(given := label.get("reference")):
+            return given
         for key in REFERENCE_KEYS:
-            if self.metadata and self.metadata.get(key) is not None:
-                return self.metadata[key]
+            if self.metadata and not is_absent(given := self.metadata.get(key)):
+                return given
         return None
 
     def query_text(self) -> str:
@@ -216,6 +227,24 @@ class DataSample(BaseModel):
 
     def _repr_html_(self) -> str:
         return sample_html(self)
+
+
+def is_absent(value: object) -> bool:
+    """Whether a cell holds no value: None, NaN of any make, pandas' NA and NaT. A text is a value,
+    also "nan".
+    """
+    if value is None:
+        return True
+    if isinstance(value, str | list | dict | bool | int):
+        return False
+    if isinstance(value, float | Real | Decimal | datetime):
+        return bool(value != value)
+    return type(value).__name__ == "NAType"
+
+
+def without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose absent cells are None."""
+    return {name: None if is_absent(value) else value for name, value in row.items()}
 
 
 def preference_of(output: DataOutput) -> str | None:

@@ -45,7 +45,8 @@ class RewardGrader(BaseGrader):
     Fields: `response` (or, for rewards that compare, `responses`, a list), and where they are given
     `query`, `messages` (the conversation, instead of the query), `context`, `reference_response`,
     `steps` (a list of texts, for stepwise rewards), `label` (a dict) and `metadata`; to a rule
-    every other column is a part of the label, so that it finds its tests, schema or pattern there.
+    every other column is a part of the label and of the metadata, so that a rule finds its tests,
+    schema or pattern there, and a reward function its parameters.
     A reward that compares gives a GraderRank with the scores in its metadata.
     """
 
@@ -144,10 +145,10 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
         messages[-1] = last.model_copy(
             update={"additional_kwargs": {**last.additional_kwargs, "context": fields["context"]}}
         )
-    label = {
+    others = {
         name: value for name, value in fields.items() if name not in _FIELDS and value is not None
     }
-    label |= fields.get("label") or {}
+    label = {**others, **(fields.get("label") or {})}
     if fields.get("reference_response") is not None:
         label.setdefault("reference", fields["reference_response"])
     steps = [Step(role="assistant", content=str(text)) for text in fields.get("steps") or ()]
@@ -162,7 +163,7 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
             )
             for text in responses
         ],
-        metadata=fields.get("metadata"),
+        metadata={**others, **(fields.get("metadata") or {})} or None,
     )
 
 
@@ -435,13 +436,15 @@ def _built(grader: BaseGrader | str | None, settings: dict[str, Any]) -> dict[st
 
 
 def as_grader(reward: Any, **settings: Any) -> BaseGrader:
-    """A reward, the registered one of this name, or a function under `@rule` or `@reward_function`,
-    as a grader; a grader stays one.
+    """A reward, its class, the registered one of this name, or a function under `@rule` or
+    `@reward_function`, as a grader; a grader stays one.
     """
     if isinstance(reward, BaseGrader):
         return reward
     if (made := rule_class_of(reward)) is not None:
         return RewardGrader(made(), **settings)
+    if isinstance(reward, type) and issubclass(reward, BaseReward):
+        return as_grader(reward(**settings))
     if not isinstance(reward, type) and callable(getattr(reward, "reward", None)):
         reward = reward.reward()
     if isinstance(reward, GraderReward | GraderListReward):

@@ -4,11 +4,10 @@ is given.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
 from rm_gallery.core.graders.abstract import AbstractGrader
 from rm_gallery.core.utils.errors import Cause, RMGalleryError, Unscored
 from rm_gallery.core.utils.identity import digest
@@ -161,7 +160,7 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
     Raises:
         MissingField: a required one is absent; names it and the columns there are.
     """
-    fields, inputs = mapped(row, mapper), grader.inputs
+    fields, inputs = without_nan(mapped(row, mapper)), grader.inputs
     for name, required in inputs.items():
         if required and name not in fields:
             raise MissingField(
@@ -170,7 +169,7 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
                 f'mapper={{"{name}": "COLUMN"}}.'
             )
         # else the words "None" and "nan" would be graded
-        if required and name in TEXTS and _is_blank(fields[name]):
+        if required and name in TEXTS and is_absent(fields[name]):
             raise Unscored(
                 f"{grader.name} needs '{name}', which is blank in this row.",
                 reason="blank",
@@ -181,17 +180,9 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
     return {
         name: fields[name]
         for name in inputs
-        if name in fields and not (name in TEXTS and _is_nan(fields[name]))
+        if name in fields and not (name in TEXTS and is_absent(fields[name]))
     }
 
 
 TEXTS = frozenset({"query", "response", "reference_response", "context"})
 """Fields that hold a text, so that None, and the NaN that tables have for it, hold none."""
-
-
-def _is_blank(value: object) -> bool:
-    return value is None or _is_nan(value)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)

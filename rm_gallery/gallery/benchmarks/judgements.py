@@ -108,13 +108,13 @@ class Judged:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The sample's metadata, empty where there are none."""
-        return self.sample.metadata or {}
+        """The sample's `record_metadata`, empty where there are none."""
+        return self.sample.record_metadata
 
     @derived
     def subset(self) -> str:
         """The part of the benchmark it belongs to; empty where there are no parts."""
-        metadata = self.sample.metadata
+        metadata = self.metadata
         return str(metadata.get("subset") or "") if metadata else ""
 
     @derived
@@ -211,7 +211,7 @@ def cluster_of(sample: DataSample) -> str:
     the prompt's roles and texts, so that all samples of one prompt stand together. A sample without
     a prompt is a cluster of its own, by its id.
     """
-    given = (sample.metadata or {}).get("cluster")
+    given = sample.record_metadata.get("cluster")
     if given is not None and given != "":
         return str(given)
     joined = ""

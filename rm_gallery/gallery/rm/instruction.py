@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, is_absent
 from rm_gallery.core.reward.rule import known, rule, shown
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
@@ -135,7 +134,7 @@ class Arguments:
 
     def _required(self, name: str) -> Any:
         value = plain(self._values.get(name))
-        if value is None or (isinstance(value, float) and math.isnan(value)):
+        if is_absent(value):
             raise Unscored(
                 f"{self._id} needs the argument '{name}'; kwargs hold none.",
                 reason="bad_instruction",
