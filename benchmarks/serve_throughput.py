@@ -273,17 +273,21 @@ def judged(latency: float, in_flight: int, n: int) -> None:
             judge.base_url,
             "--no-evaluators",
         ]
-        with server(*arguments, env={"OPENAI_API_KEY": "local"}) as (port, _):
+        with server(*arguments, env={"OPENAI_API_KEY": "local"}) as (port, process):
             requests = [http("/v1/rewards/judged", item(i)) for i in range(n)]
             run(
                 port,
                 in_flight,
                 each_once([http("/v1/rewards/judged", item(-1 - i)) for i in range(in_flight)]),
             )
+            before = cpu_of(process)
             load = run(port, in_flight, each_once(requests))
+            # requests that were sent together come back together, so each waits for all of them
+            floor = (cpu_of(process) - before) * 1000 / n * in_flight
             print(
                 f"judged over HTTP, {in_flight} in flight: p50 {load.ms(50):.1f} ms "
-                f"{dict(load.statuses)}; adds {load.ms(50) - bare.ms(50):.1f} ms"
+                f"{dict(load.statuses)}; adds {load.ms(50) - bare.ms(50):.1f} ms, of which the CPU "
+                f"of {in_flight} requests is {floor:.1f} ms"
             )
 
 
