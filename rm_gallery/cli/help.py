@@ -26,6 +26,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "score": "score answers.csv --prompt question --answer reply -r length_baseline",
         "grade": "grade graders.yaml rows.jsonl --out run",
         "bench": "bench rewardbench2 --hub -r safety_listwise_reward --llm gpt-4o",
+        "rejudge": "rejudge math_verify_reward rollouts.jsonl --out run",
         "demo": "demo",
     },
     "Can the judge be trusted": {

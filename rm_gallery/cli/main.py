@@ -23,7 +23,7 @@ from rm_gallery.cli.project import init
 from rm_gallery.cli.runs import compare, explain, plan, report, table, trace
 from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app, view
 from rm_gallery.cli.settings import defaults, explained
-from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, judge_select, watch
+from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, judge_select, rejudge, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.shown import one_line
 
@@ -43,6 +43,7 @@ app.command("fuzz-reward", short_help="Search for wrong texts that a reward scor
 app.command("conflicts", short_help="Find contradictions and cycles in a reward's comparisons.")(
     conflicts
 )
+app.command("rejudge", short_help="Score recorded rollouts again, old beside new.")(rejudge)
 app.command("drift", short_help="Compare two versions of a judge on the same anchors.")(drift)
 app.command("judge-select", short_help="Compare judges on the same labels.")(judge_select)
 app.command("plan", short_help="Compute how many rows or labels a precision needs.")(plan)

@@ -20,13 +20,14 @@ from rm_gallery.core.runner.grading_runner import judges_for
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.report.tables import print_check, print_findings, print_fuzzed
+from rm_gallery.report.tables import print_check, print_findings, print_fuzzed, print_rejudged
 from rm_gallery.study.audit import PROBES, prepare
 from rm_gallery.study.check import CEILING, check_reward
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
 from rm_gallery.study.fuzz import PASS, TEXTS, fuzz_reward
 from rm_gallery.study.mix import check_mix, shaping, weighted
+from rm_gallery.study.rejudge import rejudge as judged_again
 from rm_gallery.study.select import MEASURES
 from rm_gallery.study.select import judge_select as find_judge
 from rm_gallery.train.watch import watch as look
@@ -304,6 +305,35 @@ def conflicts(
         opt.say("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.")
     lost = report.lost.get("failed", 0) > max_failures or report.lost.get("stopped", 0)
     sys.exit(int(not report.n_scored or bool(lost)))
+
+
+@opt.grouped()
+def rejudge(
+    reward: Annotated[
+        str, typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
+    ],
+    data: Annotated[
+        list[str],
+        typer.Argument(help="Logs of verifiers, NeMo-Gym, ATIF or Inspect, or dumps of messages."),
+    ],
+    *,
+    run: opt.Running,
+    limit: opt.Limit = None,
+    max_failures: opt.MaxFailures = 0,
+) -> None:
+    """Score recorded rollouts again and print the new rewards beside the recorded ones."""
+    options = run.options()
+    with run.resumable():
+        report = judged_again(
+            reward, data[0] if len(data) == 1 else data, options=options, **run.task(limit)
+        )
+    if run.json:
+        opt.print_json(report.to_dict())
+    else:
+        print_rejudged(report)
+    opt.say_lost(report.reasons, report.stopped, "rollouts")
+    failed = sum(one.status == "failed" for one in report.rollouts)
+    sys.exit(int(not report.n_scored or failed > max_failures or report.stopped is not None))
 
 
 @dataclass(frozen=True)

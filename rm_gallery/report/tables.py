@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rm_gallery.study.compare import RunComparison
     from rm_gallery.study.fuzz import Fuzzed
     from rm_gallery.study.pairwise_comparisons import Finding
+    from rm_gallery.study.rejudge import RejudgeReport
 
 
 WIDTH = 80
@@ -100,6 +101,34 @@ def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> No
             table,
             [finding.key, finding.shown(), finding.shown_interval(), str(finding.n), *verdict],
         )
+    _print(table, lines)
+
+
+def print_rejudged(report: RejudgeReport) -> None:
+    """Print the means of old and new rewards, how they differ, and below the table what has none."""
+    table = _table(["reward"], ["mean", INTERVAL, "n"])
+    gap = report.difference
+    interval = "" if gap.ci95 is None else f"{gap.ci95.low:+.4g} – {gap.ci95.high:+.4g}"
+    rows: list[tuple[str, float | None, str, str, int]] = [
+        ("recorded", report.old_mean, "", ".4g", report.n_recorded),
+        (report.reward, report.new_mean, "", ".4g", report.n_scored),
+        ("new − recorded", gap.estimate, interval, "+.4g", report.n_both),
+    ]
+    for name, mean, shown, form, n in rows:
+        _add_row(table, [name, "–" if mean is None else format(mean, form), shown, str(n)])
+    judge = f" · judge {report.judge}" if report.judge else ""
+    correlations = {"Spearman": report.spearman, "Kendall": report.kendall}
+    ranks = [f"{name} {value:.3f}" for name, value in correlations.items() if value is not None]
+    tested = [] if gap.p_value is None else [f"p {_p(gap.p_value)}"]
+    missing = [f"{n} have no new score, by cause {cause}" for cause, n in report.missing.items()]
+    kept = ", ".join(f"{name} ({n})" for name, n in report.kept.items())
+    lines = [
+        f"data: {report.data} · {report.n} rollouts{judge}",
+        f"means are of the {report.n_both} rollouts with both; "
+        + ", ".join([f"{report.changed} changed", *tested, *ranks]),
+        *missing,
+        *([f"kept as recorded: {kept}"] if kept else []),
+    ]
     _print(table, lines)
 
 

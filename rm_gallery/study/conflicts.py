@@ -122,7 +122,7 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
             "Name a listwise or pairwise reward, or see how stable its scores are with `rm-gallery "
             "audit`."
         )
-    samples, name, identity = _samples(asked.source)
+    samples, name, identity = samples_of(asked.source)
     sheet = Questionnaire(built)
     games: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]] = []
     for sample in samples:
@@ -143,8 +143,8 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
     return out
 
 
-def _samples(source: Source) -> tuple[list[DataSample], str, dict[str, Any]]:
-    """The samples, what they are called, and what identifies them; labels do not matter here."""
+def samples_of(source: Source) -> tuple[list[DataSample], str, dict[str, Any]]:
+    """The samples of a source, which need no labels, what they are called, and what identifies them."""
     limit, data = source.limit, source.data
     if limit is not None:
         whole("limit", limit, 1)

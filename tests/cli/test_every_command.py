@@ -116,6 +116,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 for k in range(2)
             ],
         )
+        rollouts = [
+            {
+                "messages": [
+                    {"role": "user", "content": f"q{k}"},
+                    {"role": "assistant", "content": "FAIL" if k else "fine"},
+                ],
+                "reward": k,
+            }
+            for k in range(2)
+        ]
+        jsonl("rollouts.jsonl", [rollouts[0], {**rollouts[0], "reward": 3}])
+        jsonl("broken-rollouts.jsonl", rollouts)
         Path("table.csv").write_text(
             "q,x,y\n" + "".join(f"q{k},{'long' * (k % 4)}a,xx\n" for k in range(8))
         )
@@ -490,6 +502,7 @@ TAKES = {
     "check-reward": "check-reward REWARD",
     "fuzz-reward": "fuzz-reward REWARD",
     "conflicts": "conflicts REWARD --data pairs.jsonl",
+    "rejudge": "rejudge REWARD rollouts.jsonl",
     "serve": "serve --port 0 --no-evaluators -r REWARD",
 }
 """How each command is given a reward."""

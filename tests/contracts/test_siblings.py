@@ -408,6 +408,7 @@ OTHER_COMMANDS = {
     "grade": "the GradingRunner over the rows of a file",
     "judge-select": "compares judges on labels",
     "drift": "compares judges on anchors",
+    "rejudge": "reads logs; tests/report/test_rejudge.py compares its scores with those of `evaluate`",
 }
 OTHER_FUNCTIONS = {
     "audit": "asks about changed answers, for counts of its own",

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import orjson
 from pydantic import ValidationError
 
+import rm_gallery.core.data.load.rollouts  # noqa: F401 - its converter is known from then on
 from rm_gallery.core.data.load.converters import (
     COMMON_KEYS,
     DataConverter,

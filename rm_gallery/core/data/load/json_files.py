@@ -40,6 +40,8 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
         return "Inspect log", [
             inspect_row(sample) for sample in document["samples"] if isinstance(sample, dict)
         ]
+    if str(document.get("schema_version", "")).startswith("ATIF"):
+        return "ATIF trajectory", [document]
     results = document.get("results")
     inner = results.get("results") if isinstance(results, dict) else results
     if isinstance(inner, list) and inner and all(_is_promptfoo(item) for item in inner):
@@ -107,8 +109,8 @@ def _innermost(value: Any) -> Any:
 
 
 def inspect_row(sample: Mapping[str, Any]) -> Row:
-    """A sample of an Inspect log: input, the model's completion, target, and a column per scorer
-    (`score.NAME`).
+    """A sample of an Inspect log: input, the model's completion, target, a column per scorer
+    (`score.NAME`), and the `messages` where tools were used.
     """
     output = sample.get("output")
     output = output if isinstance(output, dict) else {}
@@ -123,6 +125,8 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
         "answer": answer or None,
         "reference": target if isinstance(target, str) else _as_text(_innermost(target)),
     }
+    if _uses_tools(sample.get("messages")):
+        row["messages"] = sample["messages"]
     if isinstance(sample.get("error"), dict):
         row["error"] = sample["error"].get("message")
     for name, score in (sample.get("scores") or {}).items():
@@ -130,6 +134,14 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
         if isinstance(score, dict) and score.get("explanation"):
             row[f"explanation.{name}"] = score["explanation"]
     return row
+
+
+def _uses_tools(messages: Any) -> bool:
+    """Whether a conversation is an agent's, which prompt and answer alone would not tell."""
+    return isinstance(messages, list) and any(
+        isinstance(turn, dict) and (turn.get("role") == "tool" or turn.get("tool_calls"))
+        for turn in messages
+    )
 
 
 def _conversation(given: Any) -> str | None:

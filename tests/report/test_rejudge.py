@@ -1,0 +1,112 @@
+"""Recorded rollouts judged again: the new score is that of every other door, the old one is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery import DataSample, RewardRegistry, reward_function
+from rm_gallery.core.data.load.converters import RowRef
+from rm_gallery.core.data.load.rollouts import RolloutConverter
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.study.rejudge import rejudge
+from tests.data.rollouts import ROLLOUTS, Row, nemo_gym, openai_dump
+from tests.support.command import command
+from tests.support.judge_server import JudgeServer
+
+
+def rows(n: int = 12) -> list[Row]:
+    """NeMo-Gym rollouts of `n` prompts, each answered twice, recorded with 0 or 1."""
+    made = []
+    for at in range(2 * n):
+        row = json.loads(json.dumps(nemo_gym()))
+        row["responses_create_params"]["input"][1]["content"] += f" ({at // 2})"
+        row["response"]["output"][-1]["content"][0]["text"] = f"It has {3 + at % 4} rows."
+        made.append({**row, "reward": float(at % 3 == 0), "_ng_task_index": at // 2})
+        made[-1]["_ng_rollout_index"] = at % 2
+    return made
+
+
+def sample(row: Row) -> DataSample:
+    return RolloutConverter().convert(row, RowRef("log", 1))
+
+
+def test_the_new_score_is_that_of_the_reward_on_the_same_sample() -> None:
+    log = [*rows(), *ROLLOUTS.values()]
+    report = rejudge("number_accuracy", log, progress=False)
+    reward = RewardRegistry.create("number_accuracy")
+    direct = [reward.evaluate(sample(row)).output[0].answer.reward.score for row in log]
+    assert [one.new for one in report.rollouts] == direct
+    assert [one.old for one in report.rollouts][:24] == [row["reward"] for row in rows()]
+    assert None in direct and 1.0 in direct and 0.0 in direct  # ATIF records no truth
+
+
+def test_figures_are_of_the_rollouts_with_both() -> None:
+    log = [*rows(2), {**nemo_gym(), "mask_sample": True}, ROLLOUTS["ATIF"]]
+    report = rejudge("number_accuracy", log, progress=False)
+    # recorded 1 0 0 1, and 3, 4, 5, 6 rows said of 3
+    assert [(one.old, one.new) for one in report.rollouts[:4]] == [(1, 1), (0, 0), (0, 0), (1, 0)]
+    assert (report.n, report.n_scored, report.n_recorded, report.n_both) == (6, 5, 4, 4)
+    assert (report.old_mean, report.new_mean, report.changed) == (0.5, 0.25, 1)
+    gap = report.difference
+    assert gap.estimate == -0.25 and gap.ci95 is not None
+    assert gap.ci95.low < -0.25 < gap.ci95.high
+    assert report.spearman == pytest.approx(1 / math.sqrt(3))  # by hand: phi of 1001 and 1000
+    assert dict(report.missing) == {"data": 1}
+    assert dict(report.kept) == {"right": 5, "short": 5}
+
+
+def test_a_reward_of_the_way_sees_the_steps() -> None:
+    seen: list[list[str]] = []
+
+    @reward_function
+    def turns(messages: list[dict[str, Any]], **kwargs: Any) -> float:
+        """Whether a tool was used."""
+        seen.append([turn["role"] for turn in messages])
+        return float(any(turn["role"] == "tool" for turn in messages))
+
+    report = rejudge(turns, list(ROLLOUTS.values()), progress=False)
+    assert [one.new for one in report.rollouts] == [1.0] * len(ROLLOUTS)
+    assert seen == [["system", "user", "assistant", "tool", "assistant"]] * len(ROLLOUTS)
+
+
+def test_a_run_that_a_budget_stopped_goes_on(tmp_path: Path) -> None:
+    with JudgeServer("fixed:<reason>so</reason><score>1</score>") as judge:
+        how: dict[str, Any] = {"llm": {"model": "m", "base_url": judge.base_url, "api_key": "k"}}
+        how |= {"progress": False, "max_workers": 1, "cache": False, "run_dir": str(tmp_path / "r")}
+        name = "base_helpfulness_pointwise"
+        first = rejudge(name, rows(4), budget=Budget(max_calls=3), **how)
+        assert (first.n, first.n_scored, first.calls) == (8, 3, 3)
+        assert first.stopped is not None
+        second = rejudge(name, rows(4), **how)
+        assert (second.n_scored, second.calls, second.stopped) == (8, 5, None)
+    kept = json.loads((tmp_path / "r" / "rejudged.json").read_bytes())
+    assert (kept["n"], len(kept["rollouts"]), kept["judge"]) == (8, 8, "m")
+
+
+def test_rewards_beyond_shares_have_a_difference_too() -> None:
+    log = [{**row, "reward": 100.0 * at} for at, row in enumerate(rows(4))]
+    report = rejudge("length_baseline", log, progress=False)
+    assert report.difference.estimate == pytest.approx(
+        sum(len(f"It has {3 + at % 4} rows.") - 100.0 * at for at in range(8)) / 8
+    )
+
+
+def test_nothing_to_judge_is_said() -> None:
+    with pytest.raises(DataError, match="rollout"):
+        rejudge("length_baseline", [{"a": 1}], progress=False)
+
+
+def test_the_command_prints_old_beside_new(tmp_path: Path) -> None:
+    log = tmp_path / "rollouts.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in [*rows(3), openai_dump()]))
+    done = command("rejudge", "number_accuracy", str(log), "--out", str(tmp_path / "run"))
+    assert done.code == 0, done.err
+    assert "new − recorded" in done.out and "kept as recorded: right (6), short (6)" in done.out
+    told = command("rejudge", "number_accuracy", str(log), "--json")
+    assert json.loads(told.out)["n_both"] == 7
