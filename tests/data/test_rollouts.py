@@ -162,6 +162,7 @@ def test_texts_are_kept_byte_for_byte() -> None:
         ({"responses_create_params": {}, "response": {}}, "NeMo-Gym"),
         ({**ROLLOUTS["ATIF"], "steps": [{"source": "fate"}]}, "no known source"),
         ({"messages": [{"content": "who?"}]}, "role"),
+        ({"prompt": "q", "completion": None}, "completion is None"),
         ({"messages": [{"role": "assistant", "tool_calls": ["f"]}]}, "tool call"),
     ],
 )

@@ -358,8 +358,9 @@ def _dump(row: Mapping[str, Any]) -> RecordedRollout:
         asked = turns_of(given) if isinstance(given, list) else None
         prompt, completion = split_turns(turns, asked) if asked else _divided(turns)
     else:
-        prompt = turns_of(row.get("prompt") or [])
-        spoken = row["completion"]
+        prompt, spoken = turns_of(row.get("prompt") or []), row["completion"]
+        if is_absent(spoken):
+            raise DataError("the completion is None, so there is nothing to judge")
         completion = (
             [{"role": "assistant", "content": spoken}]
             if isinstance(spoken, str)
@@ -410,7 +411,7 @@ LAYOUTS: dict[str, RolloutLayout] = {
         _atif,
     ),
     "messages": RolloutLayout(
-        lambda row: isinstance(row.get("messages"), list) or row.get("completion") is not None,
+        lambda row: isinstance(row.get("messages"), list) or "completion" in row,
         _dump,
     ),
 }
