@@ -116,6 +116,20 @@ def test_an_inspect_log_with_tools_is_a_rollout(archive: bool, tmp_path: Path) -
     assert sample.reference() == "3"
 
 
+@pytest.mark.parametrize(
+    ("letter", "reward"), [("C", 1.0), ("P", 0.5), ("I", 0.0), ("N", 0.0), ("?", None)]
+)
+def test_letters_of_inspect_are_numbers_and_its_answers_need_no_tools(
+    letter: str, reward: float | None, tmp_path: Path
+) -> None:
+    plain = {**inspect_sample(), "messages": [], "scores": {"includes": {"value": letter}}}
+    (tmp_path / "log.json").write_text(json.dumps({"eval": {}, "samples": [plain]}))
+    [sample] = Source(str(tmp_path / "log.json"), "rollouts").open().rows()
+    assert recorded(sample)["reward"] == reward
+    assert ([turn.text for turn in sample.input], sample.output[0].answer.text) == ([ASKED], SAID)
+    assert sample.reference() == "3"
+
+
 def test_a_trajectory_file_is_one_rollout(tmp_path: Path) -> None:
     (tmp_path / "trajectory.json").write_text(json.dumps(ROLLOUTS["ATIF"]))
     [sample] = Source(str(tmp_path / "trajectory.json"), "rollouts").open().rows()

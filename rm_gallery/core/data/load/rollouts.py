@@ -346,6 +346,15 @@ _REWARDS = ("reward", "score")
 _IDS = ("id", "unique_id", "trajectory_id", "rollout_id")
 
 
+_INSPECT = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+"""Inspect's letters as its `value_to_float` has them: correct, partial, incorrect, no answer."""
+
+
+def _is_inspect(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of an Inspect log, see `inspect_row`: its `answer` is the model's."""
+    return {"prompt", "answer", "reference", "epoch"} <= row.keys()
+
+
 def _dump(row: Mapping[str, Any]) -> RecordedRollout:
     """Messages, or prompt and completion, with a reward beside them: dumps of APIs and trainers,
     results of verifiers before v1, rows of Inspect logs (`score.NAME`).
@@ -358,7 +367,8 @@ def _dump(row: Mapping[str, Any]) -> RecordedRollout:
         asked = turns_of(given) if isinstance(given, list) else None
         prompt, completion = split_turns(turns, asked) if asked else _divided(turns)
     else:
-        prompt, spoken = turns_of(row.get("prompt") or []), row["completion"]
+        prompt = turns_of(row.get("prompt") or [])
+        spoken = row["completion"] if "completion" in row else row["answer"]
         if is_absent(spoken):
             raise DataError("the completion is None, so there is nothing to judge")
         completion = (
@@ -366,12 +376,18 @@ def _dump(row: Mapping[str, Any]) -> RecordedRollout:
             if isinstance(spoken, str)
             else turns_of(spoken)
         )
-    scores = {k[6:]: v for k, v in row.items() if isinstance(k, str) and k.startswith("score.")}
+    scores = {
+        k[6:]: _INSPECT.get(v, v) if isinstance(v, str) else v
+        for k, v in row.items()
+        if isinstance(k, str) and k.startswith("score.")
+    }
     parts = _numbers(row.get("metrics")) | _numbers(row.get("rewards")) | _numbers(scores)
     reward = next((v for k in _REWARDS if (v := _number(row.get(k))) is not None), None)
     if reward is None and len(scores) == 1:
         reward = next(iter(parts.values()))
-    truth = next((row[k] for k in _TRUTHS if row.get(k) not in (None, "")), None)
+    inspect = _is_inspect(row)
+    truths = _TRUTHS[:1] if inspect else _TRUTHS
+    truth = next((row[k] for k in truths if row.get(k) not in (None, "")), None)
     used = ("messages", "prompt", "completion", "system", "tools", "tool_defs", *_REWARDS, *_IDS)
     mine = (*used, "metrics", "rewards", *_TRUTHS)
     named = next((row[k] for k in _IDS if row.get(k) is not None), "")
@@ -411,7 +427,9 @@ LAYOUTS: dict[str, RolloutLayout] = {
         _atif,
     ),
     "messages": RolloutLayout(
-        lambda row: isinstance(row.get("messages"), list) or "completion" in row,
+        lambda row: (
+            isinstance(row.get("messages"), list) or "completion" in row or _is_inspect(row)
+        ),
         _dump,
     ),
 }
