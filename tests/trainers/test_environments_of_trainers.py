@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from rm_gallery import RewardRegistry
+from rm_gallery.core.data.load.converters import RowRef
+from rm_gallery.core.data.load.rollouts import RolloutConverter
+from tests.data.test_rollouts import check_turns
 from tests.trainers.environments import run
 from tests.trainers.rewards import FEW, ROWS, Parts, expected, flaky_judge, judged
 
@@ -76,3 +79,16 @@ def test_a_task_of_verifiers_v1_gets_the_scores_of_evaluate(tmp_path: Path) -> N
         )
         assert trace["rewards"] == {"parts": None if wanted.score is None else [wanted.score, 0.5]}
         assert wanted.status in (trace["error"] or "scored")
+
+
+@pytest.mark.system("verifiers")
+def test_traces_that_verifiers_wrote_are_read_back() -> None:
+    trace, reward, unscored = run("verifiers", "traces_of_verifiers.py", None)
+    sample = RolloutConverter().convert(trace, RowRef("traces.jsonl", 1))
+    check_turns(sample)
+    recorded = (sample.metadata or {})["recorded"]
+    parts = {"right": 1.0, "short": 0.5, "judge": None}
+    assert recorded == {"layout": "verifiers", "reward": reward, "parts": parts}
+    assert sample.reference() == "3" and (sample.metadata or {})["branches"] == 2
+    again = RolloutConverter().convert(unscored, RowRef("traces.jsonl", 2))
+    assert (again.metadata or {})["recorded"]["reward"] is None
