@@ -1,5 +1,5 @@
 """The request formats of training: reward-kit, OpenRLHF's remote reward, slime's and miles'
-remote_rm, vLLM's /score and /classify.
+remote_rm, NeMo-Gym's /verify, vLLM's /score and /classify.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 
+from rm_gallery.core.data.load.rollouts import LAYOUTS
 from rm_gallery.core.score import Score
+from rm_gallery.core.utils.errors import DataError
 from rm_gallery.integrations.causes import flags
 from rm_gallery.integrations.openrlhf import response_of
 from rm_gallery.serve.formats import (
@@ -21,6 +23,7 @@ from rm_gallery.serve.formats import (
     ON_ERROR,
     Ask,
     Format,
+    Kept,
     Open,
     Params,
     Refused,
@@ -412,6 +415,74 @@ def _vllm_classify_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) 
     return _pooled("classify", asks, data)
 
 
+# -- NeMo-Gym --------------------------------------------------------------------------------------
+
+
+class VerifyRequest(Open):
+    """What NeMo-Gym asks of a resources server: what was asked, and the response in the layout of
+    OpenAI's responses; further fields are those of the task's row.
+    """
+
+    responses_create_params: dict[str, Any]
+    response: dict[str, Any]
+
+
+class VerifyReply(Open):
+    """The request again with its reward. Where there is no score, `reward` is 0, `mask_sample` is
+    true, and `_ng_failure_class` keeps the row out of NeMo-Gym's figures until it is judged again.
+    """
+
+    reward: float
+    reward_components: dict[str, float]
+    mask_sample: bool
+    failure_kind: str | None = Field(description="Who caused a missing score.")
+
+
+def _verify(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    read(VerifyRequest, body)
+    try:
+        rollout = LAYOUTS["NeMo-Gym"].read(body)
+    except KeyError as error:
+        raise invalid(f"the body is no rollout of NeMo-Gym: there is no {error}.") from error
+    except (DataError, TypeError, AttributeError) as error:
+        raise invalid(f"the body is no rollout of NeMo-Gym: {str(error)[:200]}.") from error
+    row = {name: value for name, value in rollout.about.items() if name not in _VERDICT}
+    ask = Ask(
+        prompt=rollout.prompt,
+        completion=rollout.completion,
+        reference=rollout.truth,
+        row=row,
+        tools=rollout.tools,
+        kept=Kept(of=body),
+    )
+    return target_of(params), [ask]
+
+
+_VERDICT = (
+    "reward_components",
+    "mask_sample",
+    "failure_kind",
+    "_ng_failure_class",
+    "_ng_failure_judge_error",
+)
+"""What an earlier judgement may have left in a row that is verified again."""
+
+
+def _verify_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+    outcome, body = outcomes[0], asks[0].kept.of
+    asked = {name: value for name, value in body.items() if name not in _VERDICT}
+    verdict: dict[str, Any] = {
+        "reward": 0.0 if outcome.value is None else outcome.value,
+        "reward_components": {} if outcome.value is None else dict(outcome.components),
+        "mask_sample": outcome.value is None,
+        "failure_kind": outcome.cause,
+    }
+    if outcome.value is None:
+        why = f"{outcome.code}: {outcome.reason}"
+        verdict |= {"_ng_failure_class": "judge_failed", "_ng_failure_judge_error": why}
+    return 200, {**asked, **verdict}
+
+
 REFUSED = "HTTP 503 for failed, 422 for unscored; with `?on_error=NUMBER` that number"
 
 FORMATS = (
@@ -473,6 +544,26 @@ FORMATS = (
             )),
         ),
         no_score=REFUSED,
+    ),
+    Format(
+        "nemo_gym", "/verify", _verify, _verify_reply, VerifyRequest, VerifyReply,
+        {
+            "responses_create_params": {"input": "What is 2 + 2?"},
+            "response": {"output": [{"type": "message", "role": "assistant", "content": "4"}]},
+            "expected_answer": "4",
+        },
+        "Score one rollout in the format of NeMo-Gym's /verify.",
+        title="NeMo-Gym (a resources server)",
+        fields=(
+            ("responses_create_params.input", "prompt"),
+            ("responses_create_params.tools", "tools"),
+            ("response.output", "completion, with its steps: calls of tools and what they returned"),
+            ("expected_answer", "reference"),
+            ("every other field", "row"),
+            ("→ reward, reward_components", "score, components"),
+            ("→ failure_kind", "cause of a missing score"),
+        ),
+        no_score="`mask_sample` true with `reward` 0, and `_ng_failure_class`, by which NeMo-Gym leaves the row out",
     ),
     Format(
         "vllm_score", "/score", _vllm_score, _vllm_score_reply, VllmScoreRequest, VllmScoreReply,

@@ -356,6 +356,7 @@ ODD: list[Any] = [
     {"prompt": 1, "completion": 2, "response": 3}, {"items": [None, 3, "x", {}]}, {"items": {}}, {"query": 1, "prompts": 2, "labels": 3},
     {"text_1": {}, "text_2": []}, {"input": 3}, {"example": 3, "response": 4}, {"sample": 3}, {"grader": 3, "model_sample": "x"},
     [{"id": 3, "messages": 4}], [{"id": "x", "messages": [3]}], {"completion": "4", "reference": {"a": [1e308, -0.0, 10**18]}},
+    {"responses_create_params": {"input": 3}, "response": {"output": {}}}, {"responses_create_params": {"input": []}, "response": {"output": [[], {"role": 3}]}},
     {"completion": "4", "row": {"": None, "a" * 5000: [[]]}}, {"completion": "4", "id": "x" * 10_000}, {"messages": [{"role": "u" * 9999}]},
 ]  # fmt: skip
 
@@ -393,6 +394,10 @@ FORMS: dict[str, tuple[Make, Callable[[Any], list[Any]]]] = {
     "evaluate_batch": (lambda texts: list(map(said, texts)), lambda reply: [each["score"] for each in reply]),
     "openrlhf": (lambda texts: {"query": [f"q{t}" for t in texts], "prompts": ["q"] * len(texts)}, lambda reply: reply["scores"]),
     "remote_rm": (lambda texts: {"response": texts[0]}, lambda reply: [reply]),
+    "nemo_gym": (
+        lambda texts: {"responses_create_params": {"input": "?"}, "response": {"output": [{**SAID, "content": texts[0]}]}},
+        lambda reply: [None if reply["mask_sample"] else reply["reward"]],
+    ),
     "vllm_score": (lambda texts: {"text_1": "q", "text_2": texts}, lambda reply: [each["score"] for each in reply["data"]]),
     "vllm_classify": (lambda texts: {"input": texts}, lambda reply: [each["probs"][0] for each in reply["data"]]),
     "google": (lambda texts: {"example": {}, "response": {"parts": [{"text": texts[0]}]}}, lambda reply: [reply["reward"]]),
@@ -417,6 +422,8 @@ by the name of its model.
 BY_MODEL = {
     CODEC[path].request_model: name for name in FORMS for path in CODEC if CODEC[path].name == name
 }
+SAYING = {"reward_batch", "evaluate_batch", "openai_run", "nemo_gym"}
+"""Formats that say of each completion that its score failed, so that the request itself did not."""
 MANY = {"reward_batch", "evaluate_batch", "openrlhf", "vllm_score", "vllm_classify", "aws"}
 
 
