@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.conversation import messages_of
+from rm_gallery.core.data.conversation import messages_of, sample_of_messages
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.rollouts import LAYOUTS, RolloutConverter, turns_of
 from rm_gallery.core.data.schema import DataSample
@@ -149,6 +149,34 @@ def test_calls_of_one_turn_are_one_turn_and_a_lone_thought_is_kept() -> None:
     assert [turn["role"] for turn in turns] == ["assistant", "tool", "tool", "assistant"]
     assert [call["function"]["name"] for call in turns[0]["tool_calls"]] == ["f", "g"]
     assert (turns[0]["reasoning_content"], turns[-1]["reasoning_content"]) == ("a", "b")
+
+
+def test_thoughts_large_numbers_and_objects_are_kept() -> None:
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {"n": 2**70, "s": "\ud800"}}
+    turns = turns_of(
+        [
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]},
+            {"role": "assistant", "content": [call]},
+            {"type": "function_call_output", "call_id": "c", "output": {"rows": [1]}},
+        ]
+    )
+    assert turns[0]["reasoning_content"] == "hm"
+    assert json.loads(turns[1]["tool_calls"][0]["function"]["arguments"]) == call["input"]
+    assert turns[2]["content"] == '{"rows":[1]}'
+
+
+def test_a_chat_is_divided_as_at_every_other_door() -> None:
+    chat = [
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "4"},
+        {"role": "user", "content": "And 3 more?"},
+        {"role": "assistant", "content": "7"},
+    ]
+    sample = read({"messages": chat})
+    assert [turn.text for turn in sample.input] == ["2 + 2?", "4", "And 3 more?"]
+    assert sample.output == sample_of_messages(chat).output
+    asked = read({"messages": chat, "prompt": chat[:1]})
+    assert [step.text for step in asked.output[0].steps or []] == ["4", "And 3 more?"]
 
 
 def test_texts_are_kept_byte_for_byte() -> None:

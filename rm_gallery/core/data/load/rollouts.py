@@ -8,11 +8,10 @@ byte.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-import orjson
 
 from rm_gallery.core.data.conversation import sample_of_completion, split_turns
 from rm_gallery.core.data.load.converters import (
@@ -175,7 +174,7 @@ def _spoken_turns(message: Mapping[str, Any]) -> Iterator[Turn]:
     if isinstance(content, list):
         only_text = all(part.get("type") == "text" for part in kept)
         turn["content"] = "\n".join(part["text"] for part in kept) if only_text else kept
-        if not kept and not calls and content:
+        if content and not (kept or calls or turn.get("reasoning_content")):
             return  # nothing but results of tools
     if calls:
         turn["tool_calls"] = calls
@@ -184,7 +183,7 @@ def _spoken_turns(message: Mapping[str, Any]) -> Iterator[Turn]:
 
 
 def _tool_turn(call: Any, content: Any) -> Turn:
-    text = content if isinstance(content, str) else text_of(content) if content else ""
+    text = text_of(content) if content is None or isinstance(content, list) else _written(content)
     return {"role": "tool", "content": text, **({"tool_call_id": str(call)} if call else {})}
 
 
@@ -199,9 +198,15 @@ def _call_of(call: Any) -> dict[str, Any]:
 
 
 def _call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    written = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
-    function = {"name": str(name or ""), "arguments": written}
+    function = {"name": str(name or ""), "arguments": _written(arguments or {})}
     return {**({"id": str(id)} if id else {}), "type": "function", "function": function}
+
+
+def _written(value: Any) -> str:
+    """A text as it is, any other value as JSON: integers beyond 64 bits and lone surrogates too."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _divided(turns: list[Turn]) -> tuple[list[Turn], list[Turn]]:
@@ -364,8 +369,9 @@ def _dump(row: Mapping[str, Any]) -> RecordedRollout:
         if row.get("system"):  # Anthropic's stands apart
             turns = [*turns_of([{"role": "system", "content": row["system"]}]), *turns]
         given = row.get("prompt")
-        asked = turns_of(given) if isinstance(given, list) else None
-        prompt, completion = split_turns(turns, asked) if asked else _divided(turns)
+        prompt, completion = split_turns(
+            turns, turns_of(given) if isinstance(given, list) else None
+        )
     else:
         prompt = turns_of(row.get("prompt") or [])
         spoken = row["completion"] if "completion" in row else row["answer"]
