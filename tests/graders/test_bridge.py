@@ -335,7 +335,7 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
         as_grader(Label()).evaluate(each)
     first, second, third = Label.seen
     assert first.output[0].answer.label == {"tests": ["t"], "own": 1, "reference": "column"}
-    assert (first.unique_id, first.metadata) == ("7", {"m": 1})
+    assert (first.unique_id, first.metadata) == ("7", {"m": 1, "tests": ["t"]})
     assert (first.input[0].text, first.input[0].additional_kwargs) == ("q", {"context": "c"})
     assert (second.reference(), second.input[0].text, second.output[0].steps) == (
         "label",
