@@ -35,7 +35,7 @@ from rm_gallery.core.reward.reward import BaseReward
 ROOT = f"{Path(rm_gallery.__file__).parent}{os.sep}"
 ELSEWHERE = "(outside the package)"
 TIMES = 100
-FOLLOWED = 5
+FOLLOWED = 25
 
 Call = Callable[[], object]
 

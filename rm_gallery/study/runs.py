@@ -180,7 +180,7 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
             [*i]
             for i in dict.fromkeys((i.status, i.reason, i.message, i.cause) for i in one.issues)
         ],
-        "metadata": sample.record_metadata,
+        "metadata": one.metadata,
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
 

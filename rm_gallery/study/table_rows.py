@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
-from pydantic import Field
-
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.padding import without_padding
-from rm_gallery.core.data.schema import REFERENCE_KEYS, DataSample
+from rm_gallery.core.data.schema import REFERENCE_KEYS, DataSample, TableSample
 from rm_gallery.core.reward.judges import asks_a_model, models_of, most_calls
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats import Integers, np
@@ -334,29 +332,6 @@ class _TextColumn:
                 f"no text to judge; name "
                 "another one, or say --numbers (numbers=True) where these numbers are the texts."
             )
-
-
-class TableSample(DataSample):
-    """A row of a table: where it stands is apart from the metadata, which are its other columns."""
-
-    place: dict[str, Any] = Field(default_factory=dict, exclude=True)
-    """`row`, its place among the rows read, from 0; its `number` in the file, as messages and ids
-    have it; `columns`, which of the named columns hold its answers; its `cluster`."""
-
-    def _keyed_metadata(self) -> dict[str, Any]:
-        """The place and the reference, as earlier runs have it; other columns below a key of their
-        own.
-        """
-        others = dict(self.metadata or {})
-        keyed = {**self.place}
-        if "reference" in others:
-            keyed["reference"] = others.pop("reference")
-        return {**keyed, "others": others} if others else keyed
-
-    @property
-    def record_metadata(self) -> dict[str, Any]:
-        """The place; the other columns stand in the table."""
-        return self.place
 
 
 class RowSamples(Sequence[TableSample]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, TableSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
@@ -32,7 +32,6 @@ from rm_gallery.study.table import (
     counted_part,
     row_status_of,
 )
-from rm_gallery.study.table_rows import TableSample
 from rm_gallery.study.winrate_figures import WinRateReport
 
 TIES = frozenset(

@@ -187,11 +187,6 @@ class DataSample(BaseModel):
         """The metadata as the key has them."""
         return self.metadata
 
-    @property
-    def record_metadata(self) -> dict[str, Any]:
-        """What run records keep of it as metadata, and scoring rules read."""
-        return self.metadata or {}
-
     def content_hash(self) -> str:
         """Sha256 (first 32 hex digits) of input, answers and steps; labels, rewards and metadata do
         not count.
@@ -229,6 +224,24 @@ class DataSample(BaseModel):
         return sample_html(self)
 
 
+class TableSample(DataSample):
+    """A row of a table: where it stands is apart from the metadata, which are its other columns."""
+
+    place: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """`row`, its place among the rows read, from 0; its `number` in the file, as messages and ids
+    have it; `columns`, which of the named columns hold its answers; its `cluster`."""
+
+    def _keyed_metadata(self) -> dict[str, Any]:
+        """The place and the reference, as earlier runs have it; other columns below a key of their
+        own.
+        """
+        others = dict(self.metadata or {})
+        keyed = {**self.place}
+        if "reference" in others:
+            keyed["reference"] = others.pop("reference")
+        return {**keyed, "others": others} if others else keyed
+
+
 def is_absent(value: object) -> bool:
     """Whether a cell holds no value: None, NaN of any make, pandas' NA and NaT. A text is a value,
     also "nan".
@@ -242,16 +255,13 @@ def is_absent(value: object) -> bool:
     return type(value).__name__ == "NAType"
 
 
-_ALWAYS_VALUES = frozenset((str, int, bool, list, dict))
+ALWAYS_VALUES = frozenset((str, int, bool, list, dict, type(None)))
+"""Types that never hold NaN, so that rows of these alone need not be looked through."""
 
 
 def without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row whose absent cells are None."""
-    return {
-        # speed: most cells are texts
-        name: value if type(value) in _ALWAYS_VALUES or not is_absent(value) else None
-        for name, value in row.items()
-    }
+    return {name: None if is_absent(value) else value for name, value in row.items()}
 
 
 def preference_of(output: DataOutput) -> str | None:

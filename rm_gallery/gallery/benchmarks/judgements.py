@@ -13,7 +13,13 @@ from itertools import chain
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rm_gallery.core.data.load.converters import shown
-from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
+from rm_gallery.core.data.schema import (
+    DataSample,
+    Reward,
+    RewardIssue,
+    TableSample,
+    preference_of,
+)
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import NOT_BEGUN
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
@@ -108,13 +114,13 @@ class Judged:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The sample's `record_metadata`, empty where there are none."""
-        return self.sample.record_metadata
+        """What rules read and records keep of the sample: a table row's place, else its metadata."""
+        return _known_of(self.sample)
 
     @derived
     def subset(self) -> str:
         """The part of the benchmark it belongs to; empty where there are no parts."""
-        metadata = self.metadata
+        metadata = _known_of(self.sample)
         return str(metadata.get("subset") or "") if metadata else ""
 
     @derived
@@ -204,6 +210,10 @@ class Judged:
         return [judgement.score for judgement in places]
 
 
+def _known_of(sample: DataSample) -> dict[str, Any]:
+    return (sample.place if isinstance(sample, TableSample) else sample.metadata) or {}
+
+
 def cluster_of(sample: DataSample) -> str:
     """Name of the cluster a sample belongs to: samples of one cluster are no independent witnesses.
 
@@ -211,7 +221,7 @@ def cluster_of(sample: DataSample) -> str:
     the prompt's roles and texts, so that all samples of one prompt stand together. A sample without
     a prompt is a cluster of its own, by its id.
     """
-    given = sample.record_metadata.get("cluster")
+    given = _known_of(sample).get("cluster")
     if given is not None and given != "":
         return str(given)
     joined = ""

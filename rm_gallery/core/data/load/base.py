@@ -34,7 +34,7 @@ from rm_gallery.core.data.load.readers import (
     file_sources,
     memory_source,
 )
-from rm_gallery.core.data.schema import BaseDataSet, DataSample, without_nan
+from rm_gallery.core.data.schema import ALWAYS_VALUES, BaseDataSet, DataSample, without_nan
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, logger
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.first_keys import FirstKeys
@@ -416,7 +416,9 @@ def _collector_paused() -> Iterator[None]:
 
 def _converted(converter: DataConverter, row: Row, where: RowRef) -> list[DataSample]:
     try:
-        converted = converter.convert(without_nan(row), where)
+        if not ALWAYS_VALUES.issuperset(map(type, row.values())):
+            row = without_nan(row)
+        converted = converter.convert(row, where)
     except DataError:
         raise
     except ValidationError as error:
