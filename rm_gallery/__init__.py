@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         BasePairWiseReward,
         BasePointWiseReward,
         BaseStepWiseReward,
+        BaseTrajectoryReward,
     )
     from rm_gallery.core.reward.compose import Cascade, Gate, Stage, WeightedSum
     from rm_gallery.core.reward.function import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         RewardResult,
     )
     from rm_gallery.core.reward.template import BasePromptTemplate
+    from rm_gallery.core.reward.turn_rewards import TurnRewards
     from rm_gallery.core.utils.errors import ConfigError, Unscored
     from rm_gallery.envs.environment import environment_reward
     from rm_gallery.gallery.benchmarks.figures import Report
@@ -54,6 +56,7 @@ _WHERE = {
     "BasePointWiseReward": "core.reward.base",
     "BasePromptTemplate": "core.reward.template",
     "BaseStepWiseReward": "core.reward.base",
+    "BaseTrajectoryReward": "core.reward.base",
     "Budget": "core.engine.calls.budget",
     "Cascade": "core.reward.compose",
     "ChatMessage": "core.model.message",
@@ -76,6 +79,7 @@ _WHERE = {
     "Stage": "core.reward.compose",
     "Step": "core.data.schema",
     "StepOutput": "core.reward.function",
+    "TurnRewards": "core.reward.turn_rewards",
     "Unscored": "core.utils.errors",
     "WeightedSum": "core.reward.compose",
     "audit": "study.audit",
@@ -96,6 +100,7 @@ __all__ = [
     "BasePointWiseReward",
     "BasePromptTemplate",
     "BaseStepWiseReward",
+    "BaseTrajectoryReward",
     "Budget",
     "Cascade",
     "ChatMessage",
@@ -118,6 +123,7 @@ __all__ = [
     "Stage",
     "Step",
     "StepOutput",
+    "TurnRewards",
     "Unscored",
     "WeightedSum",
     "__version__",

@@ -39,6 +39,7 @@ CALLS = {
     "listwise": "one call",
     "pairwise": "pairs × 2 calls",
     "stepwise": "one call per step",
+    "trajectory": "n calls",
 }
 COMMON = ("name", "max_workers", "deadline")
 """Fields that every reward has."""
@@ -141,7 +142,7 @@ def list_rewards(
         ),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(help="pointwise, listwise, pairwise or stepwise.")
+        str | None, typer.Option(help="pointwise, listwise, pairwise, stepwise or trajectory.")
     ] = None,
     no_llm: Annotated[bool, typer.Option("--no-llm", help="Leave out what calls a model.")] = False,
     needs: Annotated[

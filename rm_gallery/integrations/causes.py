@@ -145,6 +145,7 @@ TRAINERS: dict[str, Trainer] = {
     "verl": Trainer("verl.verl_reward", "mean", _FLAGS),
     "OpenRLHF": Trainer("openrlhf.openrlhf_reward", "mean", f"extra_logs: {_FLAGS}"),
     "SkyRL": Trainer("skyrl.skyrl_reward", "mean", f"metrics: {_FLAGS}"),
+    "episodes": Trainer("episodes.EpisodeRewards", "mean", "the episode's rewards"),
     "NeMo-RL": Trainer("nemo_rl.RewardEnvironment", "mean", f"metadata: {_FLAGS}"),
     "slime and miles": Trainer("slime.slime_reward", "mean", "remove_sample"),
     "verifiers": Trainer("verifiers.verifiers_reward", "none", f"NAME/{_FLAGS}; state: error"),

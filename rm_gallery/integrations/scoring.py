@@ -18,9 +18,10 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, is_absent, witho
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.reward.compose import METRICS
+from rm_gallery.core.reward.compose import METRICS, TURNS
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.turn_rewards import TurnRewards, turn_rewards_of
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
@@ -53,7 +54,7 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     """The score that `reward` wrote to an evaluated output."""
     outcome = said_of(reward, output)
     if outcome.value is None:
-        return outcome
+        return replace(outcome, extra=_turns(reward, output))
     places = [output.answer.reward, *(step.reward for step in output.steps or ())]
     components: dict[str, float] = {}
     reasons: list[str] = []
@@ -68,7 +69,16 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
         if place.extra_data:
             components.update(_finite_metrics(place.extra_data.get(key, {}).get(METRICS)))
     extra = places[0].extra_data.get(reward.key_in(places[0]), {}) if places[0].extra_data else {}
-    return Score(outcome.value, "; ".join(reasons), components, extra=extra)
+    return Score(
+        outcome.value, "; ".join(reasons), components, extra={**extra, **_turns(reward, output)}
+    )
+
+
+def _turns(reward: BaseReward, output: DataOutput) -> dict[str, list[float | None]]:
+    """The reward of each turn, of a reward that pays turns."""
+    if reward.kind == "stepwise" or isinstance(reward, TurnRewards):
+        return {TURNS: turn_rewards_of(reward, output)}
+    return {}
 
 
 def _finite_metrics(metrics: Any) -> dict[str, float]:

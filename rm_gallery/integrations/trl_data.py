@@ -288,5 +288,6 @@ def _completion(sample: DataSample, answer: _ScoredAnswer, chat: bool) -> Any:
         return output.answer.text
     # turns with tools lead to an answer and belong to it; the steps of a solution are the answer's
     # own text once more
-    turns = any(step.role.value != "assistant" or step.tool_calls for step in output.steps or ())
-    return messages_of(sample, output)[len(sample.input) :] if turns else [dict_of(output.answer)]
+    if not output.is_trajectory:
+        return [dict_of(output.answer)]
+    return messages_of(sample, output)[len(sample.input) :]

@@ -8,6 +8,9 @@ by default (`on_error="none"`). v0 makes a 0.0 of every exception; there the rol
 `unscored` and `failed` can be charted as metrics (`verifiers_rubric`). What the completion broke
 itself is no missing score but the worst one of the range, or `worst=`.
 
+A reward that pays turns (a stepwise one, `TurnRewards`) leaves its vector where the trainer reads
+it: `trace.info["turn_rewards"]` in v1, the `reward` of each step of `state["trajectory"]` in v0.
+
 Nothing of verifiers is imported until `verifiers_rubric` is called.
 """
 
@@ -17,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.reward.compose import TURNS
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
@@ -114,6 +118,9 @@ class VerifiersReward(TrainerReward):
         trace.record_metrics(
             {f"{self.__name__}/{name}": value for name, value in {**parts, **flags(score)}.items()}
         )
+        if TURNS in score.extra:
+            # prime-rl's word for a reward per turn of the policy
+            trace.info["turn_rewards"] = list(score.extra[TURNS])
         value = self.scorer.value(score)
         if value is None:
             raise no_score(self.__name__, score)
@@ -125,6 +132,11 @@ class VerifiersReward(TrainerReward):
         numbers = self.scorer.numbers(score, self.components)
         if isinstance(state, dict):
             state.setdefault(KEPT, {})[self.__name__] = numbers
+            turns, taken = score.extra.get(TURNS, ()), state.get("trajectory") or ()
+            if len(turns) == len(taken):  # a trajectory that was cut has no turn for each
+                for step, reward in zip(taken, turns, strict=True):
+                    # v0 puts the rollout's reward where there is none; 0 moves nothing in a sum
+                    step["reward"] = 0.0 if reward is None else reward
             if value is None and state.get("error") is None:
                 state["error"] = _labelling_error(no_score(self.__name__, score))
         return numbers["score"]

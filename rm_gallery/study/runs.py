@@ -213,7 +213,7 @@ def _steps(one: Judged) -> list[list[list[Any]]]:
     """
     by_answer = []
     for place, output in enumerate(one.sample.output):
-        steps, scores = output.steps or (), one.steps(place)
+        steps, scores = output.turns if output.steps else (), one.steps(place)
         texts = [(step.text, step.label or {}) for step in steps] + [("", {})] * (
             len(scores) - len(steps)
         )

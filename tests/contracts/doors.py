@@ -59,8 +59,6 @@ class Door(NamedTuple):
     call: Callable[[Ask], list[Read]]
     blame: Literal["off", "probe"] = "off"
     """Whether it finds out of a missing score if the answer is to blame."""
-    steps: bool = False
-    """Whether an answer may have steps."""
     groups: bool = True
     """Whether it hands over the answers to one prompt together; else it refuses rewards that
     compare them.
@@ -123,9 +121,9 @@ def _best(method: str) -> Callable[[Ask], list[Read]]:
 
 
 METHODS: dict[str, Door] = {
-    **{name: Door(_each(name), steps=True) for name in ("evaluate", "async_evaluate")},
+    **{name: Door(_each(name)) for name in ("evaluate", "async_evaluate")},
     **{
-        name: Door(_all(name), steps=True)
+        name: Door(_all(name))
         for name in (
             "evaluate_batch",
             "async_evaluate_batch",
@@ -133,7 +131,7 @@ METHODS: dict[str, Door] = {
             "async_evaluate_stream",
         )
     },
-    **{name: Door(_best(name), steps=True) for name in ("best_of_n", "async_best_of_n")},
+    **{name: Door(_best(name)) for name in ("best_of_n", "async_best_of_n")},
 }
 DOORS |= METHODS
 
@@ -228,8 +226,7 @@ def runner(method: str) -> Callable[[Ask], list[Read]]:
 
 
 RUNNER = {
-    f"GradingRunner.{name}": Door(runner(name), steps=True)
-    for name in ("run", "arun", "stream", "astream")
+    f"GradingRunner.{name}": Door(runner(name)) for name in ("run", "arun", "stream", "astream")
 }
 DOORS |= RUNNER
 

@@ -22,6 +22,7 @@ from rm_gallery.core.reward.base import (
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
+    BaseTrajectoryReward,
 )
 from rm_gallery.core.reward.compose import Cascade, Gate, Stage, WeightedSum
 from rm_gallery.core.reward.function import (
@@ -35,6 +36,7 @@ from rm_gallery.core.reward.function import (
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate
+from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.utils.errors import Cause, ProviderError, Unscored
 from rm_gallery.envs.environment import (
     AsyncEnvironmentReward,
@@ -137,6 +139,12 @@ class Pairs(BasePairWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         found = numbers(texts_of(sample))
         return None if found is None else ranked(self.name, *found)
+
+
+class Whole(_Range, BaseTrajectoryReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        found = number(sample.output[0].answer.text)
+        return None if found is None else scored(self.name, found)
 
 
 class Steps(_Range, BaseStepWiseReward):
@@ -256,6 +264,7 @@ KINDS: dict[str, Kind] = {
     "listwise": Kind(Ranks, (BaseListWiseReward,), LISTS),
     "pairwise": Kind(Pairs, (BasePairWiseReward,), LISTS, ANY_SIZE),
     "stepwise": Kind(Steps, (BaseStepWiseReward,)),
+    "trajectory": Kind(Whole, (BaseTrajectoryReward,)),
     "judged-pointwise": Kind(lambda: PointJudge(llm=judge(), repair_attempts=0), (BasePointWiseReward,), JUDGE),
     "judged-listwise": Kind(lambda: ListJudge(llm=judge(), repair_attempts=0), (BaseListWiseReward,), JUDGE),
     "judged-pairwise": Kind(
@@ -278,6 +287,7 @@ KINDS: dict[str, Kind] = {
     "weighted-sum-of-lists": Kind(lambda: WeightedSum({"a": Ranks(), "b": Point()}), (WeightedSum,), LISTS),
     "gate": Kind(lambda: Gate(Point(), Point(), threshold=0.0, otherwise=0.0), (Gate,)),
     "cascade": Kind(lambda: Cascade(Stage(Point(), stop_below=0.0), Stage(AsyncPoint()), otherwise=0.0), (Cascade,)),
+    "turn-rewards": Kind(lambda: TurnRewards(steps=Steps(), outcome=AsyncPoint(), total="mean"), (TurnRewards,)),
     "grader": Kind(lambda: as_reward(FunctionGrader(graded, **UNIT)), (GraderReward,)),
     "grader-list": Kind(
         lambda: as_reward(FunctionGrader(ranks, mode=GraderMode.LISTWISE)), (GraderListReward,), LISTS, ANY_SIZE | {"NaN", "infinite"},

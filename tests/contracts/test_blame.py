@@ -19,6 +19,7 @@ from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.outputs import NEUTRAL
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import PhraseJudge, RewardResult, sample_of
+from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.serve.app import create_app
@@ -127,6 +128,7 @@ COMPOSED: dict[type[Composition], Callable[[BaseReward], BaseReward]] = {
     WeightedSum: lambda part: WeightedSum({"a": single.reward(), "b": part}),
     Gate: lambda part: Gate(part, single.reward(), threshold=0.0),
     Cascade: lambda part: Cascade(Stage(single.reward(), stop_above=2.0, stop_below=-1.0), part),
+    TurnRewards: lambda part: TurnRewards(outcome=part, credit="equal"),
 }
 
 

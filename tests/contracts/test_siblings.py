@@ -313,8 +313,6 @@ def test_a_sample_has_the_same_score_and_cause_through_every_door(
     name: str, kind: str, url: str, tmp_path: Path
 ) -> None:
     door, reward, samples = DOORS[name], reward_of(kind), asked(kind)
-    if reward.kind == "stepwise" and not door.steps:
-        pytest.skip("answers have no steps at this door")
     ask = Ask(reward, registered(kind), samples, tmp_path, url)
     if reward.compares and not door.groups:
         with pytest.raises(ConfigError, match="compares"):
@@ -391,6 +389,7 @@ OTHER_CLASSES = {
     "BaseListWiseRubricReward": "as above",
     "BasePairWiseRubricReward": "as above",
     "BaseStepWiseRubricReward": "as above",
+    "BaseTrajectoryRubricReward": "as above",
     "RuleReward": "the base of rules, which are pointwise",
     "KillableRule": "as above, in a process that can be killed",
     "RubricOfFile": "a grader's reward, named by a file",

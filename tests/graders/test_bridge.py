@@ -297,11 +297,8 @@ def test_a_reward_that_compares_gives_a_rank_and_one_of_steps_the_score_of_its_o
     assert found.metadata["scores"] == [2.0, 1.0, 4.0, 2.0]
     steps = as_grader(Steps()).evaluate(response="x", steps=["1", 2])
     assert isinstance(steps, GraderScore) and steps.score == 1.5
-    none = as_grader(Steps()).evaluate(response="x")
-    assert isinstance(none, GraderError) and (none.status, none.error_type) == (
-        "unscored",
-        "no_steps",
-    )
+    one = as_grader(Steps()).evaluate(response="4")
+    assert isinstance(one, GraderScore) and one.score == 4.0, "an answer without steps is one"
 
 
 class Label(BasePointWiseReward):

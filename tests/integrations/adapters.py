@@ -30,6 +30,7 @@ from rm_gallery.integrations.callables import (
     langsmith_evaluator,
 )
 from rm_gallery.integrations.causes import NoScore
+from rm_gallery.integrations.episodes import EpisodeRewards
 from rm_gallery.integrations.nemo_rl import RewardEnvironment, nemo_rl_reward
 from rm_gallery.integrations.openenv import RolloutReward, openenv_rubric
 from rm_gallery.integrations.openrlhf import openrlhf_reward
@@ -180,7 +181,10 @@ def trace(row: Row, sampled: bool = True) -> Any:
     ]
     metrics: dict[str, float] = {}
     return SimpleNamespace(
-        branches=[SimpleNamespace(nodes=nodes)], record_metrics=metrics.update, metrics=metrics
+        branches=[SimpleNamespace(nodes=nodes)],
+        record_metrics=metrics.update,
+        metrics=metrics,
+        info={},
     )
 
 
@@ -269,6 +273,11 @@ def skyrl(made: Any, row: Row) -> Any:
     return {**step, "metrics": env.get_metrics(), "turns": env.turns}
 
 
+def episode(made: Any, row: Row) -> Any:
+    begun = made.episode(row.prompt, row.columns)
+    return {"paid": begun.step(row.completion, done=True), "rewards": begun.rewards}
+
+
 async def rubric(made: Any, row: Row) -> Any:
     seen = SimpleNamespace(prompt=row.prompt, done=True, metadata=dict(row.columns))
     found = await made(SimpleNamespace(message=row.completion), seen)
@@ -325,6 +334,9 @@ ADAPTERS: dict[str, Adapter] = {
     ),
     "skyrl.skyrl_reward": Adapter(
         partial(skyrl_reward, components=["words"]), skyrl, lambda found: unflagged(found["metrics"]), given={},
+    ),
+    "episodes.EpisodeRewards": Adapter(
+        EpisodeRewards, episode, lambda found: None if None in found["rewards"] else found["paid"],
     ),
     "slime.slime_reward": Adapter(
         slime_reward, lambda made, row: slime(made, [row]),

@@ -40,7 +40,7 @@ from tests.reward.rewards import scored
 from tests.support.children import ROOT, run_python
 
 NO_ADAPTERS = {
-    "causes.Trainer", "causes.given", "causes.table",
+    "causes.Trainer", "causes.given", "causes.table", "episodes.Episode",
     "nemo_rl.EnvironmentReturn", "nemo_rl.register_nemo_rl", "openenv.RubricScore", "openenv.RubricTree",
     "openenv.RubricReward", "openrlhf.response_of", "slime.post_process", "trl_data.TrainingRows",
     "trl_data.preference_rows", "trl_data.unpaired_rows", "trl_data.step_rows", "verifiers.verifiers_rubric",
@@ -177,7 +177,7 @@ class Waiting(Moody):
 
 
 BLOCKING = {
-    "openrlhf.openrlhf_reward", "nemo_rl.RewardEnvironment", "nemo_rl.nemo_rl_reward", "skyrl.skyrl_reward", "areal.areal_reward",
+    "episodes.EpisodeRewards", "openrlhf.openrlhf_reward", "nemo_rl.RewardEnvironment", "nemo_rl.nemo_rl_reward", "skyrl.skyrl_reward", "areal.areal_reward",
     "openenv.RolloutReward", "callables.langsmith_evaluator", "callables.endpoint_function",
 }  # fmt: skip
 """What its target calls and waits for, on a thread or in a process of its own."""

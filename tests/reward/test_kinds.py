@@ -306,10 +306,10 @@ def step_scores(sample: DataSample) -> list[list[float | None]]:
     return [[step.reward.score for step in output.steps or ()] for output in sample.output]
 
 
-def test_each_step_sees_the_steps_up_to_itself_and_an_answer_without_steps_says_so() -> None:
+def test_each_step_sees_the_steps_up_to_itself_and_an_answer_without_steps_is_one() -> None:
     once = r.StepRule().evaluate(with_steps(["a", "a b", "a b c"], None, ["a b"], []))
     assert step_scores(once) == [[101.0, 202.0, 303.0], [], [102.0], []]
-    assert scores(once) == [None] * 4 and issues(once) == [("unscored", "no_steps")] * 2
+    assert scores(once) == [None, 102.0, None, 102.0] and issues(once) == []
     assert r.StepRule().evaluate(once) == once
 
 

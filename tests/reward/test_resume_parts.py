@@ -25,9 +25,10 @@ from rm_gallery.core.graders.strategy import (
     _Wrapper,
 )
 from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward
+from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward, BaseStepWiseReward
 from rm_gallery.core.reward.compose import Cascade, Composition, Gate, Stage, WeightedSum
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.runner.grading_runner import GradingRunner, build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from tests.reward import rewards as r
@@ -59,6 +60,14 @@ class Rule(BasePointWiseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         return r.scored(self.name, len(sample.output[0].answer.text) % 5 + 1 + CODE["rule"])
+
+
+class StepRule(BaseStepWiseReward):
+    """One of steps, whose code changes."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = (sample.output[0].steps or [])[-1].text
+        return r.scored(self.name, len(text) % 5 + 1 + CODE["rule"])
 
 
 class ListRule(r.ListRule):
@@ -134,6 +143,10 @@ COMPOSED: dict[type[Composition], list[Callable[[], BaseReward]]] = {
         lambda: Cascade(Stage(judge(), stop_below=1), WeightedSum({"g": Rule(), "j": judge()})),
     ],
     Gate: [lambda: Gate(Rule(), judge(), threshold=2), lambda: Gate(judge(), Rule(), threshold=1)],
+    TurnRewards: [
+        lambda: TurnRewards(steps=StepRule(), outcome=judge(), credit="equal"),
+        lambda: TurnRewards(outcome=WeightedSum({"g": Rule(), "j": judge()})),
+    ],
 }
 CASES = [
     pytest.param(make, id=f"{kind.__name__} {k}")

@@ -18,7 +18,7 @@ MAY_SKIP = {
     r"SQLite limits can be set from Python 3\.11 on": "another Python",
     r"benchmark (data folder|file \S+) is absent|labelled cases \S+ are absent": "published data, which is not distributed",
     r"needs POSIX|on POSIX only|as POSIX has them|written for bash|no fork": "another operating system",
-    r"answers have no steps at this door|it takes no reward that compares": "a pair of a kind and a door that does not exist",
+    r"it takes no reward that compares": "a pair of a kind and a door that does not exist",
     r"reads /proc|are Linux's|on Windows|no such files there|need rights there": "another operating system",
 }
 """Reasons of skips that remain where everything is installed, as patterns, and why none of it can

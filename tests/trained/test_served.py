@@ -170,9 +170,12 @@ class TestSteps:
             scored = reward.evaluate(stepped(STEPS, STEPS[:1], None))
             expected = [squashed(score_of(step)) for step in STEPS]
             assert step_scores(scored) == [pytest.approx(expected), pytest.approx(expected[:1]), []]
-            assert issues(scored) == [("unscored", "no_steps")]
+            assert issues(scored) == []
             assert reward.score_of_output(scored.output[0]) == pytest.approx(min(expected))
-            assert len(running.calls) == 2
+            assert reward.score_of_output(scored.output[2]) is not None, (
+                "an answer without steps is one"
+            )
+            assert len(running.calls) == 3
             assert running.calls[0][1]["messages"][-1]["content"].endswith("<extra_0>")
 
     @pytest.mark.parametrize(

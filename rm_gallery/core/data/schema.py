@@ -139,6 +139,39 @@ class DataOutput(BaseModel):
                 step.role = MessageRole.ASSISTANT
         return self
 
+    @property
+    def turns(self) -> list[Step]:
+        """The policy's own turns in order: what a stepwise reward judges.
+
+        Steps of the policy alone are parts of the answer, as of a solution step by step, and are its
+        turns. Where it calls tools, or others speak between its steps, the output is a trajectory: its
+        turns are the policy's steps and the answer. An output without steps has one turn, the answer.
+        """
+        spoken = [*(self.steps or ()), self.answer]
+        return [spoken[place] for place in self.turn_places]
+
+    @property
+    def turn_places(self) -> list[int]:
+        """The places of `turns` among the steps and the answer, which comes after them."""
+        steps = self.steps or ()
+        if steps and not self.is_trajectory:
+            return list(range(len(steps)))
+        own = [at for at, step in enumerate(steps) if step.role is MessageRole.ASSISTANT]
+        return [*own, len(steps)]
+
+    @property
+    def is_trajectory(self) -> bool:
+        """Whether tools are called in its steps, or several speak there; else they are parts of the
+        answer, whoever is said to speak them.
+        """
+        steps = self.steps or ()
+        roles = {step.role for step in steps}
+        return len(roles) > 1 or not roles <= _WRITES or any(step.tool_calls for step in steps)
+
+
+_WRITES = frozenset((MessageRole.ASSISTANT, MessageRole.USER))
+"""Who may be said to write the steps of a solution: `Step(content=…)` is a user's by default."""
+
 
 class DataSample(BaseModel):
     """A conversation and the responses to be judged."""

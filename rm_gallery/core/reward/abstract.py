@@ -253,7 +253,7 @@ class AbstractReward(Identified, metaclass=RewardMeta):
             raise ConfigError(
                 f"{type(self).__name__} has no kind: derive it from BasePointWiseReward, "
                 f"BaseListWiseReward, "
-                "BasePairWiseReward or BaseStepWiseReward as well."
+                "BasePairWiseReward, BaseStepWiseReward or BaseTrajectoryReward as well."
             )
         if not hasattr(self, "_evaluate"):
             raise ConfigError(

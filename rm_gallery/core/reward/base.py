@@ -7,12 +7,14 @@ from rm_gallery.core.reward.judge import (
     BasePointWiseRubricReward,
     BaseRubricReward,
     BaseStepWiseRubricReward,
+    BaseTrajectoryRubricReward,
 )
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
+    BaseTrajectoryReward,
 )
 from rm_gallery.core.reward.reward import BaseReward
 
@@ -28,4 +30,6 @@ __all__ = [
     "BaseRubricReward",
     "BaseStepWiseReward",
     "BaseStepWiseRubricReward",
+    "BaseTrajectoryReward",
+    "BaseTrajectoryRubricReward",
 ]

@@ -164,7 +164,7 @@ class _Place(NamedTuple):
     @property
     def written_to(self) -> Step:
         output = self.sample.output[self.at]
-        return output.answer if self.step is None else (output.steps or [])[self.step]
+        return output.answer if self.step is None else output.turns[self.step]
 
     def trial(self, text: str | None = None) -> DataSample:
         """The sample to judge: the answer itself, or this text in its place, among the others. A
@@ -206,7 +206,7 @@ def _without_score(reward: AbstractReward, sample: DataSample) -> Iterable[_Plac
     judged = asks_a_model(reward)
     for at, output in enumerate(sample.output):
         if reward.kind == "stepwise":
-            for number, step in enumerate(output.steps or ()):
+            for number, step in enumerate(output.turns):
                 if step.reward.issues and may_be_the_answers_doing(
                     judged, why := said_of_step(reward, step)
                 ):

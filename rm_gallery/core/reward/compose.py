@@ -41,9 +41,9 @@ BUILDER = "rm_gallery.core.runner.grading_runner"
 """Makes a reward of a name, a grader or a function; looked up when it is asked for, since it stands
 above.
 """
-METRICS, STAGES, PARTS = "metrics", "stages", "parts"
-"""Keys of a composition's extra data: its parts' scores, what became of each stage, and the parts'
-own extra data.
+METRICS, STAGES, PARTS, TURNS = "metrics", "stages", "parts", "turns"
+"""Keys of a composition's extra data: its parts' scores, what became of each stage, the parts' own
+extra data, and the reward of each turn.
 """
 NEAR = 1e-9
 R = TypeVar("R")
@@ -233,13 +233,14 @@ class Combination(NamedTuple):
             return score_of_error(error)
 
 
-class _Notes:
+class Notes:
     """What is noted of one output on its way through the parts."""
 
     def __init__(self) -> None:
         self.stages: dict[str, str] = {}
         self.metrics: dict[str, dict[str, Any]] = {}
         self.extra: dict[str, Any] = {}
+        self.turns: list[float | None] = []
 
     def add(self, name: str, part: BaseReward, scored_part: _Part) -> None:
         """Note a part's score, and what else it found out."""
@@ -258,7 +259,12 @@ class _Notes:
         self, name: str, outcome: Score[float], reason: str | None = None
     ) -> Score[RewardResult]:
         """The composition's own outcome, with all that was noted."""
-        given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
+        given = {
+            METRICS: self.metrics,
+            STAGES: self.stages,
+            PARTS: self.extra,
+            TURNS: self.turns,
+        }
         extra = {key: value for key, value in given.items() if value}
         if outcome.value is None:
             return replace(outcome.without_value(), extra=extra)
@@ -440,7 +446,7 @@ class Cascade(Composition):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[RewardResult]]:
         names = list(self.parts())
-        notes = [_Notes() for _ in sample.output]
+        notes = [Notes() for _ in sample.output]
         done: dict[int, tuple[Score[float], str | None]] = {}
         for name, stage in zip(names, self.stages, strict=True):
             open_ = [i for i in range(len(sample.output)) if i not in done]
@@ -462,7 +468,7 @@ class Cascade(Composition):
         return [notes[i].score_of(self.name, *done[i]) for i in range(len(sample.output))]
 
     def _ended(
-        self, stage: Stage, name: str, scored_part: _Part, notes: _Notes
+        self, stage: Stage, name: str, scored_part: _Part, notes: Notes
     ) -> tuple[Score[float], str | None] | None:
         """An output's outcome and its reason if the cascade ends with this stage, None where it
         goes on.
@@ -697,7 +703,7 @@ class WeightedSum(Composition):
         return share if part.higher_is_better else 1.0 - share
 
     def _sum(self, parts: Mapping[str, _Part]) -> Score[RewardResult]:
-        notes = _Notes()
+        notes = Notes()
         for name, scored_part in parts.items():
             notes.add(name, self.rewards[name], scored_part)
         whole = Combination(self._weighted)({name: part.outcome for name, part in parts.items()})

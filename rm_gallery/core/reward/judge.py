@@ -29,6 +29,7 @@ from rm_gallery.core.reward.kinds import (
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
+    BaseTrajectoryReward,
     holds_parts,
 )
 from rm_gallery.core.reward.reward import BaseReward
@@ -345,12 +346,14 @@ class WorkedPairWiseTemplate(Worked, RubricPairWiseTemplate):
 WORKED: dict[str, type[BasePromptTemplate]] = {
     "pointwise": WorkedPointWiseTemplate,
     "stepwise": WorkedPointWiseTemplate,
+    "trajectory": WorkedPointWiseTemplate,
     "listwise": WorkedListWiseTemplate,
     "pairwise": WorkedPairWiseTemplate,
 }
 TEMPLATES: dict[str, type[BasePromptTemplate]] = {
     "pointwise": RubricPointWiseTemplate,
     "stepwise": RubricPointWiseTemplate,
+    "trajectory": RubricPointWiseTemplate,
     "listwise": RubricListWiseTemplate,
     "pairwise": RubricPairWiseTemplate,
 }
@@ -449,6 +452,12 @@ class BaseRubricReward(BaseLLMReward):
 
 class BasePointWiseRubricReward(BaseRubricReward, BasePointWiseReward):
     """Scores each answer by itself on a scale from 1 (worst) to 10 (best)."""
+
+    score_range: ClassVar[Bounds] = (1.0, 10.0)
+
+
+class BaseTrajectoryRubricReward(BaseRubricReward, BaseTrajectoryReward):
+    """Scores each trajectory by itself, seeing all its turns, on a scale from 1 (worst) to 10 (best)."""
 
     score_range: ClassVar[Bounds] = (1.0, 10.0)
 

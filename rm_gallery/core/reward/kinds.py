@@ -1,15 +1,16 @@
-"""The four kinds: how a sample becomes jobs, and how their results come back to its outputs."""
+"""The kinds: how a sample becomes jobs, and how their results come back to its outputs."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import combinations
 from textwrap import indent
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
+from typing_extensions import Self
 
 from rm_gallery.core.data.schema import (
     DataOutput,
@@ -23,6 +24,7 @@ from rm_gallery.core.model.message import (
     TEXT_PARTS,
     THOUGHT_PARTS,
     ChatMessage,
+    MessageRole,
     part_text,
     picture_of,
 )
@@ -30,6 +32,7 @@ from rm_gallery.core.reward.abstract import Job, Parts, View
 from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.turns import total_of
 from rm_gallery.core.score import Bounds, Score, deciding, unscored
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
@@ -43,6 +46,7 @@ shown on request.
 """
 
 
+_NEWEST_ONLY = "(newest turn only)"
 UNFINISHED = frozenset(("stopped", "budget"))
 """Reasons of judgements that the same run makes when it is continued."""
 
@@ -147,9 +151,19 @@ def conversation_text(messages: list[ChatMessage], parts: Parts | None = None) -
     """
     if len(messages) == 1 and messages[0].role.value == "user":
         return shown_text(messages[0], parts)
+    return turns_text(messages, parts)
+
+
+def turns_text(turns: Sequence[ChatMessage], parts: Parts | None = None) -> str:
+    """Turns for a judge: each below its speaker, indented, so that no text can pass for a turn."""
     return "\n\n".join(
-        f"[{message.role.value}]\n{indent(shown_text(message, parts), '    ')}"
-        for message in messages
+        f"[{turn.role.value}]\n{indent(shown_text(turn, parts), '    ')}" for turn in turns
+    )
+
+
+def _step_title(step: Step, number: int, in_solution: bool) -> str:
+    return (
+        f"step {number}" if in_solution or step.role is MessageRole.ASSISTANT else step.role.value
     )
 
 
@@ -197,6 +211,20 @@ class BasePointWiseReward(_WholeAnswers):
             write_scores(self, sample.output[job.place].answer, raw)
 
 
+class BaseTrajectoryReward(BasePointWiseReward):
+    """Scores each trajectory by itself: one job per output, like a pointwise reward, and a judge sees
+    all turns of it: those of the policy with the tools they call, of tools, users and environments.
+    """
+
+    kind: ClassVar[str] = "trajectory"
+
+    def view(self, sample: DataSample) -> View:
+        """The query, its context, and the turns of each output, each below its speaker."""
+        view = _view(sample)
+        answers = [turns_text([*(o.steps or ()), o.answer], view.parts) for o in sample.output]
+        return view._replace(answers=answers)
+
+
 class PerOutputReward(BasePointWiseReward):
     """Says of every output by itself what came of it: `_evaluate` returns a `Score` for each output
     of its job's sample, whose `extra` is kept with it, whether or not there is a value.
@@ -235,6 +263,10 @@ class PerOutputReward(BasePointWiseReward):
 class BaseStepWiseReward(BaseReward):
     """Scores each step of each output: one job per step, whose `_evaluate` sees that output's steps
     up to this one.
+
+    The steps are `DataOutput.turns`: of a trajectory the policy's own turns, the last of which is
+    the answer, with what tools, users and environments said among the steps before; an answer
+    without steps is the one step there is.
     """
 
     kind: ClassVar[str] = "stepwise"
@@ -244,14 +276,22 @@ class BaseStepWiseReward(BaseReward):
     reports.
     """
 
+    def for_newest_turn(self) -> Self:
+        """A copy that judges only the last turn of each output: for environments that pay each turn
+        when it is taken, which would else judge the turns before it again and again.
+        """
+        copied: Self = self.model_copy()
+        copied.__dict__[_NEWEST_ONLY] = True
+        return copied
+
     def view(self, sample: DataSample) -> View:
         """The query, its context, the steps before, and the step to judge; neither later steps nor
         the final answer.
         """
         steps = sample.output[0].steps or []
-        view = _view(sample)
+        view, solution = _view(sample), not sample.output[0].is_trajectory
         before = [
-            f"[step {number}]\n{indent(shown_text(step, view.parts), '    ')}"
+            f"[{_step_title(step, number, solution)}]\n{indent(shown_text(step, view.parts), '    ')}"
             for number, step in enumerate(steps[:-1], 1)
         ]
         return view._replace(
@@ -260,39 +300,29 @@ class BaseStepWiseReward(BaseReward):
 
     def score_of_output(self, output: DataOutput) -> float | None:
         """One number from the scores of all steps, by `step_score`; None when a step has none."""
-        scores = [self.score_of(step.reward) for step in output.steps or ()]
-        known = [score for score in scores if score is not None]
-        if not known or len(known) < len(scores):
-            return None
-        if self.step_score == "mean":
-            return math.fsum(known) / len(known)
-        if self.step_score == "product":
-            return math.prod(known)
-        return min(known) if self.step_score == "min" else known[-1]
+        turns = output.turns[-1:] if _NEWEST_ONLY in self.__dict__ else output.turns
+        return total_of([self.score_of(turn.reward) for turn in turns], self.step_score)
 
     def plan(self, sample: DataSample) -> list[Job]:
-        """One job per step; `sample.output[0].steps[-1]` is the step to judge."""
+        """One job per turn of the policy; `sample.output[0].steps[-1]` is the one to judge."""
         jobs = []
         for i, output in enumerate(sample.output):
             shown = withheld(output) if self.judged else output
-            for j in range(len(output.steps or ())):
-                part = build(
-                    DataOutput, {"answer": shown.answer, "steps": (shown.steps or [])[: j + 1]}
-                )
+            spoken = [*(shown.steps or ()), shown.answer]
+            for j, place in enumerate(output.turn_places):
+                if _NEWEST_ONLY in self.__dict__ and j < len(output.turns) - 1:
+                    continue
+                part = build(DataOutput, {"answer": shown.answer, "steps": spoken[: place + 1]})
                 jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
         return jobs
 
     def merge(
         self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
-        """Each outcome goes to its own step; an output without steps gets an issue."""
-        for output in sample.output:
-            if not output.steps:
-                missing = unscored("no_steps", "The output holds no steps.", "data")
-                write(output.answer, self, [], issue_of(self.name, missing))
+        """Each outcome goes to its own step."""
         for job, raw in zip(jobs, outcomes, strict=True):
             i, j = job.place
-            write_scores(self, (sample.output[i].steps or [])[j], raw)
+            write_scores(self, sample.output[i].turns[j], raw)
 
 
 class _ComparingReward(_WholeAnswers):

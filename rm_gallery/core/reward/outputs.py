@@ -584,7 +584,7 @@ def killable(
             result: RewardResult = await ask(sample, hooks, deadline=limit)
             return result
         except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
-            if reward.kind != "pointwise":
+            if reward.compares or reward.kind == "stepwise":
                 raise
             instead = stand_ins(reward, sample, sample.output[0])
             left = None if given is None else (1 - LIMIT_SHARE) * given / len(instead)

@@ -24,7 +24,7 @@ from rm_gallery.core.utils.models import copy_with
 class BaseReward(AbstractReward):
     """A named way to score a sample's outputs.
 
-    A subclass picks a kind (pointwise, listwise, pairwise, stepwise) and implements
+    A subclass picks a kind (pointwise, listwise, pairwise, stepwise, trajectory) and implements
     `_evaluate(sample, **kwargs)`, plain or async, returning a `RewardResult`; it may raise
     `Unscored` when there is nothing to judge by. Instances keep nothing of a call: one object
     serves any number of threads and calls at once, and it can be pickled.

@@ -578,5 +578,5 @@ def _write_everywhere(reward: AbstractReward, sample: DataSample, issue: RewardI
     """Say at every place a reward of this kind writes to why it has no score there."""
     stepwise = reward.kind == "stepwise"
     for output in sample.output:
-        for place in (stepwise and output.steps) or (output.answer,):
+        for place in output.turns if stepwise else (output.answer,):
             write(place, reward, [], issue)

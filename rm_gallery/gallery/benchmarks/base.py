@@ -74,7 +74,7 @@ class Benchmark(DataConverter):
     """Whether the length of an answer can be judged: the longest and the shortest answer stand
     beside every score.
     """
-    kinds: ClassVar[frozenset[str]] = frozenset({"pointwise", "listwise", "pairwise"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"pointwise", "trajectory", "listwise", "pairwise"})
     """Kinds of rewards that can judge it."""
     general: ClassVar[bool] = False
     """Whether its columns are anybody's: it is then only detected when no benchmark of its own

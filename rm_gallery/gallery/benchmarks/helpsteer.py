@@ -45,7 +45,7 @@ class HelpSteer2(Benchmark):
     version = "pairs of different helpfulness; the data set names no rule of its own"
     own_columns = frozenset({"prompt", "response", *ATTRIBUTES})
     chance = 0.5
-    kinds = frozenset({"pointwise"})
+    kinds = frozenset({"pointwise", "trajectory"})
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """The answer, its ratings (0..4) as labels; turns inside the prompt are read as such.

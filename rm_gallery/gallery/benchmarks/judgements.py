@@ -264,7 +264,7 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
     issues: list[RewardIssue] = []
     for index, output in enumerate(sample.output):
         records: list[tuple[Place, Reward]] = (
-            [(StepOf(index, place), step.reward) for place, step in enumerate(output.steps)]
+            [(StepOf(index, place), step.reward) for place, step in enumerate(output.turns)]
             if stepwise and output.steps
             else [(Candidate(index), output.answer.reward)]
         )

@@ -116,7 +116,7 @@ class PPECorrectness(Benchmark):
     def check(self, reward: BaseReward) -> None:
         """Best-of-K needs a score for each answer."""
         super().check(reward)
-        if self.mode == BEST_OF_K and reward.kind != "pointwise":
+        if self.mode == BEST_OF_K and reward.compares:
             raise ConfigError(
                 f"{reward.name} compares answers and best_of_k scores each; take --mode "
                 f"{CONFLICT_PAIRS}."
@@ -125,7 +125,7 @@ class PPECorrectness(Benchmark):
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """All answers for a reward that scores them, the sampled pairs for one that compares."""
         pairs = _pairs(sample)
-        if reward.kind == "pointwise" or not pairs:
+        if not reward.compares or not pairs:
             return (sample,)
         return (Gathered.part_of(sample, part, len(pairs), pair) for part, pair in enumerate(pairs))
 

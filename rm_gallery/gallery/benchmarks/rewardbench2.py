@@ -117,12 +117,12 @@ class RewardBench2(Benchmark):
     def check(self, reward: BaseReward) -> None:
         """A ranking compares answers, a rating scores each."""
         super().check(reward)
-        if self.mode == RANKING and reward.kind == "pointwise":
+        if self.mode == RANKING and not reward.compares:
             raise ConfigError(
                 f"{reward.name} scores answers one by one, which is --mode {RATINGS}; name a "
                 f"listwise one."
             )
-        if self.mode == RATINGS and reward.kind != "pointwise":
+        if self.mode == RATINGS and reward.compares:
             raise ConfigError(
                 f"{reward.name} compares answers, which is --mode {RANKING}; name a pointwise one."
             )

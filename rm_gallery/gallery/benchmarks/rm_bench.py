@@ -122,7 +122,7 @@ class RMBench(Benchmark):
         """The row itself for a reward that scores answers; its nine pairs for one that compares
         them.
         """
-        if reward.kind == "pointwise" or len(sample.output) != 2 * _SIZE:
+        if not reward.compares or len(sample.output) != 2 * _SIZE:
             return (sample,)
         return (
             Gathered.part_of(

@@ -69,7 +69,7 @@ def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
         for message in sample.input
     ]
     if steps:
-        return Dialogue(turns, "", tuple(_written_text(step, name) for step in output.steps or ()))
+        return Dialogue(turns, "", tuple(_written_text(step, name) for step in output.turns))
     return Dialogue(turns, text_of_answer(output.answer, _written_text(output.answer, name), name))
 
 
@@ -197,7 +197,8 @@ class ProcessReward(BaseStepWiseReward):
     Range [0, 1], higher is better. `step_score` (mean, min, last, product) says how the steps of an
     answer become the one number it is ranked by. One pass of the model scores all steps of an
     answer; an answer whose number of scores is not its number of steps is failed, never shifted or
-    cut. An output without steps is unscored (`no_steps`).
+    cut. An answer without steps is the one step there is; a trajectory, with turns of tools or
+    others, is unscored (`trajectory`).
 
     Source: H. Lightman et al., "Let's Verify Step by Step", arXiv 2305.20050 (product and minimum);
     for the last step as the answer's score, C. Snell et al., arXiv 2408.03314.
@@ -206,11 +207,11 @@ class ProcessReward(BaseStepWiseReward):
     score_range: ClassVar[Bounds] = (0.0, 1.0)
 
     def plan(self, sample: DataSample) -> list[Job]:
-        """One job per output that has steps."""
+        """One job per output; none for a trajectory, which no process reward model was trained on."""
         return [
             Job(copy_with(sample, output=[output]), place, sample)
             for place, output in enumerate(sample.output)
-            if output.steps
+            if not output.is_trajectory
         ]
 
     def merge(
@@ -218,14 +219,15 @@ class ProcessReward(BaseStepWiseReward):
     ) -> None:
         """Each number goes to its step; one that is missing or out of range costs the whole answer."""
         for output in sample.output:
-            if not output.steps:
-                missing = unscored("no_steps", "The output holds no steps.", "data")
-                write(output.answer, self, [], issue_of(self.name, missing))
+            if output.is_trajectory:
+                missing = unscored("trajectory", "The output is no solution in steps.", "data")
+                for turn in output.turns:
+                    write(turn, self, [], issue_of(self.name, missing))
         for job, outcome in zip(jobs, outcomes, strict=True):
             self._write_steps(sample.output[job.place], outcome)
 
     def _write_steps(self, output: DataOutput, outcome: Score[RewardResult]) -> None:
-        steps = output.steps or []
+        steps = output.turns
         details = outcome.value.details if outcome.value is not None else []
         numbers = [
             number

@@ -481,8 +481,8 @@ class HFProcessReward(_LocalReward, ProcessReward):
     classifier (its second of two labels, or `label`), the sigmoid of a head with one number or of a
     value head, or with `tokens` (such as + and -) the probability of the first token against the
     second. `step_score` (mean, min, last, product) makes the answer's number of them. A
-    conversation too long for the model is unscored (`too_long`), an output without steps as well
-    (`no_steps`).
+    conversation too long for the model is unscored (`too_long`), a trajectory as well
+    (`trajectory`).
 
     Raises:
         ConfigError: (on first use) no checkpoint, no score head, no separator where the tokenizer

@@ -1,0 +1,191 @@
+"""A reward for each turn of a trajectory: scores of steps, a final reward credited to turns, or both."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from pydantic import Field, SerializeAsAny
+
+from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.reward.compose import TURNS, Composition, Notes, as_part, together_or_none
+from rm_gallery.core.reward.outputs import said_of_step
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.turns import Credit, Total, credited, differences, total_of
+from rm_gallery.core.score import Bounds, Score, deciding, scored
+from rm_gallery.core.utils.errors import ConfigError
+
+
+class TurnRewards(Composition):
+    """A reward for each turn of the policy; their total is the score.
+
+    `TurnRewards(steps=my_step_judge, outcome="math_verify_reward", credit="equal")`: the reward of a
+    turn is its share of the outcome plus `weight` times its step's score. Trainers that take a
+    vector get it (`turn_rewards_of`), all others the total. The turns are those of
+    `DataOutput.turns`.
+
+    Range: that of the total; open at an end that the number of turns decides. A turn whose step has
+    no score has no reward. Then there is no total either, for the step's reason (`missing="none"`),
+    or it is that of the other turns (`missing="skip"`). Without an outcome no turn has a reward.
+
+    Args:
+        steps: a stepwise reward; anything `as_part` takes.
+        outcome: a reward of the whole; anything `as_part` takes that is not stepwise.
+        credit: how the outcome is credited to turns, see `credited`; "last" by default.
+        total: how the turns' rewards become the score, see `total_of`; "sum" by default.
+        differences: pay what a step adds to the score of the one before, see
+            `rm_gallery.core.reward.turns.differences`.
+        gamma: the discount of "discounted" and of differences, in (0, 1].
+        start: the score before the first step, for differences.
+        weight: what a step's score is multiplied by, above 0.
+        missing: "none" or "skip".
+
+    Raises:
+        ConfigError: neither steps nor outcome is given, `steps` is not stepwise, or `outcome` is.
+    """
+
+    rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
+    credit: Credit = "last"
+    total: Total = "sum"
+    differences: bool = False
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    start: float = Field(default=0.0, allow_inf_nan=False)
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    missing: Literal["none", "skip"] = "none"
+
+    def __init__(self, steps: Any = None, outcome: Any = None, **settings: Any) -> None:
+        """Take the parts and how they become one."""
+        given = {"steps": steps, "outcome": outcome}
+        parts = {name: as_part(part) for name, part in given.items() if part is not None}
+        if parts:
+            settings["rewards"] = parts
+        elif "rewards" not in settings:
+            raise ConfigError("TurnRewards: give steps=, a stepwise reward, or outcome=, or both.")
+        super().__init__(**self._with_judge("rewards", settings))
+
+    def model_post_init(self, context: Any) -> None:
+        """Check that the parts fit."""
+        for name, part in self.rewards.items():
+            if (part.kind == "stepwise") != (name == "steps"):
+                other = "outcome" if name == "steps" else "steps"
+                raise ConfigError(
+                    f"TurnRewards: {name} is {part.name}, which is {part.kind}; give it as "
+                    f"{other}=, or take a {'stepwise' if name == 'steps' else 'pointwise'} reward."
+                )
+        if len({part.higher_is_better for part in self.rewards.values()}) > 1:
+            raise ConfigError(
+                "TurnRewards: higher is better in one of steps and outcome, and lower in the other; "
+                "give two of one direction."
+            )
+        super().model_post_init(context)
+
+    def parts(self) -> dict[str, BaseReward]:
+        """The step reward and the outcome, as far as they are given."""
+        return dict(self.rewards)
+
+    @property
+    def compares(self) -> bool:
+        """Whether the outcome compares answers."""
+        return any(part.compares for part in self.rewards.values())
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """The direction of the parts."""
+        return all(part.higher_is_better for part in self.rewards.values())
+
+    @property
+    def score_range(self) -> Bounds:  # type: ignore[override]
+        """The range of the total; None at an end that the number of turns decides."""
+        summed = self.total in ("sum", "discounted")
+        ends: list[Bounds] = []
+        if (steps := self.rewards.get("steps")) is not None:
+            telescopes = self.differences and self.gamma == 1 and self.total == "sum"
+            start = self.start if telescopes else 0.0
+            low, high = (
+                None if end is None else self.weight * (end - start) for end in steps.score_range
+            )
+            if self.differences and not telescopes:
+                low, high = None, None
+            ends.append(_of_any_number(low, high) if summed and not telescopes else (low, high))
+        if (outcome := self.rewards.get("outcome")) is not None:
+            low, high = outcome.score_range
+            if self.credit == "every":
+                ends.append(_of_any_number(low, high) if summed else (low, high))
+            elif self.total == "sum":
+                ends.append((low, high))
+            else:  # some turns get nothing of it
+                ends.append((low and min(0.0, low), high and max(0.0, high)))
+        lows, highs = zip(*ends, strict=True)
+        low, high = (None if None in end else math.fsum(end) for end in (lows, highs))
+        if self.total == "product" and (low is None or low < 0 or high is None or high > 1):
+            return None, None
+        return low, high
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[RewardResult]]:
+        everything = list(range(len(sample.output)))
+        asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
+        results = dict(zip(self.rewards, await together_or_none(asked), strict=True))
+        return [
+            self._turns(
+                {name: by_output[i] for name, by_output in results.items()}, sample.output[i]
+            )
+            for i in everything
+        ]
+
+    def _turns(self, parts: dict[str, Any], output: DataOutput) -> Score[RewardResult]:
+        """The reward of each turn of one output, and their total."""
+        notes, n = Notes(), len(output.turns)
+        rewards: list[float | None] = [0.0] * n
+        lost: list[Score[Any]] = []
+        if "steps" in parts:
+            steps, judged = self.rewards["steps"], parts["steps"]
+            said = [said_of_step(steps, turn) for turn in judged.output.turns]
+            lost += [score for score in said if score.value is None]
+            scores = [score.value for score in said]
+            added = differences(scores, self.gamma, self.start) if self.differences else scores
+            rewards = [None if each is None else self.weight * each for each in added]
+            notes.add("steps", steps, judged)
+        if "outcome" in parts:
+            outcome = parts["outcome"].outcome
+            notes.add("outcome", self.rewards["outcome"], parts["outcome"])
+            if outcome.value is None:
+                return notes.score_of(
+                    self.name, outcome.without_value(f"outcome: {outcome.reason}")
+                )
+            shares = credited(outcome.value, n, self.credit, self.gamma)
+            rewards = [
+                None if each is None else each + share
+                for each, share in zip(rewards, shares, strict=True)
+            ]
+        known = [each for each in rewards if each is not None]
+        total = total_of(known if self.missing == "skip" else rewards, self.total, self.gamma)
+        notes.turns = rewards
+        if total is None:
+            why = deciding(lost)
+            missing = f"{len(lost)} of {n} turns have no score: {why.reason}"
+            return notes.score_of(self.name, why.without_value(missing))
+        shown = ", ".join("none" if each is None else f"{each:g}" for each in rewards)
+        return notes.score_of(self.name, scored(total), f"{self.total} of the turns' {shown}")
+
+
+def turn_rewards_of(reward: BaseReward, output: DataOutput) -> list[float | None]:
+    """What `reward` gave to each of `output.turns`, once it has judged the output.
+
+    A stepwise reward gives each turn's score, `TurnRewards` what it made of them. Any other reward
+    is one of the whole: its score is the last turn's, and the others have 0. All are None where
+    there is no score.
+    """
+    written, n = output.answer.reward, len(output.turns)
+    if reward.kind == "stepwise":
+        return [reward.score_of(turn.reward) for turn in output.turns]
+    rewards: list[float | None] = written.extra_data.get(reward.key_in(written), {}).get(TURNS, [])
+    if len(rewards) == n:
+        return list(rewards)
+    score = reward.score_of_output(output)
+    return [None] * n if score is None else [*credited(score, n, "last")]
+
+
+def _of_any_number(low: float | None, high: float | None) -> Bounds:
+    """The range of a sum of one or more numbers of this range."""
+    return (None if low is None or low < 0 else low), (None if high is None or high > 0 else high)
