@@ -314,6 +314,10 @@ def test_a_sample_has_the_same_score_and_cause_through_every_door(
 ) -> None:
     door, reward, samples = DOORS[name], reward_of(kind), asked(kind)
     ask = Ask(reward, registered(kind), samples, tmp_path, url)
+    if reward.kind == "stepwise" and not door.steps:
+        with pytest.raises(ConfigError, match="is stepwise and .* name a pointwise one"):
+            door.call(ask)
+        return
     if reward.compares and not door.groups:
         with pytest.raises(ConfigError, match="compares"):
             door.call(ask)
