@@ -75,19 +75,23 @@ def cells_figure(
             clusters[cluster] = [a + b for a, b in zip(clusters[cluster], counts, strict=True)]
     tp, fp, tn, fn = (sum(counts[cell] for counts in clusters.values()) for cell in range(4))
     good, bad = (sum(part.unseen[kind] for part in parts) for kind in (0, 1))
-    ends = measure(tp, fp + bad, tn, fn + good), measure(tp + good, fp, tn + bad, fn)
+    low, high = measure(tp, fp + bad, tn, fn + good), measure(tp + good, fp, tn + bad, fn)
     known = merged(part.rows for part in parts).counts()
-    if parts and ends[0] is not None and ends[1] is not None:
-        known["bounds"] = Interval(*ends)
+    if parts and low is not None and high is not None:
+        known["bounds"] = Interval(low, high)
     score = measure(tp, fp, tn, fn) if clusters else None
     if not clusters:
         return Figure(rule, score=None, ci95=None, **known)
-    extra: dict[str, Any] = dict(zip(CELLS, (tp, fp, tn, fn), strict=True))
-    extra |= beside(tp, fp, tn, fn)
+    extra = dict(beside(tp, fp, tn, fn))
     if score is None:
         return Figure(rule, score=None, ci95=None, extra=extra, **known)
-    drawn = [measure(*map(float, each)) for each in _draws(list(clusters.values()), seed, named)]
-    ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
+    ci95 = None
+    # clusters that are all alike would know the figure exactly: then it is drawn as for one cluster
+    for rows in (list(clusters.values()), [[tp, fp, tn, fn]]):
+        drawn = [measure(*map(float, each)) for each in _draws(rows, seed, named)]
+        ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
+        if ci95 is not None and ci95.low < ci95.high:
+            break
     return Figure(rule, score=score, ci95=ci95, extra=extra, **known)
 
 
@@ -110,50 +114,71 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     return drawn
 
 
+Items = Callable[[Judged], "tuple[Sequence[bool], Sequence[bool] | None]"]
+"""What is good in a sample, and what was called so; None where it has no score."""
+Further = Callable[[Judged], "Mapping[str, tuple[str, bool, bool | None]]"]
+"""Further figures that a sample counts for: by name the rule, the truth, and what it was called."""
+
+
 class CountsScorer:
     """One measure of the counts of all samples, with the part of each subset beside it.
 
-    The second of two samples with one id is not counted.
-
     Args:
         rule: its name, of `MEASURES`.
-        items: what is good in a sample, and what was called so; None where it has no score.
-        beside: further figures of the counts.
+        items: what is counted.
+        beside: figures of the same counts.
         seed: that of the draws.
+        further: what is counted beside them.
+        once: whether the second of two samples with one id is not counted.
     """
 
     def __init__(
         self,
         rule: str,
-        items: Callable[[Judged], tuple[Sequence[bool], Sequence[bool] | None]],
+        items: Items,
         beside: Callable[..., Mapping[str, Any]],
         seed: int,
+        further: Further = lambda judged: {},
+        once: bool = False,
     ) -> None:
-        self._rule, self._measure, self._beside = rule, MEASURES[rule], beside
-        self._items, self._seed = items, seed
+        self._rule, self._items, self._beside, self._seed = rule, items, beside, seed
+        self._further, self._once = further, once
         self._parts: defaultdict[str, Cells] = defaultdict(Cells)
+        self._others: defaultdict[tuple[str, str], Cells] = defaultdict(Cells)
         self._seen: set[str] = set()
         self._repeated = 0
 
     def add(self, judged: Judged) -> float | None:
-        """Count one sample, once; gives the share of it that was called what it is."""
-        if judged.sample_id in self._seen:
+        """Count one sample; gives the share of it that was called what it is."""
+        if self._once and judged.sample_id in self._seen:
             self._repeated += 1
             return None
-        self._seen.add(judged.sample_id)
+        self._seen |= {judged.sample_id} if self._once else set()
+        for name, (rule, truth, said) in self._further(judged).items():
+            self._others[name, rule].add(judged, [truth], None if said is None else [said])
         return self._parts[judged.subset].add(judged, *self._items(judged))
 
     def report(self) -> Report:
         """Report what was counted so far."""
-        parts = {name: self._figure(name, [part]) for name, part in self._parts.items()}
-        whole = self._figure("", list(self._parts.values()))
+        parts = {
+            name: self._figure(self._rule, name, [part], self._beside)
+            for name, part in self._parts.items()
+        }
+        whole = self._figure(self._rule, "", list(self._parts.values()), self._beside)
+        for (name, rule), part in sorted(self._others.items(), key=lambda item: item[0]):
+            whole.extra[name] = self._figure(rule, name, [part], lambda *cells: {})
         if self._repeated:
             whole.extra["n_repeated"] = self._repeated
         return headline(whole, parts)
 
-    def _figure(self, name: str, parts: Sequence[Cells]) -> Figure:
-        named = f"{self._rule} {name}"
-        return cells_figure(self._rule, parts, self._measure, self._beside, named, self._seed)
+    def _figure(
+        self,
+        rule: str,
+        name: str,
+        parts: Sequence[Cells],
+        beside: Callable[..., Mapping[str, Any]],
+    ) -> Figure:
+        return cells_figure(rule, parts, MEASURES[rule], beside, f"{rule} {name}", self._seed)
 
 
 def ratio(some: float, all_of: float) -> float:
@@ -162,15 +187,17 @@ def ratio(some: float, all_of: float) -> float:
 
 
 def shares(tp: float, fp: float, tn: float, fn: float) -> dict[str, float]:
-    """Precision, recall and F1 of what was called good, the share of bad ones called bad, and the
-    accuracy; a share of nothing is 0.
+    """The counts; precision, recall and F1 of what was called good, the share of bad ones called
+    bad, the mean of both recalls, and the accuracy; a share of nothing is 0.
     """
     precision, recall = ratio(tp, tp + fp), ratio(tp, tp + fn)
     return {
+        **dict(zip(CELLS, (tp, fp, tn, fn), strict=True)),
         "precision": precision,
         "recall": recall,
         "F1": harmonic_mean(precision, recall),
         "specificity": ratio(tn, tn + fp),
+        "balanced_accuracy": (recall + ratio(tn, tn + fp)) / 2,
         "accuracy": ratio(tp + tn, tp + fp + tn + fn),
     }
 
@@ -189,5 +216,6 @@ MEASURES: Mapping[str, Measure] = {
     ),
     "balanced_f1": both_kinds(lambda tp, fp, tn, fn: harmonic_mean(tp / (tp + fn), tn / (tn + fp))),
     "step_accuracy": lambda tp, fp, tn, fn: tp / (tp + fn) if tp + fn else None,
+    "share_found": lambda tp, fp, tn, fn: tp / (tp + fn) if tp + fn else None,
 }
-"""By rule; steps whose label is found count as good ones called good."""
+"""By rule; what has to be found counts as good, and as called good where it was found."""

@@ -203,7 +203,8 @@ class _Steps:
 
         def beside(*cells: float) -> dict[str, Any]:
             f1, f1_negative = f_scores(*cells)
-            return {"F1": f1, "F1neg": f1_negative, "first_error_accuracy": first}
+            counts = dict(zip(CELLS, cells, strict=True))
+            return {**counts, "F1": f1, "F1neg": f1_negative, "first_error_accuracy": first}
 
         return cells_figure(RULE, parts, measure, beside, f"prmbench {name}", self._seed)
 

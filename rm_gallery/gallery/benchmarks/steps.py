@@ -85,12 +85,13 @@ class StepRule:
 
     def right(self, scores: Sequence[float]) -> list[bool]:
         """Per step whether it counts as right."""
-        if self.by == "threshold":
-            return [score > self.bound for score in scores]
-        return [
-            score - before > self.bound
-            for before, score in zip([0.0, *scores], scores, strict=False)
-        ]
+        return [label > 0 for label in self.signs(scores)]
+
+    def signs(self, scores: Sequence[float]) -> list[int]:
+        """Per step 1 above the bound, 0 at it, -1 below it."""
+        before = [0.0, *scores] if self.by == "delta" else [0.0] * len(scores)
+        rises = [score - prior for prior, score in zip(before, scores, strict=False)]
+        return [(rise > self.bound) - (rise < self.bound) for rise in rises]
 
     def __str__(self) -> str:
         return f"{self.by}:{self.bound:g}"
