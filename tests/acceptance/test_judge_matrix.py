@@ -36,7 +36,8 @@ KINDS = {
 }
 APART = {name for name, found in benchmarks().items() if not found.baselines}
 """They judge steps, or single answers, which nothing is compared with."""
-NAMES = sorted(benchmarks().keys() - APART - {"helpsteer2"})  # whose rows are pairs by twos
+NAMES = sorted(benchmarks().keys() - APART - {"helpsteer2", "if_rewardbench"})
+"""Without those whose rows are pairs by twos, or rank answers with no right one among them."""
 
 
 @pytest.fixture(scope="module")
