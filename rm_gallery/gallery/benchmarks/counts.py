@@ -86,8 +86,9 @@ def cells_figure(
     if score is None:
         return Figure(rule, score=None, ci95=None, extra=extra, **known)
     ci95 = None
+    # sorted, so that the order in which samples finish changes no draw;
     # clusters that are all alike would know the figure exactly: then it is drawn as for one cluster
-    for rows in (list(clusters.values()), [[tp, fp, tn, fn]]):
+    for rows in (sorted(clusters.values()), [[tp, fp, tn, fn]]):
         drawn = [measure(*map(float, each)) for each in _draws(rows, seed, named)]
         ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
         if ci95 is not None and ci95.low < ci95.high:
