@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 import sqlite3
 import tempfile
@@ -34,9 +33,9 @@ class StateTask(NamedTuple):
 class _Kind(NamedTuple):
     asked: str
     checks: list[dict[str, Any]]
-    start: Callable[[Path], None]
-    right: Callable[[Path], None]
-    wrong: list[Callable[[Path], None]]
+    start: Callable[[Path], object]
+    right: Callable[[Path], object]
+    wrong: list[Callable[[Path], object]]
 
 
 def make_tasks(n: int, seed: int, folder: Path | None = None) -> list[StateTask]:
@@ -78,11 +77,9 @@ def _files(rng: random.Random) -> _Kind:
         with (place / "bills.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(bills)
 
-    def write(value: object) -> Callable[[Path], None]:
+    def write(value: object) -> Callable[[Path], object]:
         text = json.dumps({"total": value}, indent=1)
-        return lambda place: (
-            (place / name).write_bytes(text.replace("\n", "\r\n").encode()) and None
-        )
+        return lambda place: (place / name).write_bytes(text.replace("\n", "\r\n").encode())
 
     def outside(place: Path) -> None:
         write(total)(place)
@@ -93,7 +90,7 @@ def _files(rng: random.Random) -> _Kind:
         other.write_text(json.dumps({"total": total}))
         (place / name).symlink_to(other)
 
-    checks = [
+    checks: list[dict[str, Any]] = [
         {"kind": "file", "path": name, "pointer": "/total", "value": total},
         {"kind": "changes", "allowed": ["*.json"]},
     ]
@@ -105,7 +102,7 @@ def _sql(rng: random.Random) -> _Kind:
     people = {name: rng.randint(1, 50) for name in ("Ann", "李雷", "سارا")}
     who, paid = rng.choice(sorted(people)), rng.randint(1, 9)
 
-    def run(*statements: str) -> Callable[[Path], None]:
+    def run(*statements: str) -> Callable[[Path], object]:
         def work(place: Path) -> None:
             with closing(sqlite3.connect(place / "shop.db")) as connection, connection:
                 for statement in statements:
@@ -116,7 +113,7 @@ def _sql(rng: random.Random) -> _Kind:
     rows = ", ".join(f"('{name}', {owed})" for name, owed in people.items())
     pay = f"UPDATE debt SET owed = owed - {paid} WHERE name = '{who}'"
     wanted = [[name, owed - paid * (name == who)] for name, owed in people.items()]
-    checks = [
+    checks: list[dict[str, Any]] = [
         {
             "kind": "query",
             "path": "shop.db",
@@ -130,7 +127,7 @@ def _sql(rng: random.Random) -> _Kind:
         run(f"UPDATE debt SET owed = owed - {paid}"),
         run(pay, pay),
         run("DROP TABLE debt"),
-        lambda place: (place / "shop.db").write_text("reward = 1") and None,
+        lambda place: (place / "shop.db").write_text("reward = 1"),
     ]
     start = run("CREATE TABLE debt (name TEXT, owed INTEGER)", f"INSERT INTO debt VALUES {rows}")
     return _Kind(f"{who} pays {paid}: write it to shop.db.", checks, start, run(pay), wrong)
@@ -140,8 +137,8 @@ def _tests(rng: random.Random) -> _Kind:
     factor = rng.randint(2, 9)
     asserts = [f"assert times({x}) == {factor * x}" for x in (1, 5, -3)]
 
-    def write(code: str, file: str = "times.py") -> Callable[[Path], None]:
-        return lambda place: (place / file).write_text(code) and None
+    def write(code: str, file: str = "times.py") -> Callable[[Path], object]:
+        return lambda place: (place / file).write_text(code)
 
     def planted(place: Path) -> None:
         for file in ("sitecustomize.py", "conftest.py", "usercustomize.py", "check.py"):
@@ -178,13 +175,4 @@ def _tests(rng: random.Random) -> _Kind:
         write(program.format("0")),
         right,
         wrong,
-    )
-
-
-def files_in(place: Path) -> list[str]:
-    """Every path below a folder."""
-    return sorted(
-        os.path.relpath(os.path.join(at, name), place)
-        for at, _, names in os.walk(place)
-        for name in names
     )

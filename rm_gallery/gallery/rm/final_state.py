@@ -558,11 +558,11 @@ class FinalStateReward(RuleReward):
         super().model_post_init(context)
         for number, given in enumerate(self.checks, 1):
             try:
-                self._read(given, number)
+                self._allowed_check(given, number)
             except DataError as error:
                 raise ConfigError(f"{self.name}: {error}") from error
 
-    def _read(self, given: Any, number: int) -> StateCheck:
+    def _allowed_check(self, given: Any, number: int) -> StateCheck:
         check = read_state_check(given, number)
         allowed = {*_HERE, *map(str.lower, self.hosts)}
         if isinstance(check, HttpCheck) and check.host not in allowed:
@@ -606,7 +606,7 @@ class FinalStateReward(RuleReward):
 
         Raises Unscored where there are no checks.
         """
-        given = known(sample, "checks") if known(sample, "checks") else self.checks
+        given = known(sample, "checks") or self.checks
         try:
             given = read_json(given) if isinstance(given, str) else given
         except ValueError as error:
@@ -622,7 +622,7 @@ class FinalStateReward(RuleReward):
         read: list[StateCheck | Score[float]] = []
         for number, each in enumerate(given, 1):
             try:
-                read.append(self._read(each, number))
+                read.append(self._allowed_check(each, number))
             except DataError as error:
                 read.append(unscored("bad_check", str(error), "data"))
         with self._workspace(sample) as workspace:
@@ -630,7 +630,7 @@ class FinalStateReward(RuleReward):
                 each if isinstance(each, Score) else await self._judged(each, sample, workspace)
                 for each in read
             ]
-        names = _names(read)
+        names = _component_names(read)
         outcomes = [
             CheckOutcome(name, 1.0, False, score)
             if isinstance(check, Score)
@@ -662,7 +662,7 @@ class FinalStateReward(RuleReward):
         )
 
     async def _judged(
-        self, check: StateCheck, sample: DataSample, workspace: _Unpacked
+        self, check: StateCheck, sample: DataSample, workspace: _LeftFolder
     ) -> Score[float]:
         try:
             fault = await self._fault(check, sample, workspace)
@@ -677,7 +677,7 @@ class FinalStateReward(RuleReward):
         return scored(float(not fault), fault)
 
     async def _fault(
-        self, check: StateCheck, sample: DataSample, workspace: _Unpacked
+        self, check: StateCheck, sample: DataSample, workspace: _LeftFolder
     ) -> str | Score[float]:
         """Why a check fails, '' where it holds; or why it could not be made."""
         if isinstance(check, CallsCheck):
@@ -708,7 +708,7 @@ class FinalStateReward(RuleReward):
             return await self._command(check, folder)
         if isinstance(check, TestsCheck):
             return await self._tests(
-                check, await asyncio.to_thread(_read, folder, self._bounds, check.path)
+                check, await asyncio.to_thread(_bytes_of, folder, self._bounds, check.path)
             )
         if isinstance(check, QueryCheck):
             return await self._query(check, folder)
@@ -771,12 +771,12 @@ class FinalStateReward(RuleReward):
         return f"{len(found.rows)} rows: {shown([list(row) for row in found.rows[:3]], 200)}"
 
     @contextmanager
-    def _workspace(self, sample: DataSample) -> Iterator[_Unpacked]:
+    def _workspace(self, sample: DataSample) -> Iterator[_LeftFolder]:
         with temporary_folder() as own:
-            yield _Unpacked(known(sample, "workspace"), own, self._bounds, self.name)
+            yield _LeftFolder(known(sample, "workspace"), own, self._bounds, self.name)
 
 
-class _Unpacked:
+class _LeftFolder:
     """The folder of a sample's workspace, unpacked when it is first asked for."""
 
     def __init__(self, given: Any, own: str, bounds: ReadBounds, name: str) -> None:
@@ -829,7 +829,7 @@ def _look(folder: str, bounds: ReadBounds, check: FileCheck | ChangesCheck, *sta
         return check.fault(workspace, before)
 
 
-def _read(folder: str, bounds: ReadBounds, path: str) -> bytes | None:
+def _bytes_of(folder: str, bounds: ReadBounds, path: str) -> bytes | None:
     with Workspace(folder, bounds) as workspace:
         return workspace.read(path)
 
@@ -882,7 +882,7 @@ async def _asked(check: HttpCheck, timeout: float) -> str | Score[float]:
 # -- small things -------------------------------------------------------------------------------------
 
 
-def _names(checks: Sequence[StateCheck | Score[float]]) -> list[str]:
+def _component_names(checks: Sequence[StateCheck | Score[float]]) -> list[str]:
     """What the components are called: each name once."""
     names = [
         f"check {number}"

@@ -64,7 +64,7 @@ def test_the_verdict_is_the_truth_whatever_the_agent_claims(tmp_path: Path, sand
     assert wrong == []
 
 
-A_FILE = {"kind": "file", "path": "a.txt"}
+A_FILE: dict[str, Any] = {"kind": "file", "path": "a.txt"}
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ START_FILES = (
     "site.py",
 )
 CHECK = "import json\nassert json.load(open('a.json')) == [4]\nprint('ok')\n"
-OWN = {
+OWN: dict[str, Any] = {
     "kind": "command",
     "run": ["python", "tests/check.py"],
     "files": {"tests/check.py": CHECK},
@@ -586,7 +586,7 @@ def test_a_malformed_check_is_named(check: Any, said: str) -> None:
 
 
 def test_the_value_counts_the_checks_that_there_are() -> None:
-    checks = [
+    checks: list[dict[str, Any]] = [
         {**A_FILE, "weight": 3, "name": "there"},
         {"kind": "file", "path": "b"},
         {"kind": "file", "path": "b"},
