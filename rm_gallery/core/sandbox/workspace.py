@@ -269,7 +269,11 @@ def _regular(name: str, folder: int, path: str) -> int:
 
 
 def inner_path(path: str) -> bool:
-    """Whether a path stays below the folder it is relative to, by its text."""
+    """Whether a path stays below the folder it is relative to, by its text, and can be a name."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
     parts = path.replace("\\", "/").split("/")
     return bool(path) and "\0" not in path and not path.startswith("/") and ".." not in parts
 
@@ -335,7 +339,7 @@ def unpack(source: str | Mapping[str, object], target: str, bounds: ReadBounds) 
                 raise StateFault(f"the workspace names a path outside of it: {excerpt(path)}")
             try:
                 place(target, path, content, link=link)
-            except (OSError, IndexError) as error:
+            except (OSError, ValueError) as error:
                 raise StateFault(f"no file can have the name {excerpt(path)}") from error
     except _BROKEN_ARCHIVE as error:
         raise DataError(f"the workspace cannot be unpacked: {excerpt(str(error))}") from error

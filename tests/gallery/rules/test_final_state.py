@@ -296,7 +296,14 @@ def test_archives_are_read_and_lead_nowhere(tmp_path: Path) -> None:
     assert _score(packed, check, max_file_mb=1)[0] == 0.0
     packed.write_bytes(b"no archive")
     assert _score(packed, check)[1].startswith("data data")
-    assert _score({"../x": "4", "a.txt": "4"}, check)[0] == 0.0
+    for path in ("../x", "/x", "\ud800", "x" * 300, "a\0b", "."):
+        assert _score({path: "4", "a.txt": "4"}, check)[0] == 0.0, path
+
+
+def test_a_text_that_is_hard_to_read_fails() -> None:
+    value = {**A_FILE, "pointer": "/x", "value": 1}
+    for text in ("[" * 100_000, '{"x": ' + "9" * 10_000 + "}", '{"x": NaN}', "\0" * 1000):
+        assert _score({"a.txt": text}, value)[0] == 0.0
 
 
 def test_a_pattern_that_runs_for_ever_fails() -> None:
