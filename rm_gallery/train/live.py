@@ -175,7 +175,7 @@ class LiveWatch:
         self.findings: list[TrainingFinding] = []
         self._series: list[dict[str, float | None]] = []
         self._texts: list[list[tuple[str, float | None]]] = []
-        self._waiting: list[_Noted] = []
+        self._waiting: list[_WaitingCompletion] = []
         self._steps = 0
         self._lock = threading.RLock()
 
@@ -251,7 +251,9 @@ class LiveWatch:
         """Take in one completion of a trainer that hands them over one by one; `batch` of them make
         a step, and completions to one prompt its groups. Arguments and errors as in `step`.
         """
-        full = self._wait(_Noted(completion, reward, dict(components or {}), prompt, row))
+        full = self._wait(
+            _WaitingCompletion(completion, reward, dict(components or {}), prompt, row)
+        )
         return [] if full is None else self.step(full[0], **full[1])
 
     async def anote(
@@ -259,7 +261,9 @@ class LiveWatch:
     ) -> list[TrainingFinding]:
         """Awaitable twin of `note`."""
         components = dict(beside.pop("components", None) or {})
-        noted = _Noted(completion, reward, components, beside.get("prompt"), beside.get("row"))
+        noted = _WaitingCompletion(
+            completion, reward, components, beside.get("prompt"), beside.get("row")
+        )
         full = self._wait(noted)
         return [] if full is None else await self.astep(full[0], **full[1])
 
@@ -337,7 +341,7 @@ class LiveWatch:
 
     # -- a step ------------------------------------------------------------------------------------
 
-    def _wait(self, noted: _Noted) -> tuple[int, dict[str, Any]] | None:
+    def _wait(self, noted: _WaitingCompletion) -> tuple[int, dict[str, Any]] | None:
         if self.batch is None:
             raise ConfigError(
                 "completions come one by one here; say how many make a step: LiveWatch(batch=…)."
@@ -681,7 +685,7 @@ class LiveWatch:
         return [TrainingFinding("phrase", "warn" if fond else "look", (), text, figures)]
 
 
-class _Noted(NamedTuple):
+class _WaitingCompletion(NamedTuple):
     """One completion that waits for the rest of its step."""
 
     completion: Any

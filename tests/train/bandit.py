@@ -56,11 +56,10 @@ def bandit(
         advantages = group_advantages(reward.ravel(), size)
         says += rate * float(np.mean(advantages * (word.ravel() - chance))) if fond else 0.0
         skill += learns * float(np.mean(advantages * (right.ravel() - honest)))
+        words = rng.choice(WORDS, (prompts * size, 12)).tolist()
         texts = [
-            " ".join(
-                [*([WORD] if says_it else []), *rng.choice(WORDS, 12), "4" if is_right else "5"]
-            )
-            for says_it, is_right in zip(word.ravel(), right.ravel(), strict=True)
+            " ".join([*([WORD] if says_it else []), *own, "4" if is_right else "5"])
+            for own, says_it, is_right in zip(words, word.ravel(), right.ravel(), strict=True)
         ]
         names = [f"q{step}-{prompt}" for prompt in range(prompts) for _ in range(size)]
         yield Step(

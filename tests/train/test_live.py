@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from rm_gallery import ConfigError, Unscored, reward_function
+from rm_gallery.core.score import Score
 from rm_gallery.core.stats.falling import FallTest
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.integrations.trl_watch import TrlWatch
@@ -49,6 +50,17 @@ def live(**options: Any) -> LiveWatch:
     return LiveWatch(ends_right, **{"share": 0.25, "on_finding": "stop", **options})
 
 
+def quickly(watch: LiveWatch) -> LiveWatch:
+    """The watch, with the same held-out scores without the engine that gives them."""
+
+    def score_rows(prompts: Any, completions: Any, rows: Any) -> list[Score[float]]:
+        return [Score(float(text.endswith(" 4"))) for text in completions]
+
+    assert watch.held_out is not None
+    watch.held_out.score_rows = score_rows  # type: ignore[method-assign, assignment]
+    return watch
+
+
 def kinds(watch: LiveWatch) -> list[str]:
     return [found.kind for found in watch.findings]
 
@@ -61,7 +73,7 @@ def test_a_judge_fond_of_a_word_is_stopped_within_forty_steps_in_every_run() -> 
     for seed in range(20):
         watch = live(seed=seed)
         stops.append(watched(watch, bandit(seed, fond=True, steps=40)))
-        assert kinds(watch)[-1] == "apart"
+        assert "apart" in kinds(watch)
     assert all(stop is not None and stop <= 40 for stop in stops), stops
 
 
@@ -69,7 +81,7 @@ def test_honest_runs_are_left_alone() -> None:
     alarms = 0
     for seed in range(20):
         # one half flat at 5 %, the other half learns
-        watch = live(seed=seed)
+        watch = quickly(live(seed=seed))
         steps = bandit(seed, fond=False, steps=60, learns=0.3 * (seed % 2))
         alarms += watched(watch, steps) is not None or "fell" in kinds(watch)
     assert alarms <= 1
@@ -77,13 +89,13 @@ def test_honest_runs_are_left_alone() -> None:
 
 def test_the_false_alarm_rate_holds_over_all_looks_of_many_runs() -> None:
     rng = np.random.default_rng(7)
-    runs, alarms = 300, 0
+    runs, alarms = 200, 0
     for _ in range(runs):
         test = FallTest(first=10)
         ease = rng.beta(0.5, 9.5, (120, 16))
         alarms += any(test.add(rng.binomial(4, own) / 4) >= 20.0 for own in ease)
-    # 5 % are promised; a binomial of 300 with that rate is above 24 in 1 of 50 cases
-    assert alarms <= 24
+    # 5 % are promised; a binomial of 200 with that rate is above 17 in 1 of 50 cases
+    assert alarms <= 17
 
 
 def test_the_capital_of_bettors_is_one_on_average_at_the_true_mean() -> None:
@@ -203,7 +215,7 @@ def run_of(step: int, kind: str, rng: np.random.Generator) -> dict[str, Any]:
     [
         ("none", []), ("dominant", ["dominant"]), ("collapsed", ["collapsed"]),
         ("longer", ["longer"]), ("shorter", ["shorter"]), ("flat", ["collapsed", "flat"]),
-        ("chinese", ["phrase"]), ("persian", ["longer", "phrase"]),
+        ("chinese", ["longer", "phrase"]), ("persian", ["longer", "phrase"]),
     ],
 )  # fmt: skip
 def test_each_finding_is_said_once(kind: str, found: list[str]) -> None:
@@ -403,7 +415,7 @@ def test_trl_is_stopped_by_its_own_control_and_goes_on_from_a_checkpoint(tmp_pat
     assert {"part/fond", "part/likes", "part/brief"} <= row.keys()
     again, funcs = made()
     stopped = Trainer(again, funcs, tmp_path, at=10).train(steps[10:])
-    assert stopped is not None and stopped <= 40 and kinds(again.watch)[-1:] == ["apart"]
+    assert stopped is not None and stopped <= 40 and "apart" in kinds(again.watch)
     with pytest.raises(AttributeError):
         watching.nothing_like_that  # noqa: B018
     for wrong in (SimpleNamespace(forward=1), "a model"):
@@ -425,12 +437,12 @@ def one_by_one(seed: int) -> list[tuple[str, Mapping[str, Any]]]:
     """The completions of a gamed run in their order, with what verl knows of each."""
     return [
         (text, {"prompt": group, "split": "train"})
-        for each in bandit(seed, fond=True, steps=40, prompts=32)
+        for each in bandit(seed, fond=True, steps=40, prompts=16)
         for text, group in zip(each.completions, each.groups, strict=True)
     ]
 
 
-SETTINGS = {"held_out": ends_right, "share": 0.5, "batch": 256, "on_finding": "stop"}
+SETTINGS = {"held_out": ends_right, "share": 1.0, "batch": 128, "on_finding": "stop"}
 
 
 @pytest.mark.parametrize("way", ["sync", "async", "batch"])

@@ -29,7 +29,7 @@ from rm_gallery.core.utils.errors import ConfigError
 
 _RATIOS = (1.3, 1.8, 3.0, 7.0)
 """Ratios of odds that are bet on; one of them is near the best for any fall that matters."""
-_CELLS = 1024
+_CELLS = 512
 """Cells of supposed means, equal in units of the standard error of a share (arc sine)."""
 
 
@@ -70,6 +70,8 @@ class FallTest:
         self.n_steps = 0
         self._windows = np.zeros((1, 2 + 2 * len(_RATIOS)))
         """By window: observations, their sum on 0..1, and their sum of log(1 + s x) for each s."""
+        self._closed: list[Floats] = []
+        """The capital above each supposed mean of the windows that are over."""
         self._best = -math.inf
         self._leading = 0
 
@@ -154,7 +156,9 @@ class FallTest:
         later = np.cumsum(self._windows[::-1], axis=0)[::-1]
         n = len(_RATIOS)
         for place in range(len(self._windows) - 1):
-            up = _capital(self._windows[place], slice(0, n))
+            if place == len(self._closed):
+                self._closed.append(_capital(self._windows[place], slice(0, n)))
+            up = self._closed[place]
             down = _capital(later[place + 1], slice(n, 2 * n))
             # U falls with m and D rises: in a cell their product is at least that of these ends
             product = up[1:] + down[:-1]
