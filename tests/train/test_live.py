@@ -82,7 +82,7 @@ def test_honest_runs_are_left_alone() -> None:
     for seed in range(20):
         # one half flat at 5 %, the other half learns
         watch = quickly(live(seed=seed))
-        steps = bandit(seed, fond=False, steps=60, learns=0.3 * (seed % 2))
+        steps = bandit(seed, fond=False, steps=40, learns=0.3 * (seed % 2))
         alarms += watched(watch, steps) is not None or "fell" in kinds(watch)
     assert alarms <= 1
 
