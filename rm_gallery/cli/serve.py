@@ -18,7 +18,12 @@ import yaml
 from rm_gallery.cli import options as opt
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward, judges_for
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, RMGalleryError
+from rm_gallery.core.utils.errors import (
+    ConfigError,
+    Inapplicable,
+    MissingExtra,
+    RMGalleryError,
+)
 from rm_gallery.core.utils.shown import one_line
 
 if TYPE_CHECKING:
@@ -134,6 +139,15 @@ def serve(
         str,
         typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself."),
     ] = "auto",
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "File of tasks with prompt and reference: each reward is an environment of the Open "
+                "Reward Standard over them."
+            )
+        ),
+    ] = None,
     tokens: TokensFile = None,
     log_level: opt.LogLevel = "warning",
     *,
@@ -150,9 +164,13 @@ def serve(
 
     opt.set_log_level(log_level)
     settings = ServeSettings(**vars(listening))
+    if tasks is not None and processes > 1:
+        raise Inapplicable(
+            "--tasks keeps a session per rollout in one process; leave out --processes.", "tasks"
+        )
     offer = Offer(
-        tuple(reward or ()), config, llm, base_url, evaluators, store, workers, sandbox, tokens,
-        log_level, settings,
+        tuple(reward or ()), config, llm, base_url, evaluators, store, workers, sandbox, tasks,
+        tokens, log_level, settings,
     )  # fmt: skip
     rewards, served, _ = offered = offer.checked()
     what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
@@ -190,6 +208,7 @@ class Offer:
     store: str | None
     workers: int
     sandbox: str
+    tasks: Path | None
     tokens: Path | None
     log_level: str
     settings: ServeSettings
@@ -224,12 +243,14 @@ class Offer:
         """The application that serves what `checked` gave."""
         from rm_gallery.serve.app import create_app
         from rm_gallery.serve.handler import Handler
+        from rm_gallery.serve.ors import read_tasks
 
+        tasks = None if self.tasks is None else read_tasks(self.tasks)
         limits = self.settings
         handler = Handler(
             rewards, served, max_waiting=limits.max_waiting, max_workers=limits.max_workers
         )
-        return create_app(handler, limits, tokens=tokens)
+        return create_app(handler, limits, tokens=tokens, tasks=tasks)
 
     def __call__(self) -> FastAPI:
         """The application of one process of several; one that cannot start ends the server."""
