@@ -216,6 +216,7 @@ def create_app(
     for codec in (*NATIVE, *CODECS) if codecs is None else codecs:
         _mount_codec(app, codec, door)
     _mount_lists(app, door)
+    _mount_gym(app, door)
     if tasks is not None:
         _mount_environments(app, OrsEnvironments(door, tasks))
 
@@ -323,6 +324,42 @@ def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
     )
 
 
+def _mount_gym(app: FastAPI, door: RequestPipeline) -> None:
+    """Add what NeMo-Gym asks beside /verify."""
+
+    async def seed_session() -> tuple[int, Any]:
+        return 200, {}
+
+    async def reverify_mode() -> tuple[int, Any]:
+        return 200, "stateless"
+
+    async def aggregate_metrics(scope: Scope, receive: Receive, send: Send) -> None:
+        async def found() -> tuple[int, Any]:
+            body = read_body(nemo_gym.AggregateRequest, await door.body(scope, receive))
+            return 200, nemo_gym.aggregated(body.verify_responses)
+
+        await door.show(found, "evaluate", scope, receive, send)
+
+    body = inspect.Parameter(
+        "body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=nemo_gym.AggregateRequest
+    )
+    shown = {"example": nemo_gym.AGGREGATE_EXAMPLE}
+    for path, answer, method, summary, more in (
+        ("/seed_session", partial(door.show, seed_session, "evaluate"), "POST",
+         "Begin a rollout of NeMo-Gym: nothing is kept of it.", {}),
+        ("/reverify_mode", partial(door.show, reverify_mode, "read"), "GET",
+         "Tell NeMo-Gym that a rollout may be verified again.", {"response_model": str}),
+        ("/aggregate_metrics", aggregate_metrics, "POST",
+         "NeMo-Gym's figures over what was verified.",
+         {"response_model": nemo_gym.AggregateReply, "parameters": [body],
+          "openapi_extra": {"requestBody": {"content": {"application/json": shown}}}}),
+    ):  # fmt: skip
+        _mount(
+            app, path, answer, REFUSALS, methods=[method], name=path[1:], operation_id=path[1:],
+            summary=summary, **more,
+        )  # fmt: skip
+
+
 def _mount_environments(app: FastAPI, environments: OrsEnvironments) -> None:
     """Add the routes of the Open Reward Standard."""
     from fastapi import Header
@@ -375,41 +412,10 @@ def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
     async def docs() -> tuple[int, Any]:
         return 200, described(app.openapi()).encode("utf-8", "replace")
 
-    async def seed_session() -> tuple[int, Any]:
-        return 200, {}
-
-    async def reverify_mode() -> tuple[int, Any]:
-        return 200, "stateless"
-
-    async def aggregate_metrics(scope: Scope, receive: Receive, send: Send) -> None:
-        async def found() -> tuple[int, Any]:
-            body = read_body(nemo_gym.AggregateRequest, await door.body(scope, receive))
-            return 200, nemo_gym.aggregated(body.verify_responses)
-
-        await door.show(found, "evaluate", scope, receive, send)
-
     app.state.status = partial(answer_status, door, health, metrics)
     for path, page, html in (("/openapi.json", openapi, False), ("/docs", docs, True)):
         answer = partial(door.show, page, "read", page=html)
         _mount(app, path, answer, {}, methods=["GET"], name=path[1:], include_in_schema=False)
-    body = inspect.Parameter(
-        "body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=nemo_gym.AggregateRequest
-    )
-    shown = {"example": nemo_gym.AGGREGATE_EXAMPLE}
-    for path, answer, method, summary, more in (
-        ("/seed_session", partial(door.show, seed_session, "evaluate"), "POST",
-         "Begin a rollout of NeMo-Gym: nothing is kept of it.", {}),
-        ("/reverify_mode", partial(door.show, reverify_mode, "read"), "GET",
-         "Tell NeMo-Gym that a rollout may be verified again.", {"response_model": str}),
-        ("/aggregate_metrics", aggregate_metrics, "POST",
-         "NeMo-Gym's figures over what was verified.",
-         {"response_model": nemo_gym.AggregateReply, "parameters": [body],
-          "openapi_extra": {"requestBody": {"content": {"application/json": shown}}}}),
-    ):  # fmt: skip
-        _mount(
-            app, path, answer, REFUSALS, methods=[method], name=path[1:], operation_id=path[1:],
-            summary=summary, **more,
-        )  # fmt: skip
     unwell: Replies = {
         503: {"model": Health, "description": "It does not work, or is about to end."}
     }
