@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from rm_gallery.serve.door import ServeSettings
     from rm_gallery.serve.handler import ServedEvaluators
+    from rm_gallery.serve.ors import Tasks
     from rm_gallery.serve.tokens import TokenFile
 
 TokensFile = Annotated[
@@ -172,7 +173,7 @@ def serve(
         tuple(reward or ()), config, llm, base_url, evaluators, store, workers, sandbox, tasks,
         tokens, log_level, settings,
     )  # fmt: skip
-    rewards, served, _ = offered = offer.checked()
+    rewards, served, *_ = offered = offer.checked()
     what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
     what += f" and the evaluators of {served.shown}" if served is not None else ""
 
@@ -215,12 +216,14 @@ class Offer:
 
     def checked(
         self,
-    ) -> tuple[dict[str, BaseReward], ServedEvaluators | None, TokenFile | None]:
-        """The rewards, evaluators and tokens; ConfigError says what does not fit."""
+    ) -> tuple[dict[str, BaseReward], ServedEvaluators | None, TokenFile | None, Tasks | None]:
+        """The rewards, evaluators, tokens and tasks; ConfigError says what does not fit."""
+        from rm_gallery.serve.ors import read_tasks
         from rm_gallery.serve.tokens import TokenFile
 
         tokens = None if self.tokens is None else TokenFile(self.tokens)
         self.settings.check_access(tokens is not None)
+        tasks = None if self.tasks is None else read_tasks(self.tasks)
         rewards = named_rewards(list(self.rewards), self.config, self.llm, self.base_url)
         served = (
             _served(self.store, self.workers, self.sandbox, self.settings.max_waiting)
@@ -232,20 +235,19 @@ class Offer:
                 "there is nothing to serve; name a reward with --reward NAME, or leave out "
                 "--no-evaluators."
             )
-        return rewards, served, tokens
+        return rewards, served, tokens, tasks
 
     def application(
         self,
         rewards: Mapping[str, BaseReward],
         served: ServedEvaluators | None,
         tokens: TokenFile | None,
+        tasks: Tasks | None,
     ) -> FastAPI:
         """The application that serves what `checked` gave."""
         from rm_gallery.serve.app import create_app
         from rm_gallery.serve.handler import Handler
-        from rm_gallery.serve.ors import read_tasks
 
-        tasks = None if self.tasks is None else read_tasks(self.tasks)
         limits = self.settings
         handler = Handler(
             rewards, served, max_waiting=limits.max_waiting, max_workers=limits.max_workers

@@ -42,6 +42,7 @@ OUTPUTS = ("--out", "--export", "--store", "--save", "--annotate", "--pdf")
 INSTEAD = {
     ("bench", "--scores"): "bench preferences --data pairs.jsonl",
     ("bench", "--replay"): "bench judgebench",
+    ("check-reward", "--env"): "check-reward sound.py",
     ("serve-token create", "--tokens"): None,  # it makes the file
     ("serve-token list", "--tokens"): "serve-token list",
 }

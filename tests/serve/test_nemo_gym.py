@@ -23,7 +23,12 @@ def rollout(text: str, **columns: Any) -> dict[str, Any]:
     """A row as the agent sends it: what was asked, OpenAI's response with every field, and the
     columns of the task.
     """
-    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": None}
+    part: dict[str, Any] = {
+        "type": "output_text",
+        "text": text,
+        "annotations": [],
+        "logprobs": None,
+    }
     output = [
         {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "6 * 7"}],
          "content": None, "encrypted_content": None, "status": None},
@@ -90,7 +95,7 @@ def test_the_response_is_what_openais_model_takes() -> None:
 
 
 def test_what_has_no_reward_has_no_figures() -> None:
-    masked = [{"reward": 0.0, "mask_sample": True}, {"reward": None}, {}]
+    masked: list[dict[str, Any]] = [{"reward": 0.0, "mask_sample": True}, {"reward": None}, {}]
     assert aggregated(masked) == {
         "group_level_metrics": [],
         "agent_metrics": {},

@@ -15,11 +15,11 @@ from omegaconf import OmegaConf
 from pydantic import ConfigDict
 
 
-class Request(BaseVerifyRequest):
+class Request(BaseVerifyRequest):  # type: ignore[misc]  # the base class is NeMo-Gym's, which is not installed here
     model_config = ConfigDict(extra="allow")
 
 
-class Reply(BaseVerifyResponse):
+class Reply(BaseVerifyResponse):  # type: ignore[misc]
     model_config = ConfigDict(extra="allow")
 
 
