@@ -194,8 +194,8 @@ def check_canaries(
         []
     """
     built = build_reward(reward, params, llm, base_url)
-    known = read_canaries(canaries)
     how = options_of(built, options, None, {"blame": "probe", **run_options})[0]
+    known = read_canaries(canaries)
     outcomes = _judged(built, known, how)
     turn = 1.0 if built.higher_is_better else -1.0
     tried = []
