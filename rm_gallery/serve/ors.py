@@ -204,7 +204,7 @@ class OrsGroup(Open):
 # -- sessions --------------------------------------------------------------------------------------
 
 
-class _Asked(NamedTuple):
+class _OrsRequest(NamedTuple):
     """What one request says."""
 
     headers: Mapping[bytes, bytes]
@@ -238,7 +238,7 @@ class OrsRoute(NamedTuple):
 
     method: str
     path: str
-    answer: Callable[[OrsEnvironments, _Asked], Awaitable[Any]]
+    answer: Callable[[OrsEnvironments, _OrsRequest], Awaitable[Any]]
     body: type[BaseModel] | None = None
     summary: str = ""
     of_env: bool = True
@@ -273,46 +273,46 @@ class OrsEnvironments:
                 body = read(route.body, await self.door.body(scope, receive))
             headers: dict[bytes, bytes] = dict(scope["headers"])
             env = scope["path_params"].get("env", "")
-            return 200, await route.answer(self, _Asked(headers, env, body))
+            return 200, await route.answer(self, _OrsRequest(headers, env, body))
 
         await self.door.show(found, "evaluate", scope, receive, send)
 
     # what there is
 
-    async def list_environments(self, asked: _Asked) -> list[str]:
+    async def list_environments(self, asked: _OrsRequest) -> list[str]:
         """Their names."""
         return list(self.rewards)
 
-    async def version(self, asked: _Asked) -> dict[str, Any]:
+    async def version(self, asked: _OrsRequest) -> dict[str, Any]:
         """Of this package."""
         return {"version": __version__, "build_sha": None}
 
-    async def splits(self, asked: _Asked) -> list[dict[str, Any]]:
+    async def splits(self, asked: _OrsRequest) -> list[dict[str, Any]]:
         """The splits of the tasks."""
         self._env(asked)
         return [
             {"name": name, "type": name if name in _TYPES else "validation"} for name in self.tasks
         ]
 
-    async def list_tasks(self, asked: _Asked) -> dict[str, Any]:
+    async def list_tasks(self, asked: _OrsRequest) -> dict[str, Any]:
         """All tasks of a split."""
         return self._listed(asked, self._split(asked.body.split))
 
-    async def num_tasks(self, asked: _Asked) -> dict[str, Any]:
+    async def num_tasks(self, asked: _OrsRequest) -> dict[str, Any]:
         """How many tasks a split has."""
         return {"num_tasks": len(self._split(asked.body.split))}
 
-    async def get_task(self, asked: _Asked) -> dict[str, Any]:
+    async def get_task(self, asked: _OrsRequest) -> dict[str, Any]:
         """One task."""
         task = self._task(asked.body.split, asked.body.index)
         return {"task": task.spec(), "env_name": self._env(asked)}
 
-    async def task_range(self, asked: _Asked) -> dict[str, Any]:
+    async def task_range(self, asked: _OrsRequest) -> dict[str, Any]:
         """The tasks of a slice."""
         body = asked.body
         return self._listed(asked, self._split(body.split)[body.start : body.stop])
 
-    async def tools(self, asked: _Asked) -> dict[str, Any]:
+    async def tools(self, asked: _OrsRequest) -> dict[str, Any]:
         """The tool."""
         env = self._env(asked)
         text = {"type": "string", "description": "The whole answer."}
@@ -327,7 +327,7 @@ class OrsEnvironments:
 
     # a rollout
 
-    async def create_session(self, asked: _Asked) -> AsyncIterator[bytes]:
+    async def create_session(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
         """A new session's id."""
 
         async def events() -> AsyncIterator[bytes]:
@@ -336,7 +336,7 @@ class OrsEnvironments:
 
         return events()
 
-    async def create(self, asked: _Asked) -> dict[str, Any]:
+    async def create(self, asked: _OrsRequest) -> dict[str, Any]:
         """Begin a session."""
         sid, body = self._sid(asked), asked.body
         spec = body.task_spec if body.task_spec is not None else vars(body)
@@ -361,27 +361,27 @@ class OrsEnvironments:
         self._sessions[sid] = OrsSession(env, task, now)
         return {"sid": sid}
 
-    async def ping(self, asked: _Asked) -> dict[str, Any]:
+    async def ping(self, asked: _OrsRequest) -> dict[str, Any]:
         """Keep a session."""
         self._session(asked)
         return {"status": "ok"}
 
-    async def delete(self, asked: _Asked) -> dict[str, Any]:
+    async def delete(self, asked: _OrsRequest) -> dict[str, Any]:
         """End a session."""
         sid = self._sid(asked)
         self._drop(sid)
         return {"sid": sid}
 
-    async def prompt(self, asked: _Asked) -> list[dict[str, Any]]:
+    async def prompt(self, asked: _OrsRequest) -> list[dict[str, Any]]:
         """What the session's task asks."""
         turns = self._session(asked).task.messages()
         return [block for turn in turns for block in turn["blocks"]]
 
-    async def messages(self, asked: _Asked) -> list[dict[str, Any]]:
+    async def messages(self, asked: _OrsRequest) -> list[dict[str, Any]]:
         """The same as turns."""
         return [{**turn, "detail": None} for turn in self._session(asked).task.messages()]
 
-    async def call(self, asked: _Asked) -> AsyncIterator[bytes]:
+    async def call(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
         """The outcome of a tool call, as a stream."""
         session, body = self._session(asked), asked.body
         if body.task_id is not None:
@@ -402,7 +402,7 @@ class OrsEnvironments:
             session.answer = _Work(uuid.uuid4().hex, given or "", asyncio.ensure_future(judged))
         return await self._begun(session, "answer")
 
-    async def score_group(self, asked: _Asked) -> AsyncIterator[bytes]:
+    async def score_group(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
         """The scores of completions that are compared with each other, as a stream."""
         session, body = self._session(asked), asked.body
         if not self.rewards[session.env].compares:
@@ -499,14 +499,14 @@ class OrsEnvironments:
 
     # finding
 
-    def _env(self, asked: _Asked) -> str:
+    def _env(self, asked: _OrsRequest) -> str:
         """The environment a request is about: the one its path names, else that of X-Deployment,
         else the only one.
         """
         if asked.env:
             return self._named(asked.env)
         told = asked.headers.get(b"x-deployment", b"").decode("latin-1")
-        known = self._known(told.rpartition("/")[2])
+        known = self._spelled_env(told.rpartition("/")[2])
         if known is None and len(self.rewards) == 1:
             known = next(iter(self.rewards))
         if known is None:
@@ -515,11 +515,11 @@ class OrsEnvironments:
             raise Refused(404, "no_target", what)
         return known
 
-    def _known(self, name: str) -> str | None:
+    def _spelled_env(self, name: str) -> str | None:
         return next((each for each in self.rewards if each.lower() == name.lower()), None)
 
     def _named(self, name: str) -> str:
-        known = self._known(name)
+        known = self._spelled_env(name)
         if known is None:
             what = unknown_name("environment", name[:80], self.rewards)
             raise Refused(404, "unknown_reward", what)
@@ -536,16 +536,16 @@ class OrsEnvironments:
             raise invalid(f"index is {index}; the split {split:.80} has {len(tasks)} tasks.")
         return tasks[index]
 
-    def _listed(self, asked: _Asked, tasks: Sequence[OrsTask]) -> dict[str, Any]:
+    def _listed(self, asked: _OrsRequest, tasks: Sequence[OrsTask]) -> dict[str, Any]:
         return {"tasks": [task.spec() for task in tasks], "env_name": self._env(asked)}
 
-    def _sid(self, asked: _Asked) -> str:
+    def _sid(self, asked: _OrsRequest) -> str:
         sid = asked.headers.get(b"x-session-id", b"").decode("latin-1").strip()
         if not 0 < len(sid) <= 128:
             raise Refused(400, "invalid_header", "X-Session-ID is no session's id.")
         return sid
 
-    def _session(self, asked: _Asked) -> OrsSession:
+    def _session(self, asked: _OrsRequest) -> OrsSession:
         sid = self._sid(asked)
         session = self._sessions.pop(sid, None)
         if session is None:
