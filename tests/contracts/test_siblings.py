@@ -423,6 +423,7 @@ OTHER_FUNCTIONS = {
 OTHER_ADAPTERS = {
     "causes.given": "a row of the table in the docs",
     "causes.table": "that table",
+    "harbor.write_harbor_reward": "writes what RowScorer gives to files, once",
     "nemo_rl.EnvironmentReturn": "what a step gives",
     "scoring.scored_of": "reads a scored sample",
     "scoring.RowScorer": "below all adapters, a door of its own",
