@@ -1,0 +1,69 @@
+"""RubricBench: pairs of answers with criteria that people wrote for the task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    optional_text,
+    output,
+    required,
+    text,
+    wrong,
+)
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.judgements import integer
+
+_LABELS = {0: ("chosen", "rejected"), 1: ("rejected", "chosen")}
+HUMAN_RUBRICS = "human_rubrics"
+
+
+class RubricBench(Benchmark):
+    """Strict pairs, pooled, with the domains beside it.
+
+    A reward judges by criteria of its own unless `--mode human_rubrics` shows it those that people
+    wrote; the difference of the two figures is what the benchmark is about.
+    """
+
+    name = "rubricbench"
+    aliases = ("rubric-bench",)
+    hub = "DonJoey/rubricbench"
+    split = "train"
+    version = "columns of the hub card at 430cfa4, accuracy of the paper"
+    chance = 0.5
+    modes: ClassVar[dict[str, str]] = {
+        HUMAN_RUBRICS: "the criteria that people wrote are shown as the context of the task"
+    }
+    own_columns = frozenset({"instruction", "response_a", "response_b", "label", "rubrics"})
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """An instruction with two responses, rubrics, and a label that is 0 or 1."""
+        return super().detect(columns) and integer(columns["label"]) in _LABELS
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: response A, then B; label 0 prefers A. Metadata: `subset` (the domain), `rubrics`
+        and `origin` (the source).
+        """
+        label = integer(required(row, "label", where))
+        if label not in _LABELS:
+            raise wrong(where, "label", "0 or 1", row["label"])
+        answers = [text(row, column, where) for column in ("response_a", "response_b")]
+        rubrics = text(row, "rubrics", where)
+        asked: dict[str, Any] = {"role": "user", "content": text(row, "instruction", where)}
+        if self.mode == HUMAN_RUBRICS:
+            asked["additional_kwargs"] = {"context": rubrics}
+        outputs = [
+            output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)
+        ]
+        about = {
+            "subset": optional_text(row, "domain", where),
+            "rubrics": rubrics,
+            "origin": row.get("source"),
+        }
+        return self.sample(
+            identity(row, "case_id", where), [asked], outputs, about["subset"], given(about)
+        )
