@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -34,8 +35,13 @@ SETS = ("wp_bench", "ma", "surge")
 POINTWISE = ("deepresearch_bench", "realdr", "verify_bench_hard")
 STRUCTURE = "structure"
 _PREFERRED = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen"), "tie": (None, None)}
-_RANK = "human_rating"
-"""The label of an answer's place in people's order, negative so that higher is better."""
+_RANKS = {
+    None: ("content_ranking", "human_rating"),
+    STRUCTURE: ("structure_ranking", "human_score"),
+}
+"""By mode, people's ranking of a list and the label for an answer's place in it, which is negative so
+that higher is better. No judge is shown these labels.
+"""
 
 
 class LongJudgeBench(Benchmark):
@@ -62,7 +68,7 @@ class LongJudgeBench(Benchmark):
         return super().detect(columns) and columns["dataset"] in (*SETS, *POINTWISE)
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: the responses as they stand, labelled by people; of a list the first place is
+        """Outputs: the responses as they stand, labelled by people; of a list the first by content is
         chosen.
 
         Metadata: `subset` (the set), `language`, `models` and `cluster` (the paper or the prompt).
@@ -108,17 +114,16 @@ class LongJudgeBench(Benchmark):
         """The responses with what people said of them."""
         said = [one["content"] for one in responses]
         if name == "surge":
-            ranking = f"{self.mode or 'content'}_ranking"
-            places = truth.get(ranking)
-            given_to = places if isinstance(places, Mapping) else {}
-            ranks = [integer(given_to.get(one.get("model"))) for one in responses]
-            known = [rank for rank in ranks if rank is not None]
-            if len(known) < len(ranks):
-                raise wrong(where, f"ground_truth.{ranking}", "a rank for each model", places)
-            best = ["chosen" if rank == min(known) else "rejected" for rank in known]
+            content, structure = (
+                _ranks(responses, truth, ranking, where) for ranking, _ in _RANKS.values()
+            )
             return [
-                output(words, label, **{_RANK: -rank})
-                for words, label, rank in zip(said, best, known, strict=True)
+                output(
+                    words,
+                    "chosen" if rank == min(content) else "rejected",
+                    **{_RANKS[None][1]: -rank, _RANKS[STRUCTURE][1]: -other},
+                )
+                for words, rank, other in zip(said, content, structure, strict=True)
             ]
         labels = None
         if name == "ma":
@@ -134,34 +139,49 @@ class LongJudgeBench(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count rows by set."""
-        return _Ordered()
+        return _Ordered(_RANKS[self.mode][1])
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two."""
         return one_order_note(reward)
 
 
-def ordered_credit(judged: Judged) -> float | None:
-    """Share of a row's pairs in people's order; of a single pair the mean of the orders played."""
+def _ranks(
+    responses: Sequence[Mapping[str, Any]], truth: Mapping[str, Any], ranking: str, where: RowRef
+) -> list[int]:
+    """People's ranks of the responses, 1 for the best."""
+    places = truth.get(ranking)
+    given_to = places if isinstance(places, Mapping) else {}
+    ranks = [integer(given_to.get(one.get("model"))) for one in responses]
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) < len(ranks):
+        raise wrong(where, f"ground_truth.{ranking}", "a rank for each model", places)
+    return known
+
+
+def ordered_credit(judged: Judged, label: str) -> float | None:
+    """Share of a row's pairs in people's order; of a single pair the mean of the orders played.
+
+    `label` names people's rating of the answers of a list, higher is better.
+    """
     if len(judged.chosen) == 2:
-        first, second, label = games(judged)
+        first, second, wanted = games(judged)
         if judged.played_orders == 1:
             first = second = second if first is None else first
-        return (
-            None if first is None or second is None else ((first == label) + (second == label)) / 2
-        )
+        if first is None or second is None:
+            return None
+        return ((first == wanted) + (second == wanted)) / 2
     values = judged.complete()
     if values is None:
         return None
-    pairs = list(combinations(zip(values, _people(judged), strict=True), 2))
+    pairs = list(combinations(zip(values, _people(judged, label), strict=True), 2))
     return sum(sign(v, w) == sign(x, y) for (v, x), (w, y) in pairs) / len(pairs)
 
 
-def _people(judged: Judged) -> list[float]:
-    """People's order of the answers, higher is better."""
+def _people(judged: Judged, label: str) -> list[float]:
+    """People's rating of the answers, higher is better."""
     labels = [output.answer.label or {} for output in judged.sample.output]
-    ranks = zip(labels, judged.chosen, strict=True)
-    return [float(label.get(_RANK, chosen)) for label, chosen in ranks]
+    return [float(own.get(label, won)) for own, won in zip(labels, judged.chosen, strict=True)]
 
 
 def _fits(chosen: Sequence[bool]) -> bool:
@@ -178,11 +198,13 @@ def _guessed(judged: Judged) -> float | None:
 class _Ordered(MeanOfSubsets):
     """Rows by set, with the rank correlations of lists beside them."""
 
-    def __init__(self) -> None:
-        tallies = SubsetTallies("ordered_pairs", ordered_credit, _fits, _guessed)
+    def __init__(self, label: str) -> None:
+        credit = partial(ordered_credit, label=label)
+        tallies = SubsetTallies("ordered_pairs", credit, _fits, _guessed)
         super().__init__(
             tallies, SETS, lambda judged: str(judged.metadata.get("language") or "(no language)")
         )
+        self._label = label
         self._correlations: dict[str, list[float]] = {"spearman": [], "kendall": []}
 
     def add(self, judged: Judged) -> float | None:
@@ -190,7 +212,7 @@ class _Ordered(MeanOfSubsets):
         if values is not None and len(values) > 2 and len(set(values)) > 1:
             from scipy.stats import kendalltau, spearmanr
 
-            people = _people(judged)
+            people = _people(judged, self._label)
             if len(set(people)) > 1:
                 for name, measure in (("spearman", spearmanr), ("kendall", kendalltau)):
                     self._correlations[name].append(float(measure(people, values).statistic))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -12,9 +12,12 @@ from rm_gallery.core.data.load.converters import (
     output,
     required,
     text,
+    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.judgements import integer
 
@@ -53,9 +56,7 @@ class RubricBench(Benchmark):
             raise wrong(where, "label", "0 or 1", row["label"])
         answers = [text(row, column, where) for column in ("response_a", "response_b")]
         rubrics = text(row, "rubrics", where)
-        asked: dict[str, Any] = {"role": "user", "content": text(row, "instruction", where)}
-        if self.mode == HUMAN_RUBRICS:
-            asked["additional_kwargs"] = {"context": rubrics}
+        asked = turns(text(row, "instruction", where), "instruction", where)
         outputs = [
             output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)
         ]
@@ -65,5 +66,13 @@ class RubricBench(Benchmark):
             "origin": row.get("source"),
         }
         return self.sample(
-            identity(row, "case_id", where), [asked], outputs, about["subset"], given(about)
+            identity(row, "case_id", where), asked, outputs, about["subset"], given(about)
         )
+
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """The sample itself; in mode human_rubrics with people's rubrics as the context of its task."""
+        if self.mode != HUMAN_RUBRICS:
+            return (sample,)
+        *before, task = sample.input
+        known = {**task.additional_kwargs, "context": (sample.metadata or {})["rubrics"]}
+        return (copy_with(sample, input=[*before, copy_with(task, additional_kwargs=known)]),)

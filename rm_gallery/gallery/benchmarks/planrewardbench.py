@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, ClassVar
 
@@ -11,15 +11,16 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     json_cell,
-    output,
     required,
     text,
     turns,
     wrong,
 )
 from rm_gallery.core.data.load.rollouts import turns_of
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.reward.kinds import shown_text
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.judgements import Judged, is_pair
 from rm_gallery.gallery.benchmarks.llmbar import one_order_note
@@ -59,16 +60,16 @@ class PlanRewardBench(Benchmark):
     included.
     """
 
-    name = "plan_rewardbench"
-    aliases = ("plan-reward-bench",)
+    name = "planrewardbench"
+    aliases = ("plan-rewardbench", "plan-reward-bench")
     hub = "wyy1112/Plan-RewardBench"
     split = "train"
     version = "repository at ffe6fbe"
     chance = 0.5
     modes: ClassVar[dict[str, str]] = {
         TRANSCRIPT: (
-            "the turns that the trajectories do not share are one text, marked by role, as the "
-            "official judges are shown them"
+            "the turns that the trajectories do not share are one text, marked by role, since the "
+            "official judges are shown whole trajectories"
         )
     }
     own_columns = frozenset({"query", "tools", "chosen", "reject"})
@@ -93,18 +94,21 @@ class PlanRewardBench(Benchmark):
         shared = shared_turns(chosen, rejected)
         asked = _spoken(chosen[:shared], "chosen", where)
         sides = (("chosen", "chosen", chosen), ("reject", "rejected", rejected))
-        if self.mode == TRANSCRIPT:
-            outputs = [output(_transcript(side[shared:]), label) for _, label, side in sides]
-        else:
-            outputs = [
-                stepped(answered(_spoken(side[shared:], column, where), column, where), label)
-                for column, label, side in sides
-            ]
+        outputs = [
+            stepped(answered(_spoken(side[shared:], column, where), column, where), label)
+            for column, label, side in sides
+        ]
         name = identity(row, "uuid", where)
         about = given({"subset": _split_of(row, where), "cluster": name or None, "query": query})
         about |= {"tools": tools} if tools else {}
         # pairs of one query have one id, so that the content has to tell them apart
         return self.sample("", asked, outputs, "agent", about)
+
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """The sample itself; in mode transcript with its steps in the answers."""
+        if self.mode != TRANSCRIPT:
+            return (sample,)
+        return (copy_with(sample, output=[_transcript(output) for output in sample.output]),)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs by split."""
@@ -173,5 +177,10 @@ def _as_openai(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "role": "assistant"}
 
 
-def _transcript(messages: list[dict[str, Any]]) -> str:
-    return as_answer([(m["role"].replace("_", " ").capitalize(), m["content"]) for m in messages])
+def _transcript(output: DataOutput) -> DataOutput:
+    """The output without steps, whose answer holds them, marked by role."""
+    spoken = [
+        (t.role.value.capitalize(), shown_text(t)) for t in (*(output.steps or ()), output.answer)
+    ]
+    whole = copy_with(output.answer, content=as_answer(spoken), tool_calls=None)
+    return copy_with(output, answer=whole, steps=None)
