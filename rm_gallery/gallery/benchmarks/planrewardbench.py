@@ -139,8 +139,9 @@ def _played_credit(judged: Judged) -> float | None:
 def _split_of(row: Mapping[str, Any], where: RowRef) -> str | None:
     """The split that a row names, or else its file: `robust_recovery.jsonl`."""
     bucket = str(row.get("_lcp_bucket") or "")
-    named = _BUCKETS.get(bucket, bucket) or PurePath(where.source.replace("\\", "/")).stem
-    return next((name for name in SPLITS if name in named), bucket or None)
+    stem = PurePath(where.source.replace("\\", "/")).stem
+    named = (_BUCKETS.get(bucket, bucket), stem)
+    return next((name for one in named for name in SPLITS if name in one), bucket or None)
 
 
 def _messages(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:

@@ -71,8 +71,9 @@ class RubricBench(Benchmark):
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The sample itself; in mode human_rubrics with people's rubrics as the context of its task."""
-        if self.mode != HUMAN_RUBRICS:
+        rubrics = (sample.metadata or {}).get("rubrics")
+        if self.mode != HUMAN_RUBRICS or rubrics is None or not sample.input:
             return (sample,)
         *before, task = sample.input
-        known = {**task.additional_kwargs, "context": (sample.metadata or {})["rubrics"]}
+        known = {**task.additional_kwargs, "context": rubrics}
         return (copy_with(sample, input=[*before, copy_with(task, additional_kwargs=known)]),)
