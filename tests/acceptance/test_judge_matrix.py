@@ -36,7 +36,7 @@ KINDS = {
 }
 APART = {name for name, found in benchmarks().items() if not found.baselines}
 """They judge steps, or single answers, which nothing is compared with."""
-NAMES = sorted(benchmarks().keys() - APART - {"helpsteer2", "if_rewardbench"})
+NAMES = sorted(benchmarks().keys() - APART - {"helpsteer2", "if_reward_bench"})
 """Without those whose rows are pairs by twos, or rank answers with no right one among them."""
 
 

@@ -41,7 +41,7 @@ class IFRewardBench(Benchmark):
     another. A verdict that cannot be read is a tie there, and makes the list unscored here.
     """
 
-    name = "if_rewardbench"
+    name = "if_reward_bench"
     aliases = ("if-reward-bench", "ifrewardbench")
     version = "repository at c192fe9, seed 42 and id of each list"
     own_columns = frozenset({"messages", "checklist", "responses", "preference_graph"})
