@@ -228,7 +228,10 @@ def step_scores(judged: Judged) -> list[float] | None:
     """The scores of the first output's steps; None where the sample is not scored or one is
     missing.
     """
-    scores: list[float | None] = judged.steps(0) if judged.sample.output else []
+    scores: list[float | None] = []
+    if judged.sample.output:
+        # an answer without steps is one, and is judged as an answer
+        scores = judged.steps(0) or judged.scores[:1]
     known = [score for score in scores if score is not None and not math.isnan(score)]
     return known if judged.status == "scored" and known and len(known) == len(scores) else None
 

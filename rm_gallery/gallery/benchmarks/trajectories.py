@@ -31,19 +31,21 @@ from rm_gallery.gallery.benchmarks.verdicts import VerdictBenchmark, called_good
 Turn = dict[str, Any]
 
 
-def trajectory(
-    turns: Sequence[Turn], right: Sequence[float | None] = (), **label: Any
-) -> dict[str, Any]:
+def trajectory(turns: Sequence[Turn], **label: Any) -> dict[str, Any]:
     """One output of an agent: its turns, with those of tools and users, as steps, and all of them
-    as one text for rewards that look at the answer; `right` are labels of the turns.
+    as one text for rewards that look at the answer.
     """
     told = conversation_text([ChatMessage.model_validate(turn) for turn in turns])
-    known = right or [None] * len(turns)
-    steps = [
-        {**turn, "label": {} if value is None else {"correctness": value}}
-        for turn, value in zip(turns, known, strict=True)
-    ]
+    steps = [*turns]
     return {"answer": {"role": "assistant", "content": told, "label": label}, "steps": steps}
+
+
+def labelled_turns(turns: Sequence[Turn], right: Sequence[float | None]) -> list[Turn]:
+    """Turns with what is known of each as its label `correctness`."""
+    return [
+        {**turn, "label": {} if value is None else {"correctness": value}}
+        for turn, value in zip(turns, right, strict=True)
+    ]
 
 
 # -- AgentRewardBench ------------------------------------------------------------------------------
@@ -148,8 +150,8 @@ class AgentProcessBench(StepBenchmark):
     labels = ("step_labels",)
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """One output with all turns from the agent's first on as steps; the agent's own have the
-        label `correctness` (1, 0.5 or 0).
+        """One output: the agent's last turn is the answer, the turns from its first on are the steps;
+        its own have the label `correctness` (1, 0.5 or 0). What follows its last turn is left off.
 
         Metadata: `subset` (the set, out of `data_source` or the file's name), `cluster` (the
         question) and `tools`.
@@ -169,9 +171,12 @@ class AgentProcessBench(StepBenchmark):
             "cluster": f"{subset}-{query}" if query else None,
             "tools": json_cell(row.get("tools")) or None,
         }
-        found = [known.get(str(at)) for at in range(begins, len(said))]
-        right = [None if label is None else WORTH[label] for label in found]
-        outputs = [trajectory(said[begins:], right, step_labels=found)]
+        found = [known.get(at) for at in spoken]
+        own = range(begins, int(spoken[-1]) + 1)
+        worth = [WORTH[known[str(at)]] if str(at) in known else None for at in own]
+        *steps, answer = labelled_turns([said[at] for at in own], worth)
+        answer["label"] |= {"step_labels": found}
+        outputs = [{"answer": answer, "steps": steps or None}]
         name = identity(row, "total_index", where)
         return self.sample(name, asked, outputs, "agent", given(about))
 
@@ -191,8 +196,8 @@ class AgentProcessBench(StepBenchmark):
         )
 
     def _said(self, judged: Judged) -> tuple[list[int], list[int] | None]:
-        """The labels of the agent's steps, and what the scores say; turns of others count for
-        nothing, and a file may leave them out.
+        """The labels of the agent's steps, and what the scores say; a file may leave out those of
+        steps without a label.
         """
         label = judged.sample.output[0].answer.label if judged.sample.output else None
         truth: list[int | None] = (label or {}).get("step_labels") or []
