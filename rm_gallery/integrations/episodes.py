@@ -128,9 +128,6 @@ class Episode:
 
     def _asked(self, turn: TurnTaken, done: bool) -> tuple[RowScorer | None, RowScorer | None]:
         """Who is asked about this turn."""
-        if self._spoken and self._spoken[-1]["role"] == "assistant":
-            # two turns with nothing between them would be read as the steps of one solution
-            self.observe("")
         self._spoken += _messages(turn, "assistant")
         return self._by.step_scorer, self._by.outcome_scorer if done else None
 

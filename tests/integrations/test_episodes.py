@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, TurnRewards
+from rm_gallery import ConfigError, FakeLLM, TurnRewards
+from rm_gallery.core.data.conversation import sample_of_completion
+from rm_gallery.core.reward.base import BaseStepWiseRubricReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of
 from rm_gallery.integrations.causes import NoScore, OnError
 from rm_gallery.integrations.episodes import Episode, EpisodeRewards
-from tests.reward.turns import ROW, TURNS, Words, trajectory
+from tests.reward.turns import CALL, ROW, TURNS, Words, trajectory
 
 OUTCOME = "math_verify_reward"
 REWARDS: dict[str, BaseReward] = {
@@ -44,6 +46,40 @@ def test_a_turn_is_paid_what_the_finished_trajectory_says(name: str) -> None:
     episode = pickle.loads(pickle.dumps(made)).episode("2 + 2?", ROW)
     assert taken(episode, TURNS) == wanted == episode.rewards
     assert len(Words.asked) in (0, 3), "each turn is judged once"
+
+
+class Rubric(BaseStepWiseRubricReward):
+    name: str = "rubric"
+    scenario: str = "sums"
+    rubrics: list[str] = ["be right"]
+
+
+@pytest.mark.parametrize("roles", ["aa", "aaa", "aaua", "ua", "uua", "ca", "cca", "cta", "ata"])
+def test_a_judge_is_asked_the_same_while_turns_are_taken_and_afterwards(roles: str) -> None:
+    made = {
+        "a": {"role": "assistant", "content": "I say so."},
+        "c": {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        "u": {"role": "user", "content": "go on"},
+        "t": {"role": "tool", "tool_call_id": "a", "content": "3"},
+    }
+    turns = [made[role] for role in roles]
+    asked: list[list[str]] = []
+
+    def judge() -> Rubric:
+        questions: list[str] = []
+        asked.append(questions)
+
+        def reply(question: str) -> str:
+            questions.append(question)
+            return "<reason>fine</reason><score>7</score>"
+
+        return Rubric(llm=FakeLLM(reply=reply))
+
+    judge().evaluate(sample_of_completion("2 + 2?", turns))
+    taken(EpisodeRewards(judge()).episode("2 + 2?"), turns)
+    afterwards, meanwhile = asked
+    assert len(meanwhile) == sum(turn["role"] == "assistant" for turn in turns)
+    assert sorted(meanwhile) == sorted(afterwards)
 
 
 def test_the_awaitable_twin_pays_the_same() -> None:

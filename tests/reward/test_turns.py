@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import BaseTrajectoryReward, ConfigError, DataOutput, FakeLLM, Step, TurnRewards
-from rm_gallery.core.data.conversation import sample_of_completion
+from rm_gallery.core.data.conversation import messages_of, sample_of_completion
 from rm_gallery.core.reward.base import BaseTrajectoryRubricReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of
@@ -36,6 +36,27 @@ def test_turns_are_the_policys_own_and_parts_of_a_solution_are_its_steps() -> No
     )
     unanswered = DataOutput(answer=Step(content="done"), steps=[calling])
     assert unanswered.is_trajectory and len(unanswered.turns) == 2
+
+
+@pytest.mark.parametrize(
+    ("turns", "own"),
+    [
+        ([("assistant", "one"), ("assistant", "two")], ["one", "two"]),
+        ([("assistant", "one"), ("assistant", "two"), ("assistant", "")], ["one", "two", ""]),
+        ([("user", "asked later"), ("assistant", "one")], ["one"]),
+        ([("user", "asked"), ("user", "again"), ("assistant", "one")], ["one"]),
+    ],
+)
+def test_turns_in_a_row_and_those_after_a_users_are_turns_of_the_policy(
+    turns: list[tuple[str, str]], own: list[str]
+) -> None:
+    spoken = [{"role": role, "content": text} for role, text in turns]
+    [output] = sample_of_completion("2 + 2?", spoken).output
+    assert [turn.text for turn in output.turns] == own
+    again = DataOutput.model_validate_json(output.model_dump_json())
+    assert [turn.text for turn in again.turns] == own
+    sample = sample_of_completion("2 + 2?", spoken)
+    assert messages_of(sample, output)[1:] == spoken
 
 
 def test_a_stepwise_reward_judges_the_policys_turns_of_a_trajectory() -> None:

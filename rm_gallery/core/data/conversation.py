@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.data.load.converters import ROLE_ALIASES, nearest, shown
 from rm_gallery.core.data.schema import (
+    CONVERSATION,
     DataOutput,
     DataSample,
     Reward,
@@ -31,7 +32,7 @@ _ROLES = {role.value: role for role in MessageRole}
 _PLAIN = frozenset({"role", "content"})
 _AFTER, _ABSENT = "(after)", "(absent)"
 """Keys of an answer's `additional_kwargs`: the turns after it, and a mark that there is no answer."""
-_OWN = frozenset({_AFTER, _ABSENT})
+_OWN = frozenset({_AFTER, _ABSENT, CONVERSATION})
 
 
 class MappingRecord(BaseModel):
@@ -310,10 +311,14 @@ def _sample_of_turns(
         steps = [_step(turns[at], f"messages[{at}]") for at in range(begins, answer)] or None
     if after:
         last.additional_kwargs[_AFTER] = after
+    output = build(DataOutput, {"answer": last, "steps": steps})
+    if steps and not output.is_trajectory:
+        # two turns in a row, or a user's first: not the steps of a solution
+        last.additional_kwargs[CONVERSATION] = True
     fields: dict[str, Any] = {
         "unique_id": unique_id,
         "input": [_chat(turn, f"messages[{at}]") for at, turn in enumerate(turns[:begins])],
-        "output": [build(DataOutput, {"answer": last, "steps": steps})],
+        "output": [output],
         "metadata": metadata or None,
     }
     return build(DataSample, {**fields, "task_category": None, "source": None, "created_at": None})

@@ -162,13 +162,19 @@ class DataOutput(BaseModel):
     @property
     def is_trajectory(self) -> bool:
         """Whether tools are called in its steps, or several speak there; else they are parts of the
-        answer, whoever is said to speak them.
+        answer, whoever is said to speak them. Turns of a conversation are always a trajectory.
         """
         steps = self.steps or ()
+        if steps and CONVERSATION in self.answer.additional_kwargs:
+            return True
         roles = {step.role for step in steps}
         return len(roles) > 1 or not roles <= _WRITES or any(step.tool_calls for step in steps)
 
 
+CONVERSATION = "(conversation)"
+"""Key of an answer's `additional_kwargs`: its steps are turns of a conversation, which only says so
+where roles and tool calls do not.
+"""
 _WRITES = frozenset((MessageRole.ASSISTANT, MessageRole.USER))
 """Who may be said to write the steps of a solution: `Step(content=…)` is a user's by default."""
 
