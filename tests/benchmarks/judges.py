@@ -122,7 +122,10 @@ def knowing(samples: Iterable[DataSample], turned: bool = False) -> Judge:
 def _worth(said: Step, preference: str | None) -> float:
     label = said.label or {}
     known = {"chosen": 1.0, "rejected": 0.0}.get(preference or "", 0.5)
-    return float(label.get("helpfulness", label.get("correctness", known)))
+    rated = (
+        label[name] for name in ("helpfulness", "correctness", "human_rating") if name in label
+    )
+    return float(next(rated, known))
 
 
 def judge_named(name: str, samples: Iterable[DataSample]) -> Judge:

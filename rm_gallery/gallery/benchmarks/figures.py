@@ -49,6 +49,10 @@ RULES: Mapping[str, str] = {
     ),
     "consistency": "share of pairs judged alike in both orders",
     "single_game": "one order is played; correct when its verdict is right",
+    "ordered_pairs": (
+        "share of a row's pairs of answers in people's order, a tie where theirs is one; two "
+        "orders of a pair are averaged"
+    ),
     "rm_bench_matrix": "strict wins of 3 chosen over 3 rejected styles; mean of hard, normal and easy cells",
     "prm_score": (
         "mean of the F1 of steps called right and the F1 of steps called wrong, from the counts of "

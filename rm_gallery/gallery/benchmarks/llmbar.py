@@ -122,11 +122,7 @@ class LLMBar(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two."""
-        note = (
-            f"{reward.name} sees each pair in one order; the published figures average both, as a "
-            f"pairwise judge does."
-        )
-        return (note,) if sees_one_order(reward) else ()
+        return one_order_note(reward)
 
     def replayed(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -177,6 +173,15 @@ class LLMBar(Benchmark):
             **{name: figures[name] for name in _STATISTICS},
             **reliability(report),
         }
+
+
+def one_order_note(reward: BaseReward) -> tuple[str, ...]:
+    """What a reader has to know where a judge sees each pair once; nothing where it sees both orders."""
+    note = (
+        f"{reward.name} sees each pair in one order; the published figures average both, as a "
+        f"pairwise judge does."
+    )
+    return (note,) if sees_one_order(reward) else ()
 
 
 def _set_of(source: str) -> str | None:

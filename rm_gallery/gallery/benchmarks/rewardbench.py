@@ -164,7 +164,7 @@ class RewardBench(Benchmark):
             )
         subset = metadata.get("subset")
         asked = chosen[:shared] if repeated else prompt + chosen[:shared]
-        outputs = [_output(chosen[shared:], "chosen"), _output(rejected[shared:], "rejected")]
+        outputs = [stepped(chosen[shared:], "chosen"), stepped(rejected[shared:], "rejected")]
         task = section(subset) if isinstance(subset, str) else None
         return self.sample(identity(row, "id", where), asked, outputs, task, metadata)
 
@@ -276,7 +276,8 @@ def _answer_turns(row: dict[str, Any], column: str, where: RowRef) -> Turns:
     return answered(turns(value, column, where), column, where)
 
 
-def _output(answer: Turns, preference: str) -> dict[str, Any]:
+def stepped(answer: Turns, preference: str) -> dict[str, Any]:
+    """An output of several turns: the last one is its labelled answer, the others are its steps."""
     final = {**answer[-1], "label": {"preference": preference}}
     return {"answer": final, "steps": answer[:-1]} if len(answer) > 1 else {"answer": final}
 

@@ -1,0 +1,226 @@
+"""LongJudgeBench: judges of long texts, in pairs and lists that people ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Any, ClassVar
+
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    json_cell,
+    output,
+    required,
+    text,
+    turns,
+    wrong,
+)
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, integer, sign
+from rm_gallery.gallery.benchmarks.llmbar import one_order_note
+from rm_gallery.gallery.benchmarks.rules import (
+    MeanOfSubsets,
+    RuleScorer,
+    SubsetTallies,
+    games,
+    mean_of,
+)
+
+SETS = ("wp_bench", "ma", "surge")
+POINTWISE = ("deepresearch_bench", "realdr", "verify_bench_hard")
+STRUCTURE = "structure"
+_PREFERRED = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen"), "tie": (None, None)}
+_RANKS = {
+    None: ("content_ranking", "human_rating"),
+    STRUCTURE: ("structure_ranking", "human_score"),
+}
+"""By mode, people's ranking of a list and the label for an answer's place in it, which is negative so
+that higher is better. No judge is shown these labels.
+"""
+
+
+class LongJudgeBench(Benchmark):
+    """Share of pairs of answers in the order that people gave them, by set; headline the mean of the
+    sets, each weighing the same.
+
+    A pair counts in both orders, averaged, where a judge compares, and a tie is right only where
+    people call it one. Of a list all pairs count, by the scores; `extra["spearman"]` and
+    `extra["kendall"]` average the rank correlations of the lists, -1..1, higher is better, leaving
+    out those with one score for all answers.
+    """
+
+    name = "longjudgebench"
+    aliases = ("long-judge-bench",)
+    version = "pairwise and listwise sets, repository at f35d00d"
+    modes: ClassVar[dict[str, str]] = {
+        STRUCTURE: "lists are ordered by structure; without a mode they are by content"
+    }
+    own_columns = frozenset({"dataset", "id", "instruction", "responses", "ground_truth"})
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """An instruction with responses and a ground truth, of one of the six sets."""
+        # a list or an object has no hash
+        return super().detect(columns) and columns["dataset"] in (*SETS, *POINTWISE)
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: the responses as they stand, labelled by people; of a list the first by content is
+        chosen.
+
+        Metadata: `subset` (the set), `language`, `models` and `cluster` (the paper or the prompt).
+        """
+        name = text(row, "dataset", where)
+        if name not in SETS:
+            known = "wp_bench, ma or surge; the sets of single answers are not read"
+            raise wrong(where, "dataset", known, name)
+        responses, truth = (
+            json_cell(required(row, column, where)) for column in ("responses", "ground_truth")
+        )
+        if not (isinstance(responses, list) and len(responses) > 1):
+            raise wrong(where, "responses", "a list of two or more responses", responses)
+        for place, one in enumerate(responses, 1):
+            if not (isinstance(one, Mapping) and isinstance(one.get("content"), str)):
+                raise wrong(where, f"responses[{place}]", "an object with model and content", one)
+        if not isinstance(truth, Mapping):
+            raise wrong(where, "ground_truth", "an object", truth)
+        meta = json_cell(row.get("meta"))
+        meta = meta if isinstance(meta, Mapping) else {}
+        about = {
+            "subset": name,
+            "language": meta.get("language"),
+            "models": [one.get("model") for one in responses],
+            "cluster": f"{name}:{meta.get('paper_id', row.get('id'))}",
+        }
+        # pairs of wp_bench share ids, so that the content has to tell rows apart
+        return self.sample(
+            "",
+            turns(text(row, "instruction", where), "instruction", where),
+            self._labelled(name, responses, truth, where),
+            name,
+            given(about),
+        )
+
+    def _labelled(
+        self,
+        name: str,
+        responses: Sequence[Mapping[str, Any]],
+        truth: Mapping[str, Any],
+        where: RowRef,
+    ) -> list[dict[str, Any]]:
+        """The responses with what people said of them."""
+        said = [one["content"] for one in responses]
+        if name == "surge":
+            content, structure = (
+                _ranks(responses, truth, ranking, where) for ranking, _ in _RANKS.values()
+            )
+            return [
+                output(
+                    words,
+                    "chosen" if rank == min(content) else "rejected",
+                    **{_RANKS[None][1]: -rank, _RANKS[STRUCTURE][1]: -other},
+                )
+                for words, rank, other in zip(said, content, structure, strict=True)
+            ]
+        labels = None
+        if name == "ma":
+            preferred = truth.get("preferred")
+            labels = _PREFERRED.get(preferred) if isinstance(preferred, str) else None
+        elif sorted(str(one.get("label")) for one in responses) == ["0", "1"]:
+            labels = _PREFERRED["A" if integer(responses[0]["label"]) else "B"]
+        if labels is None or len(said) != 2:
+            column = "ground_truth" if name == "ma" else "responses"
+            expected = "the better of two responses: preferred A, B or tie, or labels 1 and 0"
+            raise wrong(where, column, expected, truth if name == "ma" else list(responses))
+        return [output(words, label) for words, label in zip(said, labels, strict=True)]
+
+    def scorer(self, seed: int = 0) -> RuleScorer:
+        """Count rows by set."""
+        return _Ordered(_RANKS[self.mode][1])
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """Say that one order is not the official two."""
+        return one_order_note(reward)
+
+
+def _ranks(
+    responses: Sequence[Mapping[str, Any]], truth: Mapping[str, Any], ranking: str, where: RowRef
+) -> list[int]:
+    """People's ranks of the responses, 1 for the best."""
+    places = truth.get(ranking)
+    given_to = places if isinstance(places, Mapping) else {}
+    ranks = [integer(given_to.get(one.get("model"))) for one in responses]
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) < len(ranks):
+        raise wrong(where, f"ground_truth.{ranking}", "a rank for each model", places)
+    return known
+
+
+def ordered_credit(judged: Judged, label: str) -> float | None:
+    """Share of a row's pairs in people's order; of a single pair the mean of the orders played.
+
+    `label` names people's rating of the answers of a list, higher is better.
+    """
+    if len(judged.chosen) == 2:
+        first, second, wanted = games(judged)
+        if judged.played_orders == 1:
+            first = second = second if first is None else first
+        if first is None or second is None:
+            return None
+        return ((first == wanted) + (second == wanted)) / 2
+    values = judged.complete()
+    if values is None:
+        return None
+    pairs = list(combinations(zip(values, _people(judged, label), strict=True), 2))
+    return sum(sign(v, w) == sign(x, y) for (v, x), (w, y) in pairs) / len(pairs)
+
+
+def _people(judged: Judged, label: str) -> list[float]:
+    """People's rating of the answers, higher is better."""
+    labels = [output.answer.label or {} for output in judged.sample.output]
+    return [float(own.get(label, won)) for own, won in zip(labels, judged.chosen, strict=True)]
+
+
+def _fits(chosen: Sequence[bool]) -> bool:
+    return len(chosen) > 1 and not all(chosen)
+
+
+def _guessed(judged: Judged) -> float | None:
+    """A half; nothing where people say tie, since a guess of tie costs more pairs than it wins."""
+    if not _fits(judged.chosen):
+        return None
+    return 0.5 if any(judged.chosen) else 0.0
+
+
+class _Ordered(MeanOfSubsets):
+    """Rows by set, with the rank correlations of lists beside them."""
+
+    def __init__(self, label: str) -> None:
+        credit = partial(ordered_credit, label=label)
+        tallies = SubsetTallies("ordered_pairs", credit, _fits, _guessed)
+        super().__init__(
+            tallies, SETS, lambda judged: str(judged.metadata.get("language") or "(no language)")
+        )
+        self._label = label
+        self._correlations: dict[str, list[float]] = {"spearman": [], "kendall": []}
+
+    def add(self, judged: Judged) -> float | None:
+        values = judged.complete()
+        if values is not None and len(values) > 2 and len(set(values)) > 1:
+            from scipy.stats import kendalltau, spearmanr
+
+            people = _people(judged, self._label)
+            if len(set(people)) > 1:
+                for name, measure in (("spearman", spearmanr), ("kendall", kendalltau)):
+                    self._correlations[name].append(float(measure(people, values).statistic))
+        return super().add(judged)
+
+    def report(self) -> Report:
+        report = super().report()
+        means = {
+            name: mean_of(sorted(found)) for name, found in self._correlations.items() if found
+        }
+        return replace(report, extra={**report.extra, **means})
