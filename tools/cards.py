@@ -66,6 +66,7 @@ NEEDS = {
         "`metadata`"
     ),
     "tests": f"the tests {_OWN}: `test` with `entry_point`, `tests`, or `inputs_outputs`",
+    "checks": f"the field `checks`, else `checks` {_OWN}",
     "sandbox": "bubblewrap, or another sandbox by `sandbox=`",
     "text": "the package of the extra `text`: `pip install sacrebleu`",
     "server": "a server with a reward model: vLLM, SGLang or Text Embeddings Inference",

@@ -33,6 +33,8 @@ SAME_SCORES = {
     "calibrated_math.in_process": "where plain numbers are compared changes no verdict",
     "code_execution.packages": "needs a Python of its own to be installed",
     "code_unit_tests.packages": "needs a Python of its own to be installed",
+    "final_state.packages": "needs a Python of its own to be installed",
+    "final_state.sandbox": "where programs run changes no verdict",
     "code_execution.sandbox": "where code runs changes no verdict",
     "code_unit_tests.sandbox": "where code runs changes no verdict",
     **dict.fromkeys(

@@ -77,6 +77,7 @@ _MODULES_OF: dict[str, tuple[str, ...]] = {
     "same_process": ("codec", "base", "suite", "same_process"),
     "service": ("codec", "base"),
     "probe": ("codec", "base"),
+    "command": ("codec", "base", "command"),
 }
 
 # the whole command line of a sandboxed process; marshal is safe here because the bytes come from
@@ -136,7 +137,7 @@ def boot_message(role: str, limits: SandboxLimits, settings: Mapping[str, Settin
     return len(body).to_bytes(8, "big") + body
 
 
-Role = Literal["functions", "programs", "testing", "same_process", "service", "probe"]
+Role = Literal["functions", "programs", "testing", "same_process", "service", "probe", "command"]
 
 
 class Runner(abc.ABC):

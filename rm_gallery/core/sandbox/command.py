@@ -1,0 +1,143 @@
+"""Runs one Python program of a task on a copy of a workspace, in the sandbox."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool, processors
+from rm_gallery.core.sandbox.attempt import Attempt, Clock, exit_reason
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME
+from rm_gallery.core.sandbox.inside.codec import encode
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits, framed
+from rm_gallery.core.sandbox.runner import LocalRunner
+from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.sandbox.workspace import ReadBounds, Workspace, place, temporary_folder
+from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+
+_AROUND = 60.0
+"""Seconds for copying and starting, beside the program's own."""
+_LAST_READS = 100
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """How a program ended."""
+
+    exit_code: int | None = None
+    """Negative for a signal; None where it was stopped."""
+    stdout: str = ""
+    last_line: str = ""
+    """Of what it printed to stderr."""
+    stopped: str = ""
+    """'' or why it was stopped: deadline, memory, processes, output limit."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Python program: `python FILE …` or `python -c CODE …`, with the check's own files.
+
+    `files`, path to text, are written to the copy in place of what is there. Only a FILE that is not
+    among them is the workspace's, and only then its folder is importable.
+    """
+
+    arguments: Sequence[str]
+    files: Mapping[str, str]
+    stdin: str = ""
+
+    def job(self) -> dict[str, object]:
+        """What the sandboxed process is told."""
+        first, *rest = self.arguments
+        if first == "-c":
+            return {"how": "code", "what": rest[0], "arguments": list(rest[1:])}
+        how = "own" if first in self.files else "theirs"
+        return {"how": how, "what": first, "arguments": rest}
+
+
+async def run_on_copy(
+    folder: str,
+    program: Program,
+    *,
+    sandbox: str,
+    packages: Sequence[str],
+    limits: SandboxLimits,
+    bounds: ReadBounds,
+) -> ProgramRun:
+    """Run a program on a copy of `folder`, without network and with limits, and tell how it ended.
+
+    The copy is read-only in bubblewrap. Nothing in it reaches the interpreter's start: no
+    environment, no site or user packages, no start-up file. Raises SandboxUnavailable when there is
+    no sandbox, StateFault when the folder holds too much, ConfigError for a sandbox elsewhere.
+    """
+    get_runner(sandbox)  # whether there is one, before anything is copied
+    pool = get_pool("sandbox", max_workers=processors() + 1)
+    arguments = (folder, program, sandbox, tuple(packages), limits, bounds)
+    try:
+        return await pool.asubmit(
+            _copied_and_run, *arguments, deadline=limits.wall_seconds + _AROUND
+        )
+    except WorkerCrashed:
+        if sandbox != "subprocess":
+            raise
+        # without walls the program can kill whoever runs it, and must gain nothing by it
+        return ProgramRun(stopped="tampering")
+
+
+def _copied_and_run(
+    folder: str,
+    program: Program,
+    sandbox: str,
+    packages: Sequence[str],
+    limits: SandboxLimits,
+    bounds: ReadBounds,
+) -> ProgramRun:
+    with temporary_folder() as shown:
+        runner = get_runner(sandbox, packages=[*packages, shown])
+        if not isinstance(runner, LocalRunner):
+            raise ConfigError("a workspace is not sent elsewhere: choose sandbox='auto'.")
+        os.mkdir(f"{shown}/workspace")
+        os.chmod(f"{shown}/workspace", 0o755)  # whatever the umask
+        with Workspace(folder, bounds) as workspace:
+            workspace.copy_to(f"{shown}/workspace")
+        for path, text in program.files.items():
+            place(f"{shown}/workspace", path, text)
+        return run_program(runner, program, limits)
+
+
+def run_program(runner: LocalRunner, program: Program, limits: SandboxLimits) -> ProgramRun:
+    """Run a program in the folder `workspace` of the last folder that `runner` shows."""
+    attempt = Attempt(0)
+    clock = Clock(limits, time.monotonic() + limits.wall_seconds + _AROUND, first_start=False)
+    out, printed, ended = bytearray(), bytearray(), list[bool]()
+    with ExitStack() as stack:
+        process, boot = runner.start("command", limits)
+        stack.callback(process.end)
+        pump = stack.enter_context(Pump())
+        pump.on_read(process.stdout, lambda data: out.extend(data) if data else ended.append(True))
+        pump.on_read(process.stderr, printed.extend)
+        job = framed(encode(program.job(), limit=MAX_FRAME))
+        pump.write(process.stdin, boot + job + program.stdin.encode("utf-8", "surrogatepass"))
+        pump.close_after_flush(process.stdin)
+        stopped = False
+        while not stopped and (code := process.exit_code(0)) is None:
+            pump.turn(clock.wait())
+            if len(out) >= 4 and not clock.started:
+                clock.start_unit()
+            choked = len(out) + len(printed) > limits.output_bytes
+            stopped = attempt.stopped(clock, (process,), choked=choked, loaded=True)
+        for _ in range(_LAST_READS):
+            if not ended:
+                pump.turn(0.01)
+        lines = printed.decode("utf-8", "replace").strip().splitlines()
+        last = lines[-1][:300] if lines else ""
+        if len(out) < 4:
+            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {last or code}")
+        text = out[4:].decode("utf-8", "replace")
+        if stopped:
+            return ProgramRun(None, text, last, attempt.all_rest or attempt.outcomes[0][0])
+        if code is not None and exit_reason(code) == "deadline":
+            return ProgramRun(None, text, last, "deadline")
+        return ProgramRun(code, text, last)
