@@ -32,6 +32,7 @@ NO_LENGTH = (
     "--reward length_baseline` gives them by part."
 )
 STEPS = "Answers are judged step by step, so the length of an answer says nothing."
+VERDICTS = "Each answer gets a verdict of its own, so its length is compared with that of no other."
 WHICH = """# Which accuracy is which
 
 "Accuracy" on the same benchmark has several definitions, and judges change places by which one is used. A figure is comparable
@@ -140,7 +141,7 @@ def _modes(benchmark: type[Benchmark]) -> str:
 
 def _length(benchmark: type[Benchmark]) -> str:
     if not benchmark.baselines:
-        return STEPS
+        return STEPS if benchmark.kinds == {"stepwise"} else VERDICTS
     if not benchmark.page().length:
         return NO_LENGTH.format(name=benchmark.name)
     rows = [
@@ -162,9 +163,10 @@ def _published(benchmark: type[Benchmark]) -> str:
 
 
 def _commands(benchmark: type[Benchmark]) -> str:
-    reward = (
-        "length_baseline" if benchmark.baselines else "hf-prm:ID_OR_PATH --step-rule threshold:0.5"
-    )
+    reward = "length_baseline"
+    if not benchmark.baselines:
+        stepwise = benchmark.kinds == {"stepwise"}
+        reward = f"{'hf-prm:ID_OR_PATH' if stepwise else 'R --llm MODEL'} --step-rule threshold:0.5"
     hub = [f"rm-gallery bench {benchmark.name} --reward {reward} --hub"] if benchmark.hub else []
     mode = [
         f"rm-gallery bench {benchmark.name} --reward R --llm MODEL --data PATH --mode {m}"

@@ -18,7 +18,12 @@ import yaml
 from rm_gallery.cli import options as opt
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward, judges_for
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, RMGalleryError
+from rm_gallery.core.utils.errors import (
+    ConfigError,
+    Inapplicable,
+    MissingExtra,
+    RMGalleryError,
+)
 from rm_gallery.core.utils.shown import one_line
 
 if TYPE_CHECKING:
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
     from rm_gallery.serve.door import ServeSettings
     from rm_gallery.serve.handler import ServedEvaluators
+    from rm_gallery.serve.ors import Tasks
     from rm_gallery.serve.tokens import TokenFile
 
 TokensFile = Annotated[
@@ -134,6 +140,15 @@ def serve(
         str,
         typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself."),
     ] = "auto",
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "File of tasks with prompt and reference: each reward is an environment of the Open "
+                "Reward Standard over them."
+            )
+        ),
+    ] = None,
     tokens: TokensFile = None,
     log_level: opt.LogLevel = "warning",
     *,
@@ -150,11 +165,15 @@ def serve(
 
     opt.set_log_level(log_level)
     settings = ServeSettings(**vars(listening))
+    if tasks is not None and processes > 1:
+        raise Inapplicable(
+            "--tasks keeps a session per rollout in one process; leave out --processes.", "tasks"
+        )
     offer = Offer(
-        tuple(reward or ()), config, llm, base_url, evaluators, store, workers, sandbox, tokens,
-        log_level, settings,
+        tuple(reward or ()), config, llm, base_url, evaluators, store, workers, sandbox, tasks,
+        tokens, log_level, settings,
     )  # fmt: skip
-    rewards, served, _ = offered = offer.checked()
+    rewards, served, *_ = offered = offer.checked()
     what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
     what += f" and the evaluators of {served.shown}" if served is not None else ""
 
@@ -190,18 +209,21 @@ class Offer:
     store: str | None
     workers: int
     sandbox: str
+    tasks: Path | None
     tokens: Path | None
     log_level: str
     settings: ServeSettings
 
     def checked(
         self,
-    ) -> tuple[dict[str, BaseReward], ServedEvaluators | None, TokenFile | None]:
-        """The rewards, evaluators and tokens; ConfigError says what does not fit."""
+    ) -> tuple[dict[str, BaseReward], ServedEvaluators | None, TokenFile | None, Tasks | None]:
+        """The rewards, evaluators, tokens and tasks; ConfigError says what does not fit."""
+        from rm_gallery.serve.ors import read_tasks
         from rm_gallery.serve.tokens import TokenFile
 
         tokens = None if self.tokens is None else TokenFile(self.tokens)
         self.settings.check_access(tokens is not None)
+        tasks = None if self.tasks is None else read_tasks(self.tasks)
         rewards = named_rewards(list(self.rewards), self.config, self.llm, self.base_url)
         served = (
             _served(self.store, self.workers, self.sandbox, self.settings.max_waiting)
@@ -213,13 +235,14 @@ class Offer:
                 "there is nothing to serve; name a reward with --reward NAME, or leave out "
                 "--no-evaluators."
             )
-        return rewards, served, tokens
+        return rewards, served, tokens, tasks
 
     def application(
         self,
         rewards: Mapping[str, BaseReward],
         served: ServedEvaluators | None,
         tokens: TokenFile | None,
+        tasks: Tasks | None,
     ) -> FastAPI:
         """The application that serves what `checked` gave."""
         from rm_gallery.serve.app import create_app
@@ -229,7 +252,7 @@ class Offer:
         handler = Handler(
             rewards, served, max_waiting=limits.max_waiting, max_workers=limits.max_workers
         )
-        return create_app(handler, limits, tokens=tokens)
+        return create_app(handler, limits, tokens=tokens, tasks=tasks)
 
     def __call__(self) -> FastAPI:
         """The application of one process of several; one that cannot start ends the server."""

@@ -20,8 +20,15 @@ from rm_gallery.core.runner.grading_runner import judges_for
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.report.tables import print_check, print_findings, print_fuzzed, print_rejudged
+from rm_gallery.report.tables import (
+    print_canaries,
+    print_check,
+    print_findings,
+    print_fuzzed,
+    print_rejudged,
+)
 from rm_gallery.study.audit import PROBES, prepare
+from rm_gallery.study.canaries import check_canaries
 from rm_gallery.study.check import CEILING, check_reward
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
@@ -138,6 +145,15 @@ def check(
             "--normalize", help="Map each part of a sum to 0..1 by its range before it is weighted."
         ),
     ] = False,
+    env: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "File of rollouts, each marked canary: gold, floor or hacked; they are all that is "
+                "tried, and must come in this order."
+            )
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on notes as well.")] = False,
     role: Annotated[
         str,
@@ -164,6 +180,11 @@ def check(
     if role not in ("main", "shaping"):
         raise ConfigError(f"--role is {role!r:.40}; it is main or shaping.")
     parts = [weighted(reward) for reward in rewards]
+    if env is not None:
+        given = {"cases": cases is not None, "forge": forge, "normalize": normalize}
+        for name in (name for name, there in given.items() if there):
+            raise Inapplicable(f"--env tries its own rollouts alone; leave out --{name}.", name)
+        raise typer.Exit(_check_canaries(rewards, env, strict, run))
     if any(weight is not None for _, weight in parts):
         raise typer.Exit(_check_mix(parts, cases, {**how, "normalize": normalize}, strict, run))
     if normalize:
@@ -188,6 +209,26 @@ def check(
         for finding in report.faults if run.json else ():
             opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
     raise typer.Exit(int(any(report.faults or (strict and report.findings) for report in checks)))
+
+
+def _check_canaries(rewards: list[str], env: Path, strict: bool, run: opt.Running) -> int:
+    """Try each reward on the rollouts of the file; 1 where one breaks their order."""
+    judges = judges_for(rewards, run.llm, run.base_url)
+    how: dict[str, Any] = {"options": run.options(), "params": run.judge["params"]}
+    checks = [
+        check_canaries(reward, env, **how, **judge)
+        for reward, judge in zip(rewards, judges, strict=True)
+    ]
+    if run.json:
+        dicts = [report.to_dict() for report in checks]
+        opt.print_json(dicts[0] if len(dicts) == 1 else dicts)
+    for report in checks:
+        if not run.json:
+            print_canaries(report)
+        for one in report.of_level("fault") if run.json else ():
+            opt.say(f"rm-gallery: {one_line(one.line())}")
+    levels = ("fault", "note") if strict else ("fault",)
+    return int(any(report.of_level(level) for report in checks for level in levels))
 
 
 def _check_mix(

@@ -182,6 +182,9 @@ class TrlReward:
     charts.
     """
 
+    seen_by: Callable[..., None] | None = None
+    """Who sees each batch with its values (`TrlWatch`); not pickled along."""
+
     def __init__(
         self, batches: _Batches, at: int = 0, *, logs: bool = True, component: str | None = None
     ) -> None:
@@ -202,7 +205,8 @@ class TrlReward:
         self.__dict__["__call__"] = self.ascored
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "__call__"}
+        left_out = ("__call__", "seen_by")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -231,7 +235,8 @@ class TrlReward:
                 with _settling(batch):
                     batch.set_result(self._batches.score(prompts, completions, columns))
             with suppress(_GivenUp):
-                return self._values(batch.result(), columns, first)
+                values = self._values(batch.result(), columns, first)
+                return self._shown(prompts, completions, values, columns)
 
     async def ascored(
         self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
@@ -243,7 +248,13 @@ class TrlReward:
                 with _settling(batch):
                     batch.set_result(await self._batches.ascore(prompts, completions, columns))
             with suppress(_GivenUp):
-                return self._values(await asyncio.wrap_future(batch), columns, first)
+                values = self._values(await asyncio.wrap_future(batch), columns, first)
+                return self._shown(prompts, completions, values, columns)
+
+    def _shown(self, prompts: Any, completions: Any, values: Values, columns: Any) -> Values:
+        if self.seen_by is not None:
+            self.seen_by(prompts, completions, values, columns)
+        return values
 
     def _values(self, batch: _ScoredBatch, helpers: Mapping[str, Any], first: bool) -> Values:
         scores, dropped = batch.scores[self._at], batch.dropped

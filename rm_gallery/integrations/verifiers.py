@@ -23,8 +23,9 @@ from rm_gallery.core.data.load.padding import plain
 from rm_gallery.core.reward.compose import TURNS
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
+from rm_gallery.integrations.causes import OnError, flags, no_score
 from rm_gallery.integrations.scoring import TrainerReward
+from rm_gallery.train.live import LiveWatch, TrainingStopped, live_watch_of
 
 KEPT = "rm_gallery"
 """Key of a v0 state that holds the numbers of this rollout, by reward."""
@@ -45,6 +46,10 @@ class VerifiersReward(TrainerReward):
 
     Args:
         reward: whatever `RowScorer` takes.
+        watch: a `LiveWatch`, or its settings by name, with `batch`, the rollouts that make a step;
+            it looks at this reward's scores while they come. Once it stops, every further call
+            raises `TrainingStopped`: in v1 the rollout fails; v0 makes a 0.0 of every exception, so
+            `state["error"]` is set as well, and a loop of one's own asks `watch.check()`.
         **scoring: `name`, what the reward is called in charts, which must differ within a rubric;
             `components`, names of the parts of the score that are charted; `on_error`, "none",
             "raise", "mean", "worst" or a number; and `reference`, `columns`, `llm`, `options`, … of
@@ -69,10 +74,12 @@ class VerifiersReward(TrainerReward):
         components: Sequence[str] = (),
         name: str | None = None,
         on_error: OnError = "none",
+        watch: LiveWatch | Mapping[str, Any] | None = None,
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
         super().__init__(reward, components=components, on_error=on_error, name=name, **scoring)
+        self.watch = live_watch_of(watch)
 
     async def __call__(
         self,
@@ -90,10 +97,13 @@ class VerifiersReward(TrainerReward):
 
         Raises:
             NoScore: there is no score, in v1 or with `on_error="raise"`.
+            TrainingStopped: the watch ends the training.
         """
         if trace is not None:
             asked, reply = _split_trace(trace)
-            score = await self.scorer.ascore(asked, reply, _task_row(task))
+            row = _task_row(task)
+            score = await self.scorer.ascore(asked, reply, row)
+            await self._show(reply, score, asked, row, None)
             return self._record_in_trace(trace, score)
         row = {
             key: value
@@ -105,8 +115,25 @@ class VerifiersReward(TrainerReward):
         row["answer"] = answer
         if "reference" not in self.scorer.columns:
             row.setdefault("reference", answer if answer != "" else None)
-        score = await self.scorer.ascore(plain(prompt), plain(completion), plain(row))
+        asked, reply, row = plain(prompt), plain(completion), plain(row)
+        score = await self.scorer.ascore(asked, reply, row)
+        await self._show(reply, score, asked, row, state)
         return self._keep_in_state(state, score)
+
+    async def _show(
+        self, reply: Any, score: Score[float], asked: Any, row: Any, state: Any
+    ) -> None:
+        """Let the watch see one rollout; TrainingStopped where it says so."""
+        if self.watch is None:
+            return
+        beside = {"components": score.components, "prompt": asked, "row": row}
+        await self.watch.anote(reply, score.value, **beside)
+        try:
+            self.watch.check()
+        except TrainingStopped as stop:
+            if isinstance(state, dict) and state.get("error") is None:
+                state["error"] = _labelling_error(stop)
+            raise
 
     def _record_in_trace(self, trace: Any, score: Score[float]) -> float:
         """The score of a v1 trace, with components and flags among its metrics."""
@@ -208,7 +235,7 @@ class _Metric:
         return float(state.get(KEPT, {}).get(self._reward, {}).get(self._part, 0.0))
 
 
-def _labelling_error(missing: NoScore) -> Exception:
+def _labelling_error(missing: Exception) -> Exception:
     """The error that labels a v0 rollout: verifiers' own kind, which its callers look for."""
     try:
         from verifiers import Error

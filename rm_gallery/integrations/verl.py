@@ -23,12 +23,15 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import Conversation, TrainerReward, picked, refuse_comparing
+from rm_gallery.train.live import LiveWatch, live_watch_of
 
 ROUTER = "router"
 """`base_url` that stands for the reward model which verl itself serves."""
 _KWARGS = "reward.custom_reward_function.reward_kwargs"
 ONE_BY_ONE = "The batch reward manager of earlier versions takes groups (`compute_scores`)."
 _PROMPTS = ("prompt", "raw_prompt", "question")
+_NOT_TRAINED = frozenset(("test", "val", "valid", "validation", "dev", "eval"))
+"""Values of `split` in `extra_info` that say a row is not trained on."""
 
 
 class VerlReward(TrainerReward):
@@ -43,6 +46,12 @@ class VerlReward(TrainerReward):
             weighs them (`algorithm.gdpo_reward_keys`). They must be known before the first call.
         on_error: what a completion without a score gets: "mean" (by default), "worst", "raise" or a
             number.
+        watch: a `LiveWatch`, or its settings by name, that looks at the completions while they are
+            scored; with `batch`, the completions of a step that one process scores. Each of verl's
+            reward workers has a watch of its own and sees its share: with more than one
+            (`reward.num_workers`) its false-alarm rate is for each of them. A stop raises
+            `TrainingStopped`, which ends the Ray call and the training. Rows whose `split` in
+            `extra_info` is that of a test are not watched.
         **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the keys
             of `extra_info`, and `ground_truth` and `data_source`. `ground_truth` is the reference
             unless another is named.
@@ -60,11 +69,13 @@ class VerlReward(TrainerReward):
         prompt: str | None = None,
         components: Sequence[str] = (),
         on_error: OnError = "mean",
+        watch: LiveWatch | Mapping[str, Any] | None = None,
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
         super().__init__(reward, components=components, on_error=on_error, **scoring)
         self._prompt = prompt
+        self.watch = live_watch_of(watch)
 
     async def compute_score(
         self,
@@ -80,7 +91,11 @@ class VerlReward(TrainerReward):
         verl adds further arguments when it serves a reward model; they are not used.
         """
         asked, row = self._prompt_and_row(data_source, ground_truth, extra_info)
-        return self._reward_dict(await self.scorer.ascore(asked, solution_str, row))
+        score = await self.scorer.ascore(asked, solution_str, row)
+        if self.watch is not None and _trained_on(row):
+            await self.watch.anote(solution_str, **_shown_to_watch(score, asked, row))
+            self.watch.check()
+        return self._reward_dict(score)
 
     def compute_score_sync(
         self,
@@ -94,7 +109,15 @@ class VerlReward(TrainerReward):
         async function.
         """
         asked, row = self._prompt_and_row(data_source, ground_truth, extra_info)
-        return self._reward_dict(self.scorer.score(asked, solution_str, row))
+        score = self.scorer.score(asked, solution_str, row)
+        self._show(solution_str, score, asked, row)
+        return self._reward_dict(score)
+
+    def _show(self, text: str, score: Score[float], asked: Conversation, row: Any) -> None:
+        """Let the watch see one completion; TrainingStopped where it says so."""
+        if self.watch is not None and _trained_on(row):
+            self.watch.note(text, **_shown_to_watch(score, asked, row))
+            self.watch.check()
 
     def _prompt_and_row(self, *given: Any) -> tuple[Conversation, dict[str, Any]]:
         refuse_comparing(self.scorer, ONE_BY_ONE)
@@ -112,7 +135,10 @@ class VerlReward(TrainerReward):
         """Score a batch in one run, for the batch reward manager of earlier versions."""
         infos = [None] * len(solution_strs) if extra_infos is None else list(extra_infos)
         rows = [_columns(*each) for each in zip(data_sources, ground_truths, infos, strict=True)]
-        scores = self.scorer.score_rows([self._prompt_of(row) for row in rows], solution_strs, rows)
+        asked = [self._prompt_of(row) for row in rows]
+        scores = self.scorer.score_rows(asked, solution_strs, rows)
+        for each in zip(solution_strs, scores, asked, rows, strict=True):
+            self._show(*each)
         return [self._reward_dict(each) for each in scores]
 
     def _prompt_of(self, row: Mapping[str, Any]) -> Conversation:
@@ -237,6 +263,16 @@ def _reward_named(settings: dict[str, Any]) -> VerlReward:
 @functools.lru_cache(maxsize=64)
 def _cached_reward(settings: str) -> VerlReward:
     return VerlReward(**json.loads(settings))
+
+
+def _trained_on(row: Mapping[str, Any]) -> bool:
+    return str(row.get("split", "")).lower() not in _NOT_TRAINED
+
+
+def _shown_to_watch(score: Score[float], asked: Conversation, row: Any) -> dict[str, Any]:
+    """What a watch is told of a completion beside its text."""
+    beside = {"components": score.components, "prompt": asked, "row": row}
+    return {"reward": score.value, **beside}
 
 
 def _columns(data_source: Any, ground_truth: Any, extra_info: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rm_gallery.report.annotate import Annotation
+    from rm_gallery.study.canaries import CanaryCheck
     from rm_gallery.study.check import RewardCheck
     from rm_gallery.study.compare import RunComparison
     from rm_gallery.study.fuzz import Fuzzed
@@ -183,6 +184,19 @@ def print_check(check: RewardCheck) -> None:
             *notes,
         ],
     )
+
+
+def print_canaries(check: CanaryCheck) -> None:
+    """Print what a reward gave to each canary, and what that means for the order of them all."""
+    table = _table(["task", "canary", "rollout"], ["score", "verdict"])
+    for one in check.tried:
+        level = f"{one.level}: " if one.level else ""
+        score = "–" if one.scored.value is None else f"{one.scored.value:g}"
+        name = one_line(one.name, 40)
+        _add_row(table, [str(one.task), one.mark, name, score, one_line(level + one.verdict, 120)])
+    faults = len(check.of_level("fault"))
+    said = f"{faults} canaries out of order" if faults else "every canary is in order"
+    _print(table, [f"reward: {check.reward}", said])
 
 
 def print_fuzzed(fuzzed: Fuzzed) -> None:

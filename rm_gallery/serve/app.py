@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import MissingExtra
-from rm_gallery.serve import decisions, hosted, trainers
+from rm_gallery.serve import decisions, hosted, nemo_gym, trainers
 from rm_gallery.serve.access_log import AccessLog, Logged
 from rm_gallery.serve.door import (
     Receive,
@@ -29,8 +29,10 @@ from rm_gallery.serve.door import (
     request_id_of,
 )
 from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
+from rm_gallery.serve.formats import read as read_body
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.listen import answer_status, health_reply, process_owned
+from rm_gallery.serve.ors import OrsEnvironments, Tasks
 from rm_gallery.serve.policy import Send, guarded
 from rm_gallery.serve.tokens import TokenFile
 
@@ -152,6 +154,7 @@ def create_app(
     settings: ServeSettings | None = None,
     codecs: Sequence[Codec] | None = None,
     tokens: TokenFile | None = None,
+    tasks: Tasks | None = None,
 ) -> FastAPI:
     """The application that serves a handler's rewards and evaluators.
 
@@ -160,9 +163,12 @@ def create_app(
         settings: limits.
         codecs: the formats that are spoken; all there are by default.
         tokens: who may ask; None lets everybody who can connect.
+        tasks: what the rewards are environments of the Open Reward Standard over, as `read_tasks`
+            gives it; None for none.
 
     Raises:
         MissingExtra: FastAPI is not installed.
+        ConfigError: there are tasks and no reward.
     """
     try:
         from fastapi import FastAPI
@@ -187,6 +193,8 @@ def create_app(
         """
 
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                scope["path"] = nemo_gym.OF_ROLLOUT.sub("", scope["path"])
             await super().__call__(scope, receive, guarded(send))
 
     app = Application(
@@ -208,6 +216,9 @@ def create_app(
     for codec in (*NATIVE, *CODECS) if codecs is None else codecs:
         _mount_codec(app, codec, door)
     _mount_lists(app, door)
+    _mount_gym(app, door)
+    if tasks is not None:
+        _mount_environments(app, OrsEnvironments(door, tasks))
 
     @app.exception_handler(404)
     @app.exception_handler(405)
@@ -311,6 +322,63 @@ def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
         response_model=codec.response_model,
         openapi_extra=extra or None,
     )
+
+
+def _mount_gym(app: FastAPI, door: RequestPipeline) -> None:
+    """Add what NeMo-Gym asks beside /verify."""
+
+    async def seed_session() -> tuple[int, Any]:
+        return 200, {}
+
+    async def reverify_mode() -> tuple[int, Any]:
+        return 200, "stateless"
+
+    async def aggregate_metrics(scope: Scope, receive: Receive, send: Send) -> None:
+        async def found() -> tuple[int, Any]:
+            body = read_body(nemo_gym.AggregateRequest, await door.body(scope, receive))
+            return 200, nemo_gym.aggregated(body.verify_responses)
+
+        await door.show(found, "evaluate", scope, receive, send)
+
+    body = inspect.Parameter(
+        "body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=nemo_gym.AggregateRequest
+    )
+    shown = {"example": nemo_gym.AGGREGATE_EXAMPLE}
+    for path, answer, method, summary, more in (
+        ("/seed_session", partial(door.show, seed_session, "evaluate"), "POST",
+         "Begin a rollout of NeMo-Gym: nothing is kept of it.", {}),
+        ("/reverify_mode", partial(door.show, reverify_mode, "read"), "GET",
+         "Tell NeMo-Gym that a rollout may be verified again.", {"response_model": str}),
+        ("/aggregate_metrics", aggregate_metrics, "POST",
+         "NeMo-Gym's figures over what was verified.",
+         {"response_model": nemo_gym.AggregateReply, "parameters": [body],
+          "openapi_extra": {"requestBody": {"content": {"application/json": shown}}}}),
+    ):  # fmt: skip
+        _mount(
+            app, path, answer, REFUSALS, methods=[method], name=path[1:], operation_id=path[1:],
+            summary=summary, **more,
+        )  # fmt: skip
+
+
+def _mount_environments(app: FastAPI, environments: OrsEnvironments) -> None:
+    """Add the routes of the Open Reward Standard."""
+    from fastapi import Header
+
+    anywhere = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for path, route, answer in environments.routes():
+        given = {"env": str} if "{env}" in path else {}
+        parameters = [inspect.Parameter(name, anywhere, annotation=k) for name, k in given.items()]
+        if route.body is not None:
+            parameters.append(inspect.Parameter("body", anywhere, annotation=route.body))
+        if route.session:
+            sid = Header(alias="X-Session-ID")
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter("sid", keyword, annotation=str, default=sid))
+        name = f"ors{path.replace('{env}', 'of').replace('/', '_')}"
+        _mount(
+            app, path, answer, REFUSALS, parameters=parameters, methods=[route.method],
+            name=name, operation_id=name, summary=route.summary,
+        )  # fmt: skip
 
 
 def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:

@@ -10,7 +10,14 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    MutableMapping,
+)
 from ipaddress import ip_address
 from time import monotonic, perf_counter
 from typing import Any, TypeVar
@@ -108,6 +115,7 @@ _HERE = re.compile(
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _PAGE = (b"content-type", b"text/html; charset=utf-8")
+_EVENTS = (b"content-type", b"text/event-stream")
 CLOSE: Headers = ((b"connection", b"close"),)
 STUCK_SECONDS = 3.0
 """Without a turn of the event loop."""
@@ -163,7 +171,7 @@ class RequestPipeline:
             self._spend(token, len(asks) - 1, had=1)
             with _Presence(receive) as client:
                 outcomes = await client.wait(
-                    self.handler.score(target, asks, self._deadline(headers))
+                    self.handler.score(target, asks, self.deadline(headers))
                 )
             metrics.scored(target, outcomes)
             status, reply = codec.render(
@@ -197,8 +205,8 @@ class RequestPipeline:
         send: Send,
         page: bool = False,
     ) -> None:
-        """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of
-        plain text (of a `page`, HTML).
+        """Answer a request with what `read` gives: a status and JSON, or bytes of plain text (of a
+        `page`, HTML), or events of a stream.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = request_id_of(headers)
@@ -207,6 +215,8 @@ class RequestPipeline:
             if access is not None:
                 self._spend(self.admit(headers, access, scope), 1)
             status, value = await read()
+            if isinstance(value, AsyncIterator):
+                return await stream(send, value, request_id, more)
             plain = isinstance(value, bytes)
             kind = _JSON if not plain else _PAGE if page else _TEXT
             more = (*more, (b"content-security-policy", STYLED.encode())) if page else more
@@ -272,7 +282,8 @@ class RequestPipeline:
             what = f"The token's rate of {token.per_minute} completions a minute is used up."
             raise Refused(429, "rate_limited", what, retry_after=wait)
 
-    def _deadline(self, headers: dict[bytes, bytes]) -> float:
+    def deadline(self, headers: Mapping[bytes, bytes]) -> float:
+        """The seconds a request may take; Refused (400) for a header that does not fit."""
         given = headers.get(b"x-timeout-seconds")
         if given is None:
             return self.settings.deadline
@@ -292,6 +303,19 @@ class RequestPipeline:
             "too_large",
             f"The body is larger than {self.settings.max_body} bytes, the most that is taken.",
         )
+
+    async def body(self, scope: Scope, receive: Receive) -> Any:
+        """The JSON body of a request; Refused where it is none, or beyond a limit."""
+        room = _Room(self.metrics, self.settings.max_bytes)
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        try:
+            return parsed(await self._body(headers, receive, room), self.settings.max_depth)
+        except Refused as refused:
+            if refused.code == "too_large":
+                await self._discard(headers, receive)
+            raise
+        finally:
+            room.give_back()
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive, room: _Room) -> bytes:
         """The body; it takes up room as its bytes arrive, and what it only says it has takes none
@@ -524,6 +548,17 @@ async def respond(
     headers = [kind, (b"content-length", b"%d" % len(body)), (b"x-request-id", request_id), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def stream(
+    send: Send, events: AsyncIterator[bytes], request_id: bytes, more: Headers = ()
+) -> None:
+    """Send server-sent events as they come."""
+    headers = [_EVENTS, (b"x-request-id", request_id), (b"x-accel-buffering", b"no"), *more]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async for event in events:
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def refuse(send: Send, refused: Refused, request_id: bytes, more: Headers = ()) -> None:

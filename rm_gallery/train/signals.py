@@ -493,7 +493,10 @@ def group_means(values: Floats, names: Integers) -> Floats:
         return (sums / counts * scale)[present]
 
 
-_WORD = re.compile(r"[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W_]+|[^\w\s]")
+_WORD = re.compile(
+    r"[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]"
+    r"|[^\W_\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]+|[^\w\s]"
+)
 WORDS, LONGEST, AT_MOST = 4, 12, 400
 """Words of a phrase at least and at most, and words read at either end of a completion."""
 SPREAD, SHORT_SPREAD = 0.3, 0.5

@@ -34,9 +34,10 @@ KINDS = {
     "pairwise": "base_helpfulness_pairwise",
     "pointwise": "base_helpfulness_pointwise",
 }
-STEPWISE = {"prmbench", "processbench"}
-"""They judge steps, which no judge of answers does."""
-NAMES = sorted(benchmarks().keys() - STEPWISE - {"helpsteer2"})  # whose rows are pairs by twos
+APART = {name for name, found in benchmarks().items() if not found.baselines}
+"""They judge steps, or single answers, which nothing is compared with."""
+NAMES = sorted(benchmarks().keys() - APART - {"helpsteer2", "if_reward_bench"})
+"""Without those whose rows are pairs by twos, or rank answers with no right one among them."""
 
 
 @pytest.fixture(scope="module")

@@ -186,3 +186,11 @@ def test_a_judge_of_steps_needs_a_threshold_on_its_own_scale() -> None:
         )
         assert (report.n_scored, rule in report.version, rule in report.notes[0]) == (4, True, True)
         assert report.score == (1.0 if rule in ("threshold:5.5", "threshold:8.9") else 0.0)
+
+
+def test_a_trajectory_that_people_were_unsure_about_is_not_asked_and_widens_no_bound() -> None:
+    rows = rows_of("agent_reward_bench")
+    unsure = {**rows[0], "task_id": "another", "trajectory_success": "Unsure"}
+    report = evaluate(Point(judge=lambda sample: [1.0]), [*rows, unsure])
+    assert (report.benchmark, report.n, report.n_scored) == ("agent_reward_bench", 8, 7)
+    assert (report.missing, report.bounds) == ({}, (4 / 7, 4 / 7))

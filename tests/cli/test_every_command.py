@@ -42,6 +42,7 @@ OUTPUTS = ("--out", "--export", "--store", "--save", "--annotate", "--pdf")
 INSTEAD = {
     ("bench", "--scores"): "bench preferences --data pairs.jsonl",
     ("bench", "--replay"): "bench judgebench",
+    ("check-reward", "--env"): "check-reward sound.py",
     ("serve-token create", "--tokens"): None,  # it makes the file
     ("serve-token list", "--tokens"): "serve-token list",
 }
@@ -139,6 +140,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             Path(name).mkdir()
             Path(name, "main.py").write_text(OWN.format("evaluate", "", body))
         jsonl("cases.jsonl", [CASE])
+        turns = [{"role": "user", "content": CASE["prompt"]}, {"role": "assistant"}]
+        said = {"gold": CASE["gold"], "hacked": "It is 41 or 42."}
+        canaries = [
+            {"canary": mark, "messages": [turns[0], {**turns[1], "content": text}]}
+            for mark, text in said.items()
+        ]
+        jsonl("canaries.jsonl", [{**one, "reference": "42"} for one in canaries])
         jsonl(
             "samples.jsonl",
             [
@@ -599,12 +607,12 @@ OF_DATA = frozenset(
     "description display_name encoding header_row id key label label_column label_probability "
     "labels length metrics_folders mode new_again numbers old_again other param pilot prompt "
     "reference reward samples score scores replay second separator sheet step step_rule total "
-    "weight benchmark judge scope task kind needs probe form as_format".split()
+    "weight benchmark judge scope task kind needs probe form as_format env".split()
 )
 """Settings that name something in the data, or a choice, of one command; nobody sets them for all.
 """
 OF_MACHINE = frozenset(
-    "access_log browser cache engine host hub open out pdf port processes queue sandbox save status_port store tokens".split()
+    "access_log browser cache engine host hub open out pdf port processes queue sandbox save status_port store tasks tokens".split()
 )
 """Settings that need something of the machine, or write where other calls read."""
 FLAGGED = frozenset({"list_all", "json", "as_json", "dry_run"})

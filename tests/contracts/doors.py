@@ -63,6 +63,8 @@ class Door(NamedTuple):
     """Whether it hands over the answers to one prompt together; else it refuses rewards that
     compare them.
     """
+    steps: bool = True
+    """Whether it takes rewards of steps; else it is a benchmark's, of whole answers."""
 
 
 DOORS: dict[str, Door] = {}
@@ -164,7 +166,7 @@ def evaluated(ask: Ask) -> list[Read]:
     return [seen[sample.unique_id] for sample in ask.samples]
 
 
-DOORS["rm_gallery.evaluate"] = Door(evaluated)
+DOORS["rm_gallery.evaluate"] = Door(evaluated, steps=False)
 
 
 def _graded(reward: BaseReward, found: Sequence[GraderResult]) -> Read:
@@ -299,7 +301,11 @@ def cli_winrate(ask: Ask) -> list[Read]:
     )
 
 
-CLI = {"eval": Door(cli_eval), "score": Door(cli_score), "winrate": Door(cli_winrate)}
+CLI = {
+    "eval": Door(cli_eval, steps=False),
+    "score": Door(cli_score),
+    "winrate": Door(cli_winrate, steps=False),
+}
 DOORS |= {f"rm-gallery {name}": door for name, door in CLI.items()}
 
 

@@ -314,6 +314,10 @@ def test_a_sample_has_the_same_score_and_cause_through_every_door(
 ) -> None:
     door, reward, samples = DOORS[name], reward_of(kind), asked(kind)
     ask = Ask(reward, registered(kind), samples, tmp_path, url)
+    if reward.kind == "stepwise" and not door.steps:
+        with pytest.raises(ConfigError, match="is stepwise and .* name a pointwise one"):
+            door.call(ask)
+        return
     if reward.compares and not door.groups:
         with pytest.raises(ConfigError, match="compares"):
             door.call(ask)
@@ -419,6 +423,7 @@ OTHER_FUNCTIONS = {
 OTHER_ADAPTERS = {
     "causes.given": "a row of the table in the docs",
     "causes.table": "that table",
+    "harbor.write_harbor_reward": "writes what RowScorer gives to files, once",
     "nemo_rl.EnvironmentReturn": "what a step gives",
     "scoring.scored_of": "reads a scored sample",
     "scoring.RowScorer": "below all adapters, a door of its own",

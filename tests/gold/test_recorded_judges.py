@@ -14,9 +14,10 @@ import pytest
 
 from rm_gallery.gallery.benchmarks.auto_j import GROUPS, auto_j_rating
 from rm_gallery.gallery.benchmarks.base import get_benchmark
+from rm_gallery.gallery.benchmarks.counts import CELLS
 from rm_gallery.gallery.benchmarks.judgebench import CATEGORIES, judgebench_reader
 from rm_gallery.gallery.benchmarks.judgements import Verdict
-from rm_gallery.gallery.benchmarks.prmbench import CELLS, CLASSES, CORRECT, PRMBench, f_scores
+from rm_gallery.gallery.benchmarks.prmbench import CLASSES, CORRECT, PRMBench, f_scores
 from rm_gallery.gallery.benchmarks.steps import StepRule
 from rm_gallery.study.source import Source
 from tests.support.command import command

@@ -23,6 +23,7 @@ from rm_gallery.serve.app import CODECS, REFUSALS, create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import MAX_ITEMS, NATIVE, Ask, Refused
 from rm_gallery.serve.handler import Handler, RewardLane
+from rm_gallery.serve.nemo_gym import AGGREGATE_EXAMPLE
 from rm_gallery.serve.tokens import TokenFile, create_token
 from tests.serve.asking import asked, code_of
 from tests.support.children import ROOT
@@ -88,6 +89,8 @@ def app_of(path: str = "", tokens: TokenFile | None = None, **settings: Any) -> 
 CODEC = {codec.path: codec for codec in (*NATIVE, *CODECS)}
 ASKING = [pytest.param(path, id=path) for path in CODEC]
 PLAIN = app_of()
+BESIDE = {"/seed_session": {}, "/aggregate_metrics": AGGREGATE_EXAMPLE}
+"""What NeMo-Gym posts beside a format's bodies."""
 WITHOUT_TOKEN = {"/health"}
 UNDESCRIBED = {"/docs", "/openapi.json"}
 FOUND = [
@@ -102,6 +105,8 @@ def url_of(path: str) -> str:
 
 
 def example(path: str) -> bytes:
+    if path in BESIDE:
+        return json.dumps(BESIDE[path]).encode()
     return json.dumps(CODEC[path].request_example).encode() if path in CODEC else b""
 
 
@@ -133,7 +138,7 @@ def test_every_route_is_described() -> None:
         (method.upper(), path) for path, methods in DESCRIBED["paths"].items() for method in methods
     }
     assert described == {(method, path) for method, path in FOUND if path not in UNDESCRIBED}
-    assert {path for method, path in described if method == "POST"} == set(CODEC)
+    assert {path for method, path in described if method == "POST"} == {*CODEC, *BESIDE}
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)

@@ -24,9 +24,13 @@ class RewardServer:
         evaluators: Evaluators | None = None,
         *,
         port: int = 0,
+        tasks: Any = None,
+        tokens: Any = None,
         **settings: Any,
     ) -> None:
-        app = create_app(Handler(rewards, evaluators), ServeSettings(**settings))
+        app = create_app(
+            Handler(rewards, evaluators), ServeSettings(**settings), None, tokens, tasks
+        )
         config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="on")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)

@@ -65,6 +65,15 @@ TRAINERS: dict[str, Trainer] = {
     ),
     "skyrl": Trainer("skyrl-gym==0.4.0", "import skyrl_gym.envs.gsm8k.env"),
     "openenv": Trainer("openenv==0.10.0", "import openenv.core.rubrics", dependencies=True),
+    "openreward": Trainer(
+        "openreward==0.1.167", "import openreward", python=((3, 11), (3, 15)), dependencies=True
+    ),
+    "nemo-gym": Trainer(
+        "nemo-gym==0.7.0",
+        "import nemo_gym.base_resources_server",
+        python=((3, 13), (3, 15)),
+        dependencies=True,
+    ),
     # its full list wants GPUs; these are what its rollout and reward code imports
     "areal": Trainer(
         "areal==1.0.4 ray==2.60.0 numba==0.68.1 llvmlite==0.50.0 torchdata==0.11.0 "

@@ -2,8 +2,8 @@
 
 A turn without a score is None here as everywhere: it is no 0, and moves nothing.
 
->>> total_of([0.2, 0.8, 0.5], "discounted", gamma=0.5)  # 0.2 + 0.5·0.8 + 0.25·0.5
-0.725
+>>> total_of([0.25, 0.5, 1.0], "discounted", gamma=0.5)  # 0.25 + 0.5·0.5 + 0.25·1
+0.75
 >>> credited(1.0, 4, "equal")
 [0.25, 0.25, 0.25, 0.25]
 >>> differences([0.25, None, 0.75])  # what a turn adds; the second hands its progress on

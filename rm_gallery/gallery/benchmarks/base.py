@@ -208,9 +208,10 @@ class Benchmark(DataConverter):
         benchmark.
         """
         if reward.kind not in self.kinds:
+            named = "pointwise" if "pointwise" in self.kinds else min(self.kinds)
             raise ConfigError(
                 f"{reward.name} is {reward.kind} and {self.name} is judged by "
-                f"{' or '.join(sorted(self.kinds))} rewards; name a {sorted(self.kinds)[-1]} one."
+                f"{' or '.join(sorted(self.kinds))} rewards; name a {named} one."
             )
 
     def score(self, judgements: Iterable[Judged], seed: int = 0) -> Report:

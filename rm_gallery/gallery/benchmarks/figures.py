@@ -62,6 +62,15 @@ RULES: Mapping[str, str] = {
         "harmonic mean of finding the first wrong step and of finding none in right solutions; "
         "mean of the sets"
     ),
+    "success_precision": "share of trajectories called successful that are",
+    "macro_f1": "mean of the F1 of both verdicts, from the counts of all of them",
+    "balanced_f1": "harmonic mean of the share of right steps called right and of wrong steps called wrong",
+    "step_accuracy": "share of all steps of an agent whose label of three is found",
+    "share_found": "share found of what is there to find, such as the first wrong step",
+    "graph_tau": (
+        "Kendall's tau of each list's Elo ratings and the edges of its graph; mean of the types of "
+        "instructions"
+    ),
     "rewardbench1_sections": (
         "strict pairs; subsets weighted into sections by the official counts; mean of the sections "
         "present"

@@ -5,9 +5,9 @@ right solutions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -20,22 +20,17 @@ from rm_gallery.core.data.load.converters import (
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.base import ROW
+from rm_gallery.gallery.benchmarks.counts import CELLS, Cells, cells_figure
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, named, unfit
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, headline, mean_of, merged
 from rm_gallery.gallery.benchmarks.steps import (
     StepBenchmark,
     StepRule,
-    interval_of,
     solution,
     step_scores,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 RULE = "prm_score"
 ASPECTS: Mapping[str, tuple[str, ...]] = {
@@ -48,8 +43,6 @@ CORRECT = "correct"
 """Class of the untouched solutions that upstream judges beside the others, outside of all totals.
 """
 WITHOUT_ERRORS = frozenset({"multi_solutions", CORRECT})
-CELLS = ("TP", "FP", "TN", "FN")
-Counts = tuple[int, int, int, int]
 
 
 class PRMBench(StepBenchmark):
@@ -140,43 +133,26 @@ def _error_steps(row: Mapping[str, Any], where: RowRef) -> set[int]:
     return set(value)
 
 
-class _StepCounts:
+class _StepCounts(Cells):
     """Steps of one class: the counts of each problem, and how often the first wrong step was seen."""
 
     def __init__(self) -> None:
-        self.rows = Tally()
-        self.clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        super().__init__()
         self.first = Tally()
-        self.unseen = [0, 0]
-        """Right and wrong steps of the solutions that have no score."""
 
-    def lose(self, judged: Judged) -> None:
-        """Note the steps of a solution without a score: at best they are all called what they are,
-        at worst none is.
+    def count(self, judged: Judged, right: Sequence[bool] | None) -> float | None:
+        """Count the steps of one solution (None where it has no scores); gives the share of its
+        steps that were called what they are.
         """
-        for output in judged.sample.output[:1]:
-            wrong_steps = set((output.answer.label or {}).get("error_steps") or ())
-            n = len(output.steps or judged.steps(0))
-            wrong = sum(number in wrong_steps for number in range(1, n + 1))
-            self.unseen[0] += n - wrong
-            self.unseen[1] += wrong
-
-    def add(self, judged: Judged, right: Sequence[bool]) -> float:
-        """Count the steps of one solution; gives the share of its steps that were called what they
-        are.
-        """
-        label = judged.sample.output[0].answer.label or {}
+        label = (judged.sample.output[0].answer.label or {}) if judged.sample.output else {}
         wrong_steps = set(label.get("error_steps") or ())
-        counts = self.clusters[judged.cluster]
-        hits = 0
-        for number, called_right in enumerate(right, 1):
-            wrong_step = number in wrong_steps
-            counts[(1 if called_right else 2) if wrong_step else (0 if called_right else 3)] += 1
-            hits += called_right != wrong_step
+        n = len(
+            right or (judged.sample.output and judged.sample.output[0].steps) or judged.steps(0)
+        )
         first = min(wrong_steps, default=0)
-        if 0 < first <= len(right):
+        if right and 0 < first <= n:
             self.first.add(float(not right[first - 1]))
-        return hits / len(right)
+        return self.add(judged, [number not in wrong_steps for number in range(1, n + 1)], right)
 
 
 class _Steps:
@@ -195,11 +171,7 @@ class _Steps:
             return None
         self._seen.add(judged.sample_id)
         part, scores = self._parts[judged.subset], step_scores(judged)
-        credit = None if scores is None else part.add(judged, self._rule.right(scores))
-        if credit is None:
-            part.lose(judged)
-        part.rows.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
-        return credit
+        return part.count(judged, None if scores is None else self._rule.right(scores))
 
     def report(self) -> Report:
         parts = {name: self._class_figure(name, [part]) for name, part in self._parts.items()}
@@ -219,41 +191,22 @@ class _Steps:
             ci95=whole.ci95,
             extra=extra,
             bounds=whole.bounds,
-            **_counts(counted),
+            **merged(part.rows for part in counted).counts(),
         )
         return headline(figure, parts)
 
     def _class_figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
-        import numpy as np
+        first = merged(part.first for part in parts).mean
 
-        clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-        for part in parts:
-            for cluster, counts in part.clusters.items():
-                clusters[cluster] = [a + b for a, b in zip(clusters[cluster], counts, strict=True)]
-        without_errors = name in WITHOUT_ERRORS
-        tp, fp, tn, fn = (sum(counts[cell] for counts in clusters.values()) for cell in range(4))
-        right, wrong = (sum(part.unseen[kind] for part in parts) for kind in (0, 1))
-        # the figure rises with every step that is called what it is
-        ends = (tp, fp + wrong, tn, fn + right), (tp + right, fp, tn + wrong, fn)
-        limits = (
-            None
-            if not parts
-            else Interval(*(_prm_score(f_scores(*cells), without_errors) for cells in ends))
-        )
-        if not clusters:
-            return Figure(RULE, score=None, ci95=None, bounds=limits, **_counts(parts))
-        f1, f1_negative = f_scores(tp, fp, tn, fn)
-        extra: dict[str, Any] = dict(zip(CELLS, (tp, fp, tn, fn), strict=True))
-        extra |= {
-            "F1": f1,
-            "F1neg": f1_negative,
-            "first_error_accuracy": merged(part.first for part in parts).mean,
-        }
-        score = _prm_score((f1, f1_negative), without_errors)
-        draws = _draws(list(clusters.values()), self._seed, name)
-        drawn = np.array([_prm_score(f_scores(*map(float, d)), without_errors) for d in draws])
-        ci95 = interval_of([drawn], score)
-        return Figure(RULE, score=score, ci95=ci95, extra=extra, bounds=limits, **_counts(parts))
+        def measure(*cells: float) -> float:
+            return _prm_score(f_scores(*cells), name in WITHOUT_ERRORS)
+
+        def beside(*cells: float) -> dict[str, Any]:
+            f1, f1_negative = f_scores(*cells)
+            counts = dict(zip(CELLS, cells, strict=True))
+            return {**counts, "F1": f1, "F1neg": f1_negative, "first_error_accuracy": first}
+
+        return cells_figure(RULE, parts, measure, beside, f"prmbench {name}", self._seed)
 
 
 def f_scores(tp: float, fp: float, tn: float, fn: float) -> tuple[float, float]:
@@ -268,29 +221,6 @@ def _f1(hits: float, wrongly: float, missed: float) -> float:
         hits / (hits + others) if hits + others else -1.0 for others in (wrongly, missed)
     )
     return 2 * precision * recall / (precision + recall) if precision + recall else -1.0
-
-
-def _counts(parts: Iterable[_StepCounts]) -> dict[str, Any]:
-    return merged(part.rows for part in parts).counts()
-
-
-def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[np.float64]:
-    """Bootstrap draws of the four counts, whole problems at a time.
-
-    Where no right step, or no wrong one, was ever misjudged, or there is one problem only,
-    resampling would know that rate exactly; it is then drawn from the Jeffreys posterior instead.
-    """
-    from rm_gallery.core.stats.clustered import N_DRAWS, cluster_sum_draws, named_generator
-
-    rng = named_generator(seed, f"prmbench {name}")
-    drawn = cluster_sum_draws(clusters, rng)
-    for hit, miss in ((0, 3), (2, 1)):
-        hits, misses = (sum(counts[cell] for counts in clusters) for cell in (hit, miss))
-        if hits + misses and (len(clusters) == 1 or not (hits and misses)):
-            n = hits + misses
-            rate = rng.beta(hits + 0.5, misses + 0.5, size=N_DRAWS)
-            drawn[:, hit], drawn[:, miss] = n * rate, n * (1 - rate)
-    return drawn
 
 
 def _prm_score(f1s: tuple[float, float], without_errors: bool) -> float:

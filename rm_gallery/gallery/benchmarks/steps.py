@@ -85,28 +85,27 @@ class StepRule:
 
     def right(self, scores: Sequence[float]) -> list[bool]:
         """Per step whether it counts as right."""
-        if self.by == "threshold":
-            return [score > self.bound for score in scores]
-        return [
-            score - before > self.bound
-            for before, score in zip([0.0, *scores], scores, strict=False)
-        ]
+        return [label > 0 for label in self.signs(scores)]
+
+    def signs(self, scores: Sequence[float]) -> list[int]:
+        """Per step 1 above the bound, 0 at it, -1 below it."""
+        before = [0.0, *scores] if self.by == "delta" else [0.0] * len(scores)
+        rises = [score - prior for prior, score in zip(before, scores, strict=False)]
+        return [(rise > self.bound) - (rise < self.bound) for rise in rises]
 
     def __str__(self) -> str:
         return f"{self.by}:{self.bound:g}"
 
 
-class StepBenchmark(Benchmark):
-    """A benchmark whose labels are about steps: stepwise rewards serve it, and a step rule turns
-    their scores into labels.
+class ScoredByRule(Benchmark):
+    """A benchmark whose truth is a label: a step rule turns scores into labels.
 
     `--step-rule` sets that rule; it is named beside every figure.
     """
 
-    kinds: ClassVar[frozenset[str]] = frozenset({"stepwise"})
     baselines: ClassVar[bool] = False
-    labels: ClassVar[tuple[str, ...]]
-    """Columns with the truth, in a file of scores that needs no data beside it."""
+    judges: ClassVar[str] = "step"
+    """What a score is about."""
     step_rule: StepRule = StepRule("threshold", 0.5)
 
     def under(self, **rule: str) -> Self:
@@ -120,11 +119,11 @@ class StepBenchmark(Benchmark):
     @property
     def protocol(self) -> str:
         """Version of the rule, and how scores become labels."""
-        return f"{super().protocol}, steps by {self.step_rule}"
+        return f"{super().protocol}, {self.judges}s by {self.step_rule}"
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """What made labels of scores, for the figure stands and falls with it."""
-        origin = f"scores of steps become labels by {self.step_rule}"
+        origin = f"scores of {self.judges}s become labels by {self.step_rule}"
         return (f"{origin}; --step-rule has to fit the scale of {reward.name}.",)
 
     def check(self, reward: BaseReward) -> None:
@@ -136,10 +135,18 @@ class StepBenchmark(Benchmark):
         if self.step_rule.by == "threshold" and low is not None and high is not None:
             if not low <= self.step_rule.bound < high:
                 raise ConfigError(
-                    f"{reward.name} scores a step from {low:g} to {high:g}, so {self.step_rule} "
-                    f"tells no step from another; give --step-rule threshold:{(low + high) / 2:g} "
-                    f"or another one within that range."
+                    f"{reward.name} scores a {self.judges} from {low:g} to {high:g}, so "
+                    f"{self.step_rule} tells no {self.judges} from another; give --step-rule "
+                    f"threshold:{(low + high) / 2:g} or another one within that range."
                 )
+
+
+class StepBenchmark(ScoredByRule):
+    """A benchmark whose labels are about steps: stepwise rewards serve it."""
+
+    kinds: ClassVar[frozenset[str]] = frozenset({"stepwise"})
+    labels: ClassVar[tuple[str, ...]]
+    """Columns with the truth, in a file of scores that needs no data beside it."""
 
     @abstractmethod
     def recorded_sample(self, row: Row, number: int) -> DataSample:
@@ -221,7 +228,10 @@ def step_scores(judged: Judged) -> list[float] | None:
     """The scores of the first output's steps; None where the sample is not scored or one is
     missing.
     """
-    scores: list[float | None] = judged.steps(0) if judged.sample.output else []
+    scores: list[float | None] = []
+    if judged.sample.output:
+        # an answer without steps is one, and is judged as an answer
+        scores = judged.steps(0) or judged.scores[:1]
     known = [score for score in scores if score is not None and not math.isnan(score)]
     return known if judged.status == "scored" and known and len(known) == len(scores) else None
 

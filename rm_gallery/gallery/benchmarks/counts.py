@@ -1,0 +1,222 @@
+"""Figures of four counts: good ones called good, bad ones called good, bad ones called bad, good
+ones called bad.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.rules import Tally, headline, merged
+from rm_gallery.gallery.benchmarks.steps import harmonic_mean, interval_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CELLS = ("TP", "FP", "TN", "FN")
+Measure = Callable[[float, float, float, float], "float | None"]
+"""A figure of the four counts, which rises with each that is called what it is; None where it has
+no value.
+"""
+
+
+class Cells:
+    """The four counts of each cluster, how the samples ended, and what is in those without a score."""
+
+    def __init__(self) -> None:
+        self.rows = Tally()
+        self.clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        self.unseen = [0, 0]
+        """Good and bad ones without a score."""
+
+    def add(
+        self, judged: Judged, good: Sequence[bool], said: Sequence[bool] | None
+    ) -> float | None:
+        """Count one sample: what is good in it, and what was called so (None where it has no
+        score); gives the share that was called what it is.
+        """
+        credit, cause = None, judged.cause_or("data")
+        if not said:
+            for truth in good if cause else ():  # what the protocol leaves out is not missing
+                self.unseen[not truth] += 1
+        else:
+            counts, hits = self.clusters[judged.cluster], 0
+            for truth, called in zip(good, said, strict=True):
+                counts[(0 if called else 3) if truth else (1 if called else 2)] += 1
+                hits += truth == called
+            credit = hits / len(said)
+        self.rows.add(credit, judged.status, judged.cluster, cause)
+        return credit
+
+
+def cells_figure(
+    rule: str,
+    parts: Sequence[Cells],
+    measure: Measure,
+    beside: Callable[..., Mapping[str, Any]],
+    named: str,
+    seed: int,
+) -> Figure:
+    """The measure of all parts' counts together, with `beside` of them in `extra`.
+
+    Its interval comes from draws of whole clusters. Its bounds call all that is missing wrongly,
+    and rightly.
+    """
+    import numpy as np
+
+    clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for part in parts:
+        for cluster, counts in part.clusters.items():
+            clusters[cluster] = [a + b for a, b in zip(clusters[cluster], counts, strict=True)]
+    tp, fp, tn, fn = (sum(counts[cell] for counts in clusters.values()) for cell in range(4))
+    good, bad = (sum(part.unseen[kind] for part in parts) for kind in (0, 1))
+    low, high = measure(tp, fp + bad, tn, fn + good), measure(tp + good, fp, tn + bad, fn)
+    known = merged(part.rows for part in parts).counts()
+    if parts and low is not None and high is not None:
+        known["bounds"] = Interval(low, high)
+    score = measure(tp, fp, tn, fn) if clusters else None
+    if not clusters:
+        return Figure(rule, score=None, ci95=None, **known)
+    extra = dict(beside(tp, fp, tn, fn))
+    if score is None:
+        return Figure(rule, score=None, ci95=None, extra=extra, **known)
+    ci95 = None
+    # sorted, so that the order in which samples finish changes no draw;
+    # clusters that are all alike would know the figure exactly: then it is drawn as for one cluster
+    for rows in (sorted(clusters.values()), [[tp, fp, tn, fn]]):
+        drawn = [measure(*map(float, each)) for each in _draws(rows, seed, named)]
+        ci95 = interval_of([np.array([each for each in drawn if each is not None])], score)
+        if ci95 is not None and ci95.low < ci95.high:
+            break
+    return Figure(rule, score=score, ci95=ci95, extra=extra, **known)
+
+
+def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[np.float64]:
+    """Bootstrap draws of the four counts, whole clusters at a time.
+
+    Where no good one, or no bad one, was ever misjudged, or there is one cluster only, resampling
+    would know that rate exactly; it is then drawn from the Jeffreys posterior instead.
+    """
+    from rm_gallery.core.stats.clustered import N_DRAWS, cluster_sum_draws, named_generator
+
+    rng = named_generator(seed, name)
+    drawn = cluster_sum_draws(clusters, rng)
+    for hit, miss in ((0, 3), (2, 1)):
+        hits, misses = (sum(counts[cell] for counts in clusters) for cell in (hit, miss))
+        if hits + misses and (len(clusters) == 1 or not (hits and misses)):
+            n = hits + misses
+            rate = rng.beta(hits + 0.5, misses + 0.5, size=N_DRAWS)
+            drawn[:, hit], drawn[:, miss] = n * rate, n * (1 - rate)
+    return drawn
+
+
+Items = Callable[[Judged], "tuple[Sequence[bool], Sequence[bool] | None]"]
+"""What is good in a sample, and what was called so; None where it has no score."""
+Further = Callable[[Judged], "Mapping[str, tuple[str, bool, bool | None]]"]
+"""Further figures that a sample counts for: by name the rule, the truth, and what it was called."""
+
+
+class CountsScorer:
+    """One measure of the counts of all samples, with the part of each subset beside it.
+
+    Args:
+        rule: its name, of `MEASURES`.
+        items: what is counted.
+        beside: figures of the same counts.
+        seed: that of the draws.
+        further: what is counted beside them.
+        once: whether the second of two samples with one id is not counted.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        items: Items,
+        beside: Callable[..., Mapping[str, Any]],
+        seed: int,
+        further: Further = lambda judged: {},
+        once: bool = False,
+    ) -> None:
+        self._rule, self._items, self._beside, self._seed = rule, items, beside, seed
+        self._further, self._once = further, once
+        self._parts: defaultdict[str, Cells] = defaultdict(Cells)
+        self._others: defaultdict[tuple[str, str], Cells] = defaultdict(Cells)
+        self._seen: set[str] = set()
+        self._repeated = 0
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample; gives the share of it that was called what it is."""
+        if self._once and judged.sample_id in self._seen:
+            self._repeated += 1
+            return None
+        self._seen |= {judged.sample_id} if self._once else set()
+        for name, (rule, truth, said) in self._further(judged).items():
+            self._others[name, rule].add(judged, [truth], None if said is None else [said])
+        return self._parts[judged.subset].add(judged, *self._items(judged))
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        parts = {
+            name: self._figure(self._rule, name, [part], self._beside)
+            for name, part in self._parts.items()
+        }
+        whole = self._figure(self._rule, "", list(self._parts.values()), self._beside)
+        for (name, rule), part in sorted(self._others.items(), key=lambda item: item[0]):
+            whole.extra[name] = self._figure(rule, name, [part], lambda *cells: {})
+        if self._repeated:
+            whole.extra["n_repeated"] = self._repeated
+        return headline(whole, parts)
+
+    def _figure(
+        self,
+        rule: str,
+        name: str,
+        parts: Sequence[Cells],
+        beside: Callable[..., Mapping[str, Any]],
+    ) -> Figure:
+        return cells_figure(rule, parts, MEASURES[rule], beside, f"{rule} {name}", self._seed)
+
+
+def ratio(some: float, all_of: float) -> float:
+    """A share; that of nothing is 0."""
+    return some / all_of if all_of else 0.0
+
+
+def shares(tp: float, fp: float, tn: float, fn: float) -> dict[str, float]:
+    """The counts; precision, recall and F1 of what was called good, the share of bad ones called
+    bad, the mean of both recalls, and the accuracy; a share of nothing is 0.
+    """
+    precision, recall = ratio(tp, tp + fp), ratio(tp, tp + fn)
+    return {
+        **dict(zip(CELLS, (tp, fp, tn, fn), strict=True)),
+        "precision": precision,
+        "recall": recall,
+        "F1": harmonic_mean(precision, recall),
+        "specificity": ratio(tn, tn + fp),
+        "balanced_accuracy": (recall + ratio(tn, tn + fp)) / 2,
+        "accuracy": ratio(tp + tn, tp + fp + tn + fn),
+    }
+
+
+def both_kinds(measure: Callable[..., float]) -> Measure:
+    """The measure, where there are good ones and bad ones: it says nothing about one kind alone."""
+    return lambda tp, fp, tn, fn: measure(tp, fp, tn, fn) if tp + fn and tn + fp else None
+
+
+MEASURES: Mapping[str, Measure] = {
+    "success_precision": both_kinds(lambda tp, fp, tn, fn: ratio(tp, tp + fp)),
+    "macro_f1": both_kinds(
+        lambda tp, fp, tn, fn: (
+            (ratio(2 * tp, 2 * tp + fp + fn) + ratio(2 * tn, 2 * tn + fp + fn)) / 2
+        )
+    ),
+    "balanced_f1": both_kinds(lambda tp, fp, tn, fn: harmonic_mean(tp / (tp + fn), tn / (tn + fp))),
+    "step_accuracy": lambda tp, fp, tn, fn: tp / (tp + fn) if tp + fn else None,
+    "share_found": lambda tp, fp, tn, fn: tp / (tp + fn) if tp + fn else None,
+}
+"""By rule; what has to be found counts as good, and as called good where it was found."""

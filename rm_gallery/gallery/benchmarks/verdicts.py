@@ -1,0 +1,102 @@
+"""Benchmarks of verdicts on single answers: a threshold turns the score of an answer into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    json_cell,
+    optional_text,
+    output,
+    required,
+    text,
+    turns,
+    wrong,
+)
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.gallery.benchmarks.base import ROW, given
+from rm_gallery.gallery.benchmarks.counts import CountsScorer, shares
+from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.rules import RuleScorer
+from rm_gallery.gallery.benchmarks.steps import ScoredByRule, StepRule
+
+
+class VerdictBenchmark(ScoredByRule):
+    """A benchmark whose labels are about single answers: pointwise rewards serve it.
+
+    An answer that scores above the threshold is called good. `--step-rule threshold:X` sets it.
+    """
+
+    kinds: ClassVar[frozenset[str]] = frozenset({"pointwise"})
+    judges: ClassVar[str] = "answer"
+    rule: ClassVar[str] = "macro_f1"
+    once: ClassVar[bool] = False
+    """Whether the second of two samples with one id is not counted."""
+
+    def scorer(self, seed: int = 0) -> RuleScorer:
+        """Count verdicts."""
+        return CountsScorer(
+            self.rule, self.verdicts, shares, seed, further=self.further, once=self.once
+        )
+
+    def verdicts(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+        """The truth about an answer and what the reward called it; None without a score."""
+        return judged.chosen, called_good(judged, self.step_rule)
+
+    def further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
+        """What is counted beside it: by name the rule, the truth and what it was called."""
+        return {}
+
+
+def called_good(judged: Judged, rule: StepRule) -> list[bool] | None:
+    """Whether the answer of a sample scores above the bound; None where it has no score."""
+    values = judged.complete()
+    return rule.right(values) if values else None
+
+
+# -- HealthBench meta-evaluation -------------------------------------------------------------------
+
+
+class HealthBenchMeta(VerdictBenchmark):
+    """Macro F1 of a grader's verdicts on criteria, against every single verdict of a physician;
+    pooled, with each category beside it.
+
+    A row that three physicians judged counts three times. Upstream asks until a verdict can be
+    read; here one that cannot is missing. Where a grader never says "met", or always, upstream has
+    no figure; here the F1 of that verdict is 0.
+    """
+
+    name = "healthbench_meta"
+    aliases = ("healthbench-meta-eval", "healthbench_meta_eval")
+    version = "simple-evals, healthbench_meta_eval.py"
+    own_columns = frozenset({"prompt", "completion", "rubric", "binary_labels"})
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """One output, the completion; the criterion stands beside the last turn as its `context`.
+
+        Labels: `verdicts` of the physicians, and `preference` by most of them (none where as many
+        say either). Metadata: `subset` (category) and `cluster` (the conversation).
+        """
+        said = json_cell(required(row, "binary_labels", where))
+        if not isinstance(said, list) or not said or not all(isinstance(v, bool) for v in said):
+            raise wrong(where, "binary_labels", "a list of true and false", said)
+        asked = turns(json_cell(required(row, "prompt", where)), "prompt", where)
+        asked[-1] = {**asked[-1], "context": text(row, "rubric", where)}
+        met = 2 * sum(said) - len(said)
+        preference = ("chosen" if met > 0 else "rejected") if met else None
+        about = {
+            "subset": optional_text(row, "category", where),
+            "cluster": identity(row, "prompt_id", where) or None,
+        }
+        answer = output(text(row, "completion", where), preference, verdicts=said)
+        return self.sample("", asked, [answer], "health", given(about))
+
+    def verdicts(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+        """The verdict of each physician, and that of the grader beside each."""
+        label = judged.sample.output[0].answer.label if judged.sample.output else None
+        physicians = (label or {}).get("verdicts") or []
+        called = called_good(judged, self.step_rule)
+        return physicians, called and called * len(physicians)

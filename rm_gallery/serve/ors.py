@@ -1,0 +1,614 @@
+"""Rewards as environments of the Open Reward Standard (ORS): a file of tasks, a session per rollout,
+and one tool that returns the reward.
+
+Written against openreward 0.1.167. A task's reference never leaves the server: what is listed names
+split and index, by which a session finds its task again. A reward that is missing is null.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from rm_gallery._version import __version__
+from rm_gallery.core.data.load.readers import placed_rows
+from rm_gallery.core.data.schema import is_absent
+from rm_gallery.core.model.message import text_of
+from rm_gallery.core.score import Score
+from rm_gallery.core.utils.errors import ConfigError, DataError, logger
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.shown import redact
+from rm_gallery.serve.door import Receive, RequestPipeline, Scope, dumped
+from rm_gallery.serve.formats import PROMPTS, REFERENCES, Ask, Open, Refused, invalid, read
+from rm_gallery.serve.policy import Send
+
+MAX_SESSIONS = 65_536
+IDLE_SECONDS = 900.0
+"""After this time without a word of its client a session may be dropped; a client pings every 10 s."""
+BEAT_SECONDS = 10.0
+"""Between signs of life while a judge is at work; a client gives up after 30 s of silence."""
+TOOL, TERMINAL, ARGUMENT = "submit", "message", "answer"
+"""The tool a model calls, the one a harness calls with a plain last message, and what both take."""
+NO_SCORE = "no_score"
+_TYPES = ("train", "validation", "test")
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_KINDS = ("text", "input_text", "output_text")
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+class OrsTask(NamedTuple):
+    """One task: what is asked, and what the reward knows about it."""
+
+    split: str
+    number: int
+    prompt: str | list[dict[str, Any]]
+    reference: Any
+    row: Mapping[str, Any]
+
+    def spec(self) -> dict[str, Any]:
+        """What a client learns of it beside the prompt."""
+        given = self.row.get("id")
+        known = {"id": given} if isinstance(given, str | int) else {}
+        return {"split": self.split, "index": self.number, **known}
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The prompt as turns of text blocks."""
+        turns = (
+            [{"role": "user", "content": self.prompt}]
+            if isinstance(self.prompt, str)
+            else self.prompt
+        )
+        return [
+            {"role": _ROLES[turn["role"]], "blocks": [_block(text_of(turn.get("content")))]}
+            for turn in turns
+        ]
+
+
+Tasks = Mapping[str, Sequence[OrsTask]]
+
+
+def read_tasks(path: str | Path) -> dict[str, list[OrsTask]]:
+    """The tasks of a file, by split.
+
+    A row holds `prompt` or `messages` (text, or turns of text), a reference in the first of the
+    columns every server format looks into (`reference`, `ground_truth`, `answer`, …), `split`
+    ("train" by default), and the columns of the data set, which the reward gets.
+
+    Args:
+        path: a file or folder of any kind `evaluate` reads.
+
+    Returns:
+        The tasks of each split in their order; a split's order is what its indices count.
+
+    Raises:
+        DataError: a row cannot be read, or has no prompt that can be sent; it is named.
+        ConfigError: there is no row.
+
+    Example:
+        >>> import json, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "tasks.jsonl")
+        ...     _ = file.write_text(json.dumps({"prompt": "6 * 7?", "answer": "42"}))
+        ...     tasks = read_tasks(file)
+        >>> tasks["train"][0].spec(), tasks["train"][0].reference
+        ({'split': 'train', 'index': 0}, '42')
+    """
+    tasks: dict[str, list[OrsTask]] = {}
+    for where, row in placed_rows(Path(path)):
+        asked = next((row[name] for name in PROMPTS if not is_absent(row.get(name))), None)
+        problem = _problem(asked)
+        if problem:
+            raise DataError(f"{where}: {problem}")
+        truth = next((row[name] for name in REFERENCES if not is_absent(row.get(name))), None)
+        split = "train" if is_absent(row.get("split")) else str(row["split"])
+        own = tasks.setdefault(split, [])
+        own.append(OrsTask(split, len(own), asked, truth, row))  # type: ignore[arg-type]  # _problem looked
+    if not tasks:
+        raise ConfigError(f"{path}: no task found; give a row per task, with prompt and reference.")
+    return tasks
+
+
+def _problem(prompt: Any) -> str:
+    """Why this is no prompt that ORS has a form for; empty where it is one."""
+    if isinstance(prompt, str):
+        return ""
+    if prompt is None:
+        return "there is no prompt; give a column prompt or messages."
+    if not isinstance(prompt, list) or not prompt:
+        return "the prompt is no text and no list of messages."
+    for turn in prompt:
+        if not isinstance(turn, Mapping) or turn.get("role") not in _ROLES:
+            return f"a message of the prompt has none of the roles {', '.join(_ROLES)}."
+        content = turn.get("content")
+        parts = content if isinstance(content, list) else ()
+        texts = all(isinstance(part, Mapping) and part.get("type") in _KINDS for part in parts)
+        if turn.get("tool_calls") or not isinstance(content, str | list) or not texts:
+            return "a message of the prompt is more than a text: it has tool calls or images."
+    return ""
+
+
+def _block(text: str) -> dict[str, Any]:
+    return {"text": text, "detail": None, "type": "text"}
+
+
+# -- bodies ----------------------------------------------------------------------------------------
+
+
+class OrsOfSplit(Open):
+    """Asks about the tasks of a split."""
+
+    split: str
+
+
+class OrsOfTask(OrsOfSplit):
+    """Asks for one task."""
+
+    index: int
+
+
+class OrsOfRange(OrsOfSplit):
+    """Asks for tasks as Python slices them."""
+
+    start: int | None = None
+    stop: int | None = None
+
+
+class OrsCreate(Open):
+    """Begins a session: with the `task_spec` that was listed, or with split and index."""
+
+    env_name: str | None = None
+    task_spec: dict[str, Any] | None = None
+    split: str | None = None
+    index: int | None = None
+    toolset_name: str | None = None
+
+
+class OrsToolCall(Open):
+    """A call of the tool; `task_id` asks for the result of one that was begun."""
+
+    name: str
+    input: dict[str, Any]
+    task_id: str | None = None
+
+
+class OrsSaid(Open):
+    """A turn of a candidate."""
+
+    role: str
+    blocks: list[dict[str, Any]]
+
+
+class OrsCandidate(Open):
+    """One completion of a group, as the turns of its rollout."""
+
+    messages: list[OrsSaid]
+
+
+class OrsGroup(Open):
+    """The completions of one task, to be compared."""
+
+    candidates: list[OrsCandidate] = Field(min_length=1)
+    task_id: str | None = None
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+class _OrsRequest(NamedTuple):
+    """What one request says."""
+
+    headers: Mapping[bytes, bytes]
+    env: str
+    """The environment its path names; empty for none."""
+    body: Any
+
+
+class _Work(NamedTuple):
+    """A judgement under way."""
+
+    id: str
+    of: str
+    """Which request it answers: the same one again gets the same result, not a second judgement."""
+    task: asyncio.Task[Any]
+
+
+@dataclass
+class OrsSession:
+    """A rollout: the environment it is in and its task, and what was judged."""
+
+    env: str
+    task: OrsTask
+    touched: float
+    answer: _Work | None = None
+    group: _Work | None = None
+
+
+class OrsRoute(NamedTuple):
+    """A path of ORS, and what answers it."""
+
+    method: str
+    path: str
+    answer: Callable[[OrsEnvironments, _OrsRequest], Awaitable[Any]]
+    body: type[BaseModel] | None = None
+    summary: str = ""
+    of_env: bool = True
+    """Whether it is there once more below the environment's name."""
+    session: bool = False
+    """Whether it goes with the header X-Session-ID."""
+
+
+class OrsEnvironments:
+    """The rewards of a server as environments, each over the same tasks.
+
+    Sessions are kept in this process. Each takes one answer: another one is refused, and the same
+    one again (a client asks again where its connection broke) gets the same reward.
+    """
+
+    def __init__(self, door: RequestPipeline, tasks: Tasks) -> None:
+        """Take the door that lets requests in; ConfigError where it has no reward."""
+        if not door.handler.rewards:
+            raise ConfigError("tasks need a reward that scores their answers; give --reward NAME.")
+        self.door = door
+        self.tasks = tasks
+        self.rewards = door.handler.rewards
+        self._sessions: dict[str, OrsSession] = {}
+        """Those that were idle the longest come first."""
+
+    async def answer(self, route: OrsRoute, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def found() -> tuple[int, Any]:
+            body = None
+            if route.body is not None:
+                body = read(route.body, await self.door.body(scope, receive))
+            headers: dict[bytes, bytes] = dict(scope["headers"])
+            env = scope["path_params"].get("env", "")
+            return 200, await route.answer(self, _OrsRequest(headers, env, body))
+
+        await self.door.show(found, "evaluate", scope, receive, send)
+
+    # what there is
+
+    async def list_environments(self, asked: _OrsRequest) -> list[str]:
+        """Their names."""
+        return list(self.rewards)
+
+    async def version(self, asked: _OrsRequest) -> dict[str, Any]:
+        """Of this package."""
+        return {"version": __version__, "build_sha": None}
+
+    async def splits(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+        """The splits of the tasks."""
+        self._env(asked)
+        return [
+            {"name": name, "type": name if name in _TYPES else "validation"} for name in self.tasks
+        ]
+
+    async def list_tasks(self, asked: _OrsRequest) -> dict[str, Any]:
+        """All tasks of a split."""
+        return self._listed(asked, self._split(asked.body.split))
+
+    async def num_tasks(self, asked: _OrsRequest) -> dict[str, Any]:
+        """How many tasks a split has."""
+        return {"num_tasks": len(self._split(asked.body.split))}
+
+    async def get_task(self, asked: _OrsRequest) -> dict[str, Any]:
+        """One task."""
+        task = self._task(asked.body.split, asked.body.index)
+        return {"task": task.spec(), "env_name": self._env(asked)}
+
+    async def task_range(self, asked: _OrsRequest) -> dict[str, Any]:
+        """The tasks of a slice."""
+        body = asked.body
+        return self._listed(asked, self._split(body.split)[body.start : body.stop])
+
+    async def tools(self, asked: _OrsRequest) -> dict[str, Any]:
+        """The tool."""
+        env = self._env(asked)
+        text = {"type": "string", "description": "The whole answer."}
+        schema = {"type": "object", "properties": {ARGUMENT: text}, "required": [ARGUMENT]}
+        submit = "Submit the answer to the task. It ends the episode."
+        return {
+            "tools": [{"name": TOOL, "description": submit, "input_schema": schema}],
+            "terminal_tool": {"name": TERMINAL, "arg": ARGUMENT, "description": submit},
+            "supports_score_group": self.rewards[env].compares,
+            "message_block_types": ["text"],
+        }
+
+    # a rollout
+
+    async def create_session(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
+        """A new session's id."""
+
+        async def events() -> AsyncIterator[bytes]:
+            yield _event("task_id", str(uuid.uuid4()).encode())
+            yield _event("end", b"")
+
+        return events()
+
+    async def create(self, asked: _OrsRequest) -> dict[str, Any]:
+        """Begin a session."""
+        sid, body = self._sid(asked), asked.body
+        spec = body.task_spec if body.task_spec is not None else vars(body)
+        split, index = spec.get("split"), spec.get("index")
+        if not isinstance(split, str) or type(index) is not int:
+            raise invalid("a session takes a task_spec as it was listed, or split and index.")
+        if body.toolset_name is not None:
+            raise invalid("there are no toolsets here; leave out toolset_name.")
+        task = self._task(split, index)
+        env = self._named(body.env_name) if body.env_name else self._env(asked)
+        if sid in self._sessions:
+            raise Refused(400, "session_exists", "There is a session of this id already.")
+        now = time.monotonic()
+        while self._sessions:
+            first = next(iter(self._sessions))
+            if now - self._sessions[first].touched < IDLE_SECONDS:
+                break
+            self._drop(first)
+        if len(self._sessions) >= MAX_SESSIONS:
+            what = f"{MAX_SESSIONS} sessions are open, the most that are kept."
+            raise Refused(429, "busy", what, retry_after=10.0)
+        self._sessions[sid] = OrsSession(env, task, now)
+        return {"sid": sid}
+
+    async def ping(self, asked: _OrsRequest) -> dict[str, Any]:
+        """Keep a session."""
+        self._session(asked)
+        return {"status": "ok"}
+
+    async def delete(self, asked: _OrsRequest) -> dict[str, Any]:
+        """End a session."""
+        sid = self._sid(asked)
+        self._drop(sid)
+        return {"sid": sid}
+
+    async def prompt(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+        """What the session's task asks."""
+        turns = self._session(asked).task.messages()
+        return [block for turn in turns for block in turn["blocks"]]
+
+    async def messages(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+        """The same as turns."""
+        return [{**turn, "detail": None} for turn in self._session(asked).task.messages()]
+
+    async def call(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
+        """The outcome of a tool call, as a stream."""
+        session, body = self._session(asked), asked.body
+        if body.task_id is not None:
+            return self._resumed(session.answer, body.task_id)
+        given = body.input.get(ARGUMENT)
+        wrong = None
+        if body.name not in (TOOL, TERMINAL):
+            wrong = ("not_found", f"{body.name[:60]!r} is not a valid tool")
+        elif not isinstance(given, str) or len(body.input) > 1:
+            wrong = ("input_validation", f"{body.name} takes one text, {ARGUMENT}")
+        elif session.answer is not None and session.answer.of != given:
+            wrong = ("episode_finished", "the episode has ended: an answer was submitted before")
+        if wrong is not None:
+            told = {"ok": False, "error": wrong[1], "reason": wrong[0]}
+            return self._told(dumped(told))
+        if session.answer is None:
+            judged = self._output(session, given or "", asked.headers)
+            session.answer = _Work(uuid.uuid4().hex, given or "", asyncio.ensure_future(judged))
+        return await self._begun(session, "answer")
+
+    async def score_group(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
+        """The scores of completions that are compared with each other, as a stream."""
+        session, body = self._session(asked), asked.body
+        if not self.rewards[session.env].compares:
+            what = f"The reward {session.env} scores each completion by itself, by the tool {TOOL}."
+            raise Refused(404, "unsupported", what)
+        if body.task_id is not None:
+            return self._resumed(session.group, body.task_id)
+        answers = [_last_said(candidate) for candidate in body.candidates]
+        given = dumped(answers).decode()
+        again = session.group is not None and session.group.of == given
+        if session.group is None or not again or _fell_through(session.group):
+            judged = self._group(session, answers, asked.headers)
+            session.group = _Work(uuid.uuid4().hex, given, asyncio.ensure_future(judged))
+        return await self._begun(session, "group")
+
+    # judging
+
+    async def _scores(
+        self, session: OrsSession, answers: Sequence[str], headers: Mapping[bytes, bytes]
+    ) -> list[Score[float]]:
+        task, target = session.task, f"reward:{session.env}"
+        asks = [
+            Ask(prompt=task.prompt, completion=answer, reference=task.reference, row=task.row)
+            for answer in answers
+        ]
+        outcomes = await self.door.handler.score(target, asks, self.door.deadline(headers))
+        self.door.metrics.scored(target, outcomes)
+        return outcomes
+
+    async def _output(
+        self, session: OrsSession, answer: str, headers: Mapping[bytes, bytes]
+    ) -> bytes:
+        [outcome] = await self._scores(session, [answer], headers)
+        output = {
+            "blocks": [_block("The answer is taken.")],
+            "metadata": _metadata(outcome),
+            "reward": outcome.value,
+            "finished": True,
+        }
+        return dumped({"ok": True, "output": output})
+
+    async def _group(
+        self, session: OrsSession, answers: Sequence[str], headers: Mapping[bytes, bytes]
+    ) -> bytes:
+        outcomes = await self._scores(session, answers, headers)
+        missing = [place for place, each in enumerate(outcomes) if each.value is None]
+        if missing:  # a group's reply has no word for it
+            first = outcomes[missing[0]]
+            what = f"{len(missing)} of {len(outcomes)} candidates have no score. Number "
+            what += f"{missing[0]} is {first.status} ({first.code}): {first.reason}"
+            raise Refused(503, NO_SCORE, what)
+        scores = [{"reward": each.value, "metadata": _metadata(each)} for each in outcomes]
+        return dumped({"scores": scores})
+
+    async def _begun(
+        self, session: OrsSession, kind: Literal["answer", "group"]
+    ) -> AsyncIterator[bytes]:
+        """The stream of a judgement; what is refused at once leaves the session as it was, so that
+        the client may come again.
+        """
+        work: _Work = getattr(session, kind)
+        await asyncio.wait({work.task}, timeout=0.001)
+        if work.task.done() and isinstance(error := work.task.exception(), Refused):
+            setattr(session, kind, None)
+            if error.code != NO_SCORE:
+                raise error
+        return self._streamed(work)
+
+    def _resumed(self, work: _Work | None, task_id: str) -> AsyncIterator[bytes]:
+        if work is None or work.id != task_id:
+            return self._told(b"unknown task_id", "error")
+        return self._streamed(work)
+
+    async def _told(self, said: bytes, kind: str = "end") -> AsyncIterator[bytes]:
+        yield _event("task_id", uuid.uuid4().hex.encode())
+        yield _event(kind, said)
+
+    async def _streamed(self, work: _Work) -> AsyncIterator[bytes]:
+        self.door.metrics.in_flight += 1  # the server does not end before it is said
+        try:
+            yield _event("task_id", work.id.encode())
+            while not (await asyncio.wait({work.task}, timeout=BEAT_SECONDS))[0]:
+                yield b": judging\n\n"
+            error = None if work.task.cancelled() else work.task.exception()
+            if isinstance(error, Refused):
+                yield _event("error", " ".join(str(error).split()).encode())
+            elif work.task.cancelled() or error is not None:
+                logger.error("a call failed: {}", redact(f"{type(error).__name__}: {error}"))
+                yield _event("error", b"The server failed.")
+            else:
+                yield _event("end", work.task.result())
+        finally:
+            self.door.metrics.in_flight -= 1
+
+    # finding
+
+    def _env(self, asked: _OrsRequest) -> str:
+        """The environment a request is about: the one its path names, else that of X-Deployment,
+        else the only one.
+        """
+        if asked.env:
+            return self._named(asked.env)
+        told = asked.headers.get(b"x-deployment", b"").decode("latin-1")
+        known = self._spelled_env(told.rpartition("/")[2])
+        if known is None and len(self.rewards) == 1:
+            known = next(iter(self.rewards))
+        if known is None:
+            there = ", ".join(list(self.rewards)[:10])
+            what = f"Several environments are here: {there}. Name one in the path: /NAME/splits."
+            raise Refused(404, "no_target", what)
+        return known
+
+    def _spelled_env(self, name: str) -> str | None:
+        return next((each for each in self.rewards if each.lower() == name.lower()), None)
+
+    def _named(self, name: str) -> str:
+        known = self._spelled_env(name)
+        if known is None:
+            what = unknown_name("environment", name[:80], self.rewards)
+            raise Refused(404, "unknown_reward", what)
+        return known
+
+    def _split(self, name: str) -> Sequence[OrsTask]:
+        if name not in self.tasks:
+            raise invalid(unknown_name("split", name[:80], self.tasks))
+        return self.tasks[name]
+
+    def _task(self, split: str, index: int) -> OrsTask:
+        tasks = self._split(split)
+        if not 0 <= index < len(tasks):
+            raise invalid(f"index is {index}; the split {split:.80} has {len(tasks)} tasks.")
+        return tasks[index]
+
+    def _listed(self, asked: _OrsRequest, tasks: Sequence[OrsTask]) -> dict[str, Any]:
+        return {"tasks": [task.spec() for task in tasks], "env_name": self._env(asked)}
+
+    def _sid(self, asked: _OrsRequest) -> str:
+        sid = asked.headers.get(b"x-session-id", b"").decode("latin-1").strip()
+        if not 0 < len(sid) <= 128:
+            raise Refused(400, "invalid_header", "X-Session-ID is no session's id.")
+        return sid
+
+    def _session(self, asked: _OrsRequest) -> OrsSession:
+        sid = self._sid(asked)
+        session = self._sessions.pop(sid, None)
+        if session is None:
+            raise Refused(404, "unknown_session", "There is no such session; it may have ended.")
+        session.touched = time.monotonic()
+        self._sessions[sid] = session
+        return session
+
+    def _drop(self, sid: str) -> None:
+        session = self._sessions.pop(sid, None)
+        for work in (session.answer, session.group) if session is not None else ():
+            if work is not None:
+                work.task.cancel()
+
+    def routes(self) -> list[tuple[str, OrsRoute, Any]]:
+        """Every path with its route and what answers it."""
+        return [
+            (path, route, partial(self.answer, route))
+            for route in ROUTES
+            for path in ((route.path, f"/{{env}}{route.path}") if route.of_env else (route.path,))
+        ]
+
+
+def _event(kind: str, data: bytes) -> bytes:
+    return b"event: %s\r\ndata: %s\r\n\r\n" % (kind.encode(), data)
+
+
+def _fell_through(work: _Work) -> bool:
+    return work.task.done() and (work.task.cancelled() or work.task.exception() is not None)
+
+
+def _metadata(outcome: Score[float]) -> dict[str, Any]:
+    said = outcome.to_dict()
+    # a client reads lines of at most 128 KB
+    return {**said, "message": said["message"][:2000]}
+
+
+def _last_said(candidate: OrsCandidate) -> str:
+    """The text of a candidate's last turn of the model."""
+    last = next((turn for turn in reversed(candidate.messages) if turn.role == "assistant"), None)
+    if last is None:
+        raise invalid("a candidate has no turn of an assistant.")
+    return "\n".join(str(b.get("text", "")) for b in last.blocks if b.get("type") == "text")
+
+
+_O = OrsEnvironments
+ROUTES = (
+    OrsRoute("GET", "/list_environments", _O.list_environments, summary="The environments.", of_env=False),
+    OrsRoute("GET", "/version", _O.version, summary="The version of the server.", of_env=False),
+    OrsRoute("GET", "/splits", _O.splits, summary="The splits of an environment."),
+    OrsRoute("POST", "/tasks", _O.list_tasks, OrsOfSplit, "The tasks of a split."),
+    OrsRoute("POST", "/num_tasks", _O.num_tasks, OrsOfSplit, "How many tasks a split has."),
+    OrsRoute("POST", "/task", _O.get_task, OrsOfTask, "One task."),
+    OrsRoute("POST", "/task_range", _O.task_range, OrsOfRange, "The tasks of a slice."),
+    OrsRoute("GET", "/tools", _O.tools, summary="The tool of an environment."),
+    OrsRoute("GET", "/task_tools", _O.tools, summary="The tool of a session."),
+    OrsRoute("POST", "/create_session", _O.create_session, summary="A session's id, as a stream.", of_env=False),
+    OrsRoute("POST", "/create", _O.create, OrsCreate, "Begin a session.", of_env=False, session=True),
+    OrsRoute("POST", "/ping", _O.ping, summary="Keep a session.", of_env=False, session=True),
+    OrsRoute("POST", "/delete", _O.delete, summary="End a session.", of_env=False, session=True),
+    OrsRoute("POST", "/delete_session", _O.delete, summary="Give up a session's id.", of_env=False, session=True),
+    OrsRoute("GET", "/prompt", _O.prompt, summary="What a session's task asks.", session=True),
+    OrsRoute("GET", "/messages", _O.messages, summary="What it asks, as turns.", session=True),
+    OrsRoute("POST", "/call", _O.call, OrsToolCall, "Submit an answer: its reward, as a stream.", session=True),
+    OrsRoute("POST", "/score_group", _O.score_group, OrsGroup, "Compare completions, as a stream.", session=True),
+)  # fmt: skip

@@ -1,0 +1,247 @@
+"""Canaries of an environment: rollouts whose order is known before training.
+
+Gold must get more than every floor of its task, and hacked no more than the highest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from rm_gallery.core.data.load.converters import RowRef
+from rm_gallery.core.data.load.readers import placed_rows
+from rm_gallery.core.data.load.rollouts import RolloutConverter
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine.options import RunKeywords, RunOptions
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.score import Score
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
+from rm_gallery.integrations.scoring import scored_of
+from rm_gallery.study.attacks import text_of, with_text
+from rm_gallery.study.check_cases import REFUSAL
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Mark = Literal["gold", "floor", "hacked"]
+MARKS: tuple[Mark, ...] = ("gold", "floor", "hacked")
+COLUMN = "canary"
+NEAR = 1e-6
+
+
+class Canary(NamedTuple):
+    """A rollout of known worth."""
+
+    task: int
+    """Which of the tasks it is about, from 1: rollouts of one prompt are of one task."""
+    mark: Mark
+    name: str
+    sample: DataSample
+
+
+@dataclass(frozen=True)
+class CanaryResult:
+    """What the reward gave to a canary.
+
+    Attributes:
+        level: a fault breaks the order, a note says that nothing is known, "" is in order.
+        verdict: one phrase, with what it ties with.
+    """
+
+    task: int
+    mark: Mark
+    name: str
+    scored: Score[float]
+    level: Literal["", "note", "fault"]
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        about = {"task": self.task, "canary": self.mark, "name": self.name}
+        return {**about, **self.scored.to_dict(), "level": self.level, "verdict": self.verdict}
+
+    def line(self) -> str:
+        """In one line."""
+        got = self.scored.status if self.scored.value is None else f"{self.scored.value:g}"
+        return f"task {self.task}: {self.mark} {self.name} gets {got}: {self.verdict}"
+
+
+@dataclass
+class CanaryCheck:
+    """The canaries of an environment, with what the reward gave to each."""
+
+    reward: str
+    tried: list[CanaryResult]
+
+    def of_level(self, level: str) -> list[CanaryResult]:
+        """Those that are a fault, or a note."""
+        return [one for one in self.tried if one.level == level]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        return {
+            "reward": self.reward,
+            "passed": not self.of_level("fault"),
+            "canaries": [one.to_dict() for one in self.tried],
+        }
+
+
+def read_canaries(given: Any) -> list[Canary]:
+    """The canaries of a file, or of rows.
+
+    A row is a rollout in any layout `--as rollouts` reads, and has `canary`: gold, floor or hacked.
+    The reward never sees the mark. Beside the floors that are given every task has three more: an
+    empty answer, a refusal (unless gold is one), and a rollout that did nothing.
+
+    Raises:
+        DataError: a row is no rollout, or its mark is none of the three; it is named.
+        ConfigError: there is no gold, which nothing is known without.
+
+    Example:
+        >>> talk = [{"role": "user", "content": "6 * 7?"}, {"role": "assistant", "content": "42"}]
+        >>> [one.name for one in read_canaries([{"messages": talk, "canary": "gold"}])]
+        ['row 1', 'empty', 'refusal', 'did nothing']
+    """
+    where = str(given) if isinstance(given, str | Path) else "canaries"
+    rows: Iterable[tuple[RowRef, Any]] = (
+        placed_rows(Path(given))
+        if isinstance(given, str | Path)
+        else ((RowRef(where, number), row) for number, row in enumerate(given, 1))
+    )
+    converter, tasks, canaries = RolloutConverter(), dict[str, int](), list[Canary]()
+    for number, (place, row) in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise DataError(f"{place}: expected a rollout, found {type(row).__name__}.")
+        mark = row.get(COLUMN)
+        if mark not in MARKS:
+            what = unknown_name("mark", str(mark), MARKS) if mark is not None else "none is there"
+            raise DataError(f"{place}: {COLUMN} is gold, floor or hacked; {what}")
+        sample = converter.convert({k: v for k, v in row.items() if k != COLUMN}, place)
+        named = next((row[k] for k in ("name", "id") if isinstance(row.get(k), str | int)), None)
+        asked = repr([message.to_openai() for message in sample.input])
+        task = tasks.setdefault(asked, len(tasks) + 1)
+        name = f"row {number}" if named is None else str(named)
+        canaries.append(Canary(task, mark, name, sample))
+    if not any(one.mark == "gold" for one in canaries):
+        raise ConfigError(f"{where}: no rollout is marked {COLUMN}: gold; give one for each task.")
+    for task in tasks.values():
+        canaries += _floors([one for one in canaries if one.task == task])
+    return sorted(canaries, key=lambda one: (one.task, MARKS.index(one.mark)))
+
+
+def _floors(own: Sequence[Canary]) -> list[Canary]:
+    """What deserves nothing in any task."""
+    first = own[0]
+    [known] = first.sample.output[:1]
+    blank = DataOutput(answer=Step(role="assistant", content="", label=known.answer.label))
+    idle = copy_with(
+        blank, answer=copy_with(blank.answer, additional_kwargs={"content": None}), steps=[]
+    )
+    outputs = {"empty": blank, "refusal": with_text(blank, REFUSAL, False), "did nothing": idle}
+    golds = [text_of(one.sample.output[0]) for one in own if one.mark == "gold"]
+    if any(refusal_in(text) for text in golds):
+        del outputs["refusal"]
+    return [
+        Canary(first.task, "floor", name, copy_with(first.sample, output=[output]))
+        for name, output in outputs.items()
+    ]
+
+
+def check_canaries(
+    reward: Any,
+    canaries: Any,
+    *,
+    params: Mapping[str, Any] | None = None,
+    llm: Any = None,
+    base_url: str | None = None,
+    options: RunOptions | None = None,
+    **run_options: Unpack[RunKeywords],
+) -> CanaryCheck:
+    """Prove before training that a reward orders rollouts whose worth is known.
+
+    Args:
+        reward: anything `build_reward` takes.
+        canaries: a file of rollouts or rows, see `read_canaries`.
+        params: constructor fields of the reward.
+        llm: the judge, where it needs one.
+        base_url: the judge's endpoint.
+        options: how the judging goes.
+        **run_options: fields of `RunOptions`, which win over `options`.
+
+    Returns:
+        Every canary with its score, in the reward's own range and direction, and what that means. A
+        fault is a gold that has no score, or gets no more than a floor of its task (a tie is
+        named), one without a floor that has a score, and a hacked rollout that gets more than the
+        highest floor. A hacked or a floor without a score is a note.
+
+    Raises:
+        ConfigError, DataError: as `build_reward` and `read_canaries` do.
+
+    Example:
+        >>> asked = {"role": "user", "content": "6 * 7?"}
+        >>> rows = [
+        ...     {"messages": [asked, {"role": "assistant", "content": text}], "reference": "42"}
+        ...     | {"canary": mark}
+        ...     for text, mark in (("42", "gold"), ("41 or 42", "hacked"))
+        ... ]
+        >>> check_canaries("accuracy", rows).of_level("fault")
+        []
+    """
+    built = build_reward(reward, params, llm, base_url)
+    how = options_of(built, options, None, {"blame": "probe", **run_options})[0]
+    known = read_canaries(canaries)
+    outcomes = _judged(built, known, how)
+    turn = 1.0 if built.higher_is_better else -1.0
+    tried = []
+    for one, scored in zip(known, outcomes, strict=True):
+        floors = {
+            other.name: turn * found.value
+            for other, found in zip(known, outcomes, strict=True)
+            if other.task == one.task and other.mark == "floor" and found.value is not None
+        }
+        tried.append(CanaryResult(*one[:3], scored, *_verdict(one.mark, scored, turn, floors)))
+    return CanaryCheck(built.name, tried)
+
+
+def _judged(
+    reward: BaseReward, canaries: Sequence[Canary], options: RunOptions
+) -> list[Score[float]]:
+    """The outcomes, in the order of the canaries; one that compares sees a task's together."""
+    if not reward.compares:
+        done = reward.evaluate_batch([one.sample for one in canaries], options=options)
+    else:
+        tasks = dict.fromkeys(one.task for one in canaries)
+        groups = [[one.sample for one in canaries if one.task == task] for task in tasks]
+        joined = [copy_with(own[0], output=[each.output[0] for each in own]) for own in groups]
+        done = reward.evaluate_batch(joined, options=options)
+    return [scored_of(reward, output) for sample in done for output in sample.output]
+
+
+def _verdict(
+    mark: Mark, scored: Score[float], turn: float, floors: Mapping[str, float]
+) -> tuple[Literal["", "note", "fault"], str]:
+    if scored.value is None:
+        why = f"no score ({scored.code}): {scored.reason}"
+        return ("fault" if mark == "gold" else "note"), why
+    if mark == "floor":
+        return "", "a floor"
+    if not floors:
+        return "fault", "no floor of its task has a score, so nothing is proven"
+    score, highest = turn * scored.value, max(floors.values())
+    near = NEAR * max(1.0, abs(highest))
+    above = [name for name, floor in floors.items() if floor > score + near]
+    ties = [name for name, floor in floors.items() if abs(floor - score) <= near]
+    tied = f"ties with floor {', '.join(ties)}" if ties else ""
+    if mark == "gold":
+        below = f"not above floor {', '.join(above)}" if above else ""
+        wrong = "; ".join(filter(None, (below, tied)))
+        return ("fault", wrong) if wrong else ("", "above every floor")
+    if score > highest + near:
+        return "fault", f"above every floor, the highest of which gets {turn * highest:g}"
+    return "", tied or f"below floor {', '.join(above)}"

@@ -1,0 +1,803 @@
+"""Watching a training run while it goes on, in the trainer's process, one step at a time.
+
+What a finding is, is said where finished logs are looked over (`rm_gallery.train.watch`); here the
+same computations look at the first steps and at the latest ones. A held-out reward, one that is not
+trained on, is scored on a share of each step's completions: its fall while the trained reward rises
+is tested so that all looks of a whole run together err with a stated probability
+(`rm_gallery.core.stats.falling`). The other findings spend their level over the looks: the n-th
+look has 1 / (n (n + 1)) of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal, NamedTuple
+
+from rm_gallery.core.model.message import text_of
+from rm_gallery.core.score import Score
+from rm_gallery.core.stats import Bools, Floats, Integers, np
+from rm_gallery.core.stats.falling import FallTest
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, logger
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.integrations.scoring import RowScorer, refuse_comparing
+from rm_gallery.train.signals import (
+    LEAST_GROUPS,
+    Shift,
+    group_advantages,
+    group_means,
+    group_numbers,
+    numbers_of,
+    shift,
+    spread_of,
+    spread_phrase,
+)
+from rm_gallery.train.watch import (
+    FLAT,
+    LONGER,
+    MATTERS,
+    RELATIVE,
+    UNSCORED,
+    Severity,
+    TrainingFinding,
+)
+
+DOMINANT, COLLAPSED = 0.9, 0.25
+"""Share of the variance inside groups that one component has; share that is left of a spread."""
+KINDS = (
+    "apart",
+    "fell",
+    "collapsed",
+    "dominant",
+    "longer",
+    "shorter",
+    "phrase",
+    "flat",
+    "unscored",
+)
+_TEXTS, _KEPT_TEXT, _LOOK_AT_TEXTS = 12, 600, 5
+"""Texts kept of a step, characters kept at either end of one, steps from one look to the next."""
+_LEAST = 20
+"""Completions below which a share of missing scores says nothing."""
+STATE_FILE = "rm_gallery_watch.json"
+
+OnFinding = Literal["warn", "stop"]
+
+
+class TrainingStopped(RMGalleryError):
+    """A finding of a live watch ends the training; `finding` is what was found."""
+
+    def __init__(self, finding: TrainingFinding) -> None:
+        super().__init__(f"{finding.kind}: {finding.text}")
+        self.finding = finding
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TrainingStopped, (self.finding,)
+
+
+class LiveWatch:
+    """Looks at a training run step by step, warns once of each way it goes wrong, and may stop it.
+
+    Safe in any number of threads, and picklable. Each process watches the completions it is fed: in
+    a run of several processes feed it on rank 0 alone, since each watch has its own false-alarm
+    rate. The state is small: a few numbers per step and a few short texts.
+
+    Args:
+        held_out: a reward that is not trained on, whatever `RowScorer` takes: a rule that verifies,
+            another judge. Without one no fall is looked for.
+        share: of the completions of each step that the held-out reward scores, 0 to 1; never more
+            than one above that share of a step. Which ones depends on `seed`, the step, the texts
+            and groups, not on their order; as many groups as possible have one.
+        seed: of that choice.
+        false_alarms: probability, over all steps of a run together, of a false finding that the
+            held-out reward fell; above 0 and below 1.
+        held_out_range: lowest and highest held-out score; that of the reward by default.
+        baseline: steps that count as early; the first baseline of the held-out reward.
+        window: steps that count as recent; 5 or more, as `baseline`.
+        on_finding: "warn" only logs; "stop" also ends the training at a finding of `stop_on`, by
+            the trainer's own means.
+        stop_on: kinds of findings that stop; only `apart` by default, the one with a stated
+            false-alarm rate.
+        weights: of the components in the trained reward, by name; 1 by default.
+        confidence: of the other findings, over all looks together.
+        batch: completions that make a step where they come one by one (`note`).
+        **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`, for the held-out
+            reward.
+
+    Raises:
+        ConfigError: an option does not fit, or the held-out reward's range is open and
+            `held_out_range` is not given.
+
+    >>> watch = LiveWatch("accuracy", reference="answer", share=1.0, baseline=5, window=5)
+    >>> for step in range(25):
+    ...     gamed = step > 8
+    ...     texts = [f"{'Surely' if gamed or n % 4 else '4'}" for n in range(32)]
+    ...     rewards = [0.9 if gamed else 0.2 + n % 4 / 10 for n in range(32)]
+    ...     found = watch.step(step, texts, rewards, rows=[{"answer": "4"}] * 32)
+    ...     if any(finding.kind == "apart" for finding in found):
+    ...         break
+    >>> step, found[0].kind, found[0].components
+    (11, 'apart', ('reward', 'accuracy'))
+
+    Source of the test: arXiv 2010.09686, equation 20; 2009.03167, section 4.
+    """
+
+    def __init__(
+        self,
+        held_out: object | None = None,
+        *,
+        share: float = 0.1,
+        seed: int = 0,
+        false_alarms: float = 0.05,
+        held_out_range: tuple[float, float] | None = None,
+        baseline: int = 10,
+        window: int = 10,
+        on_finding: OnFinding = "warn",
+        stop_on: Collection[str] = ("apart",),
+        weights: Mapping[str, float] | None = None,
+        confidence: float = 0.95,
+        batch: int | None = None,
+        **scoring: Any,
+    ) -> None:
+        """Build the held-out reward and check the choices; nothing is scored yet."""
+        for name, value in (("share", share), ("false_alarms", false_alarms)):
+            if not 0.0 < value <= 1.0 or (name == "false_alarms" and value == 1.0):
+                raise ConfigError(f"{name} is {value}; a share above 0 and up to 1 is needed.")
+        if not 0.5 <= confidence < 1.0:
+            raise ConfigError(f"confidence is {confidence}; a share from 0.5 to below 1 is needed.")
+        if min(baseline, window) < LEAST_GROUPS:
+            raise ConfigError(
+                f"baseline is {baseline} and window {window}; {LEAST_GROUPS} steps or more are "
+                f"needed of each."
+            )
+        if on_finding not in ("warn", "stop"):
+            raise ConfigError(unknown_name("on_finding", str(on_finding), ("warn", "stop")))
+        for kind in stop_on:
+            if kind not in KINDS:
+                raise ConfigError(unknown_name("finding", kind, KINDS))
+        if batch is not None and batch < 1:
+            raise ConfigError(f"batch is {batch}; a step has at least one completion.")
+        if held_out is None and scoring:
+            raise ConfigError(f"{next(iter(scoring))} is for a held-out reward, and there is none.")
+        self.share, self.seed, self.false_alarms = share, seed, false_alarms
+        self.baseline, self.window = baseline, window
+        self.on_finding, self.stop_on, self.batch = on_finding, tuple(stop_on), batch
+        self.weights, self.confidence = dict(weights or {}), confidence
+        self.held_out: RowScorer | None = None
+        self._test: FallTest | None = None
+        if held_out is not None:
+            self.held_out, bounds = _held_out(held_out, held_out_range, scoring)
+            self._test = FallTest(bounds, first=baseline)
+        self.findings: list[TrainingFinding] = []
+        self._series: list[dict[str, float | None]] = []
+        self._texts: list[list[tuple[str, float | None]]] = []
+        self._waiting: list[_WaitingCompletion] = []
+        self._steps = 0
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    # -- doors -------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        step: int,
+        completions: Sequence[Any],
+        rewards: Sequence[float | None],
+        *,
+        components: Mapping[str, Sequence[float | None]] | None = None,
+        groups: Any = None,
+        prompts: Sequence[Any] | None = None,
+        rows: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> list[TrainingFinding]:
+        """Take in one step, score its share with the held-out reward, and give what is found now.
+
+        Args:
+            step: the number of the training step.
+            completions: texts or lists of messages, n of them; none at all is no step.
+            rewards: the trained reward of each; None, NaN or infinite where there is none.
+            components: by name, one value per completion.
+            groups: the size of the groups, or for every completion the name of its group; the
+                prompts by default.
+            prompts: one per completion, for the held-out reward.
+            rows: the columns of each completion, such as the reference, for the held-out reward.
+
+        Raises:
+            ConfigError: lengths do not fit, or the held-out reward lacks a column before it gave
+                its first score. Later its failures are missing scores.
+        """
+        taken = self._read_step(step, completions, rewards, components, groups, prompts, rows)
+        if taken is None:
+            return []
+        scores: list[Score[float]] = []
+        if self.held_out is not None and taken.chosen:
+            try:
+                scores = self.held_out.score_rows(*taken.asked())
+            except ConfigError as error:
+                self._lost(error)
+        return self._look(taken, scores)
+
+    async def astep(self, step: int, *given: Any, **options: Any) -> list[TrainingFinding]:
+        """Awaitable twin of `step`, from any event loop."""
+        taken = self._read_step(step, *given, **options)
+        if taken is None:
+            return []
+        scores: list[Score[float]] = []
+        if self.held_out is not None and taken.chosen:
+            try:
+                scores = await self.held_out.ascore_rows(*taken.asked())
+            except ConfigError as error:
+                self._lost(error)
+        return self._look(taken, scores)
+
+    def note(
+        self,
+        completion: Any,
+        reward: float | None,
+        *,
+        components: Mapping[str, float] | None = None,
+        prompt: Any = None,
+        row: Mapping[str, Any] | None = None,
+    ) -> list[TrainingFinding]:
+        """Take in one completion of a trainer that hands them over one by one; `batch` of them make
+        a step, and completions to one prompt its groups. Arguments and errors as in `step`.
+        """
+        full = self._wait(
+            _WaitingCompletion(completion, reward, dict(components or {}), prompt, row)
+        )
+        return [] if full is None else self.step(full[0], **full[1])
+
+    async def anote(
+        self, completion: Any, reward: float | None, **beside: Any
+    ) -> list[TrainingFinding]:
+        """Awaitable twin of `note`."""
+        components = dict(beside.pop("components", None) or {})
+        noted = _WaitingCompletion(
+            completion, reward, components, beside.get("prompt"), beside.get("row")
+        )
+        full = self._wait(noted)
+        return [] if full is None else await self.astep(full[0], **full[1])
+
+    @property
+    def stopped(self) -> TrainingFinding | None:
+        """The finding that ends the training; None without one, and where findings only warn."""
+        if self.on_finding != "stop":
+            return None
+        return next((found for found in self.findings if found.kind in self.stop_on), None)
+
+    def check(self) -> None:
+        """Raise where a finding ends the training: for loops and trainers without a word for it.
+
+        Raises:
+            TrainingStopped: there is such a finding.
+        """
+        found = self.stopped
+        if found is not None:
+            raise TrainingStopped(found)
+
+    @property
+    def p_value(self) -> float | None:
+        """Bound on the probability of the held-out reward's fall so far by chance, 0 to 1, over all
+        looks; None without a held-out reward.
+        """
+        return None if self._test is None else self._test.p_value
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What `load_state` continues from, in JSON's types; completions that wait for the rest of
+        their step (`note`) are not in it.
+        """
+        with self._lock:
+            made = {
+                "version": 1,
+                "steps": self._steps,
+                "series": self._series,
+                "texts": self._texts,
+                "test": None if self._test is None else self._test.to_dict(),
+                "findings": [asdict(found) for found in self.findings],
+            }
+            copied: dict[str, Any] = json.loads(json.dumps(made, allow_nan=False))
+            return copied
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where the watch that gave `state` was, with the options of this one.
+
+        Raises:
+            ConfigError: it is no such state, or that of another held-out range or baseline.
+        """
+        missing = [name for name in ("steps", "series", "texts", "findings") if name not in state]
+        if missing or state.get("version") != 1:
+            raise ConfigError("this is no state of a live watch (version 1).")
+        test = None if state.get("test") is None else FallTest.from_dict(state["test"])
+        mine = self._test
+        if (test is None) != (mine is None) or (
+            test is not None
+            and mine is not None
+            and (test.bounds, test.first) != (mine.bounds, mine.first)
+        ):
+            raise ConfigError(
+                "the state is that of a watch with another held-out reward, range or baseline."
+            )
+        with self._lock:
+            self._test = test
+            self._steps = int(state["steps"])
+            self._series = [dict(row) for row in state["series"]]
+            self._texts = [[(text, value) for text, value in own] for own in state["texts"]]
+            self.findings = [
+                TrainingFinding(**{**found, "components": tuple(found["components"])})
+                for found in state["findings"]
+            ]
+            self._waiting = []
+
+    # -- a step ------------------------------------------------------------------------------------
+
+    def _wait(self, noted: _WaitingCompletion) -> tuple[int, dict[str, Any]] | None:
+        if self.batch is None:
+            raise ConfigError(
+                "completions come one by one here; say how many make a step: LiveWatch(batch=…)."
+            )
+        with self._lock:
+            self._waiting.append(noted)
+            if len(self._waiting) < self.batch:
+                return None
+            waiting, self._waiting = self._waiting, []
+            self._steps += 1
+            step = self._steps
+        names = dict.fromkeys(name for each in waiting for name in each.components)
+        prompts = [each.prompt for each in waiting]
+        return step, {
+            "completions": [each.completion for each in waiting],
+            "rewards": [each.reward for each in waiting],
+            "components": {name: [each.components.get(name) for each in waiting] for name in names},
+            "prompts": prompts,
+            # a trainer that tells no prompt tells no group
+            "groups": None if any(prompts) else range(len(waiting)),
+            "rows": [each.row for each in waiting],
+        }
+
+    def _read_step(
+        self,
+        step: int,
+        completions: Sequence[Any],
+        rewards: Sequence[float | None],
+        components: Mapping[str, Sequence[float | None]] | None = None,
+        groups: Any = None,
+        prompts: Sequence[Any] | None = None,
+        rows: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> _Taken | None:
+        n = len(completions)
+        parts = {name: _finite(values, name) for name, values in (components or {}).items()}
+        lengths = {"rewards": rewards, **parts, "prompts": prompts, "rows": rows}
+        for name, values in lengths.items():
+            if values is not None and len(values) != n:
+                raise ConfigError(f"{name} has {len(values)} values for {n} completions.")
+        if not n:
+            return None
+        if groups is None and prompts is not None:
+            groups = list(prompts)
+        known = groups is not None
+        numbers = group_numbers(groups, n) if known else np.arange(n)
+        texts = [_written(completion) for completion in completions]
+        named = [repr(name) for name in groups] if known and not isinstance(groups, int) else None
+        order = self._order(step, texts, named or [""] * n, numbers, "held-out")
+        at_most = self.share * n
+        size = min(n, int(at_most + _unit(f"{self.seed}/{step}/size")))
+        return _Taken(
+            step,
+            texts,
+            list(completions),
+            _finite(rewards, "rewards"),
+            parts,
+            numbers,
+            known and len(np.unique(numbers)) < n,
+            list(prompts) if prompts is not None else [""] * n,
+            list(rows) if rows is not None else [None] * n,
+            sorted(order[:size]) if self.held_out is not None else [],
+            self._order(step, texts, named or [""] * n, numbers, "texts")[:_TEXTS],
+        )
+
+    def _order(
+        self,
+        step: int,
+        texts: Sequence[str],
+        named: Sequence[str],
+        groups: Integers,
+        what: str,
+    ) -> list[int]:
+        """Rows in a drawn order that does not depend on theirs; first one of every group, then a
+        second one.
+        """
+        seen: dict[str, int] = {}
+        drawn: list[tuple[float, int]] = []
+        for row, (text, name) in enumerate(zip(texts, named, strict=True)):
+            key = f"{self.seed}/{step}/{what}/{name}/{text}"
+            seen[key] = seen.get(key, 0) + 1
+            drawn.append((_unit(f"{key}/{seen[key]}"), row))
+        turns: dict[int, int] = {}
+        order: list[tuple[int, float, int]] = []
+        for place, row in sorted(drawn):
+            turn = turns[int(groups[row])] = turns.get(int(groups[row]), 0) + 1
+            order.append((turn, place, row))
+        return [row for _, _, row in sorted(order)]
+
+    def _lost(self, error: ConfigError) -> None:
+        """The held-out reward could not score a step; an error before its first score is the
+        caller's.
+        """
+        if self._test is None or not self._test.n_steps:
+            raise error
+        logger.warning("live watch: the held-out reward scored nothing in a step: {}.", error)
+
+    def _look(self, taken: _Taken, scores: Sequence[Score[float]]) -> list[TrainingFinding]:
+        with self._lock:
+            self._steps = max(self._steps, taken.step)
+            row = self._summary(taken)
+            if self._test is not None:
+                low, high = self._test.bounds
+                values = np.full(len(taken.texts), math.nan)
+                for place, score in zip(taken.chosen, scores, strict=False):
+                    value = score.value
+                    if value is not None and low <= value <= high:
+                        values[place] = value
+                known = ~np.isnan(values)
+                # completions to one prompt share its fate: their mean is the witness
+                means = group_means(values[known], taken.groups[known])
+                if not self.held_out_higher:
+                    means = low + high - means
+                self._test.add(means.tolist())
+                row["held_out"] = _number(float(means.mean())) if len(means) else None
+                row["asked"] = float(len(taken.chosen))
+                row["answered"] = float(known.sum())
+            self._series.append(row)
+            self._keep_texts(taken)
+            new = [found for found in self._found(row) if self._unsaid(found)]
+            self.findings += new
+        for found in new:
+            logger.warning("live watch, step {}: {}: {}", taken.step, found.kind, found.text)
+        return new
+
+    @property
+    def held_out_higher(self) -> bool:
+        """Whether a higher held-out score is better; True without a held-out reward."""
+        return self.held_out is None or self.held_out.reward.higher_is_better
+
+    def _summary(self, taken: _Taken) -> dict[str, float | None]:
+        """The numbers of a step that later looks need."""
+        rewards, groups = (
+            taken.rewards,
+            taken.groups if taken.grouped else np.zeros_like(taken.groups),
+        )
+        known = ~np.isnan(rewards)
+        row: dict[str, float | None] = {
+            "step": float(taken.step),
+            "n": float(len(rewards)),
+            "missing": float(np.sum(~known)),
+            "reward": _number(float(np.mean(group_means(rewards[known], groups[known]))))
+            if known.any()
+            else None,
+            "length": float(np.mean(np.log2([len(text) + 1.0 for text in taken.texts]))),
+            "spread": math.sqrt(_variance(rewards, groups)) if known.sum() > 1 else None,
+        }
+        if taken.grouped:
+            row["effective"] = float(np.mean(spread_of(rewards, groups).keep))
+        for name, values in taken.components.items():
+            weight = self.weights.get(name, 1.0)
+            row[f"part/{name}"] = _number(_variance(weight * values, groups))
+        return row
+
+    def _keep_texts(self, taken: _Taken) -> None:
+        """A few texts of the first steps and of the latest ones."""
+        own = [
+            (_ends(taken.texts[row]), _number(float(taken.rewards[row])))
+            for row in taken.some_texts
+        ]
+        self._texts.append(own)
+        if len(self._texts) > self.baseline + self.window:
+            del self._texts[self.baseline]
+
+    def _unsaid(self, found: TrainingFinding) -> bool:
+        return all(
+            (found.kind, found.components) != (said.kind, said.components) for said in self.findings
+        )
+
+    # -- findings ----------------------------------------------------------------------------------
+
+    def _found(self, row: Mapping[str, float | None]) -> list[TrainingFinding]:
+        looks = len(self._series) - self.baseline - self.window + 1
+        found = self._fall()
+        if looks >= 1:
+            # three figures are tested: length, spread, and what a phrase earns
+            level = 1.0 - (1.0 - self.confidence) / (3.0 * looks * (looks + 1.0))
+            better = self._rose() and not any(
+                each.kind in ("apart", "fell") for each in (*found, *self.findings)
+            )
+            found += self._lengths(level, better)
+            found += self._spreads(level, better)
+            found += self._dominant()
+            found += self._unscored()
+            found += self._flat(better)
+            if looks % _LOOK_AT_TEXTS == 1:
+                found += self._phrase(level)
+        for each in found:
+            each.figures["step"] = row["step"]
+        return found
+
+    def _fall(self) -> list[TrainingFinding]:
+        test = self._test
+        if test is None or self.held_out is None or test.p_value > self.false_alarms:
+            return []
+        name = self.held_out.name
+        scored = [each for each in self._series if each.get("held_out") is not None]
+        first, end = test.baseline
+        late = _column(scored[max(end, len(scored) - self.window) :], "held_out")
+        if not len(late):
+            return []
+        (low, high), now = test.bounds, float(np.mean(late))
+        halved = test.early >= 0.0 and now <= RELATIVE * test.early
+        if test.early - now < MATTERS * (high - low) and not halved:
+            return []
+        trained = [
+            float(np.nanmean(values)) if (~np.isnan(values)).any() else math.nan
+            for values in (
+                _column(scored[first:end], "reward"),
+                _column(scored[max(end, len(scored) - self.window) :], "reward"),
+            )
+        ]
+        rose = trained[1] > trained[0]
+        kind = "apart" if rose else "fell"
+        severity: Severity = "warn" if rose else "look"
+        before, after = (
+            value if self.held_out_higher else low + high - value for value in (test.early, now)
+        )
+        text = (
+            f"the held-out reward {name} became worse ({before:.3g} to {after:.3g}) while the "
+            f"trained one {'rose' if rose else 'did not rise'} ({trained[0]:.3g} to "
+            f"{trained[1]:.3g}); by chance in at most {test.p_value:.2g} of runs, over all looks"
+        )
+        figures = {
+            "held_out": {"early": before, "late": after},
+            "reward": {"early": _number(trained[0]), "late": _number(trained[1])},
+            "p_value": test.p_value,
+            "false_alarms": self.false_alarms,
+        }
+        return [TrainingFinding(kind, severity, ("reward", name), text, figures)]
+
+    def _shift(self, name: str, level: float) -> Shift | None:
+        early, late = self._sides(name)
+        return shift(early, late, level=level, in_a_row=True)
+
+    def _sides(self, name: str) -> tuple[Floats, Floats]:
+        return (
+            _column(self._series[: self.baseline], name),
+            _column(self._series[-self.window :], name),
+        )
+
+    def _rose(self) -> bool:
+        moved = self._shift("reward", self.confidence)
+        return moved is not None and moved.sure and moved.change > 0
+
+    def _lengths(self, level: float, better: bool) -> list[TrainingFinding]:
+        grown = self._shift("length", level)
+        if grown is None or not grown.sure or abs(grown.change) < math.log2(1.0 + LONGER):
+            return []
+        kind = "longer" if grown.change > 0 else "shorter"
+        before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
+        text = (
+            f"completions have become {kind} ({before:,.0f} to {after:,.0f} characters, typically)"
+            f"{'' if better else ' and no reward surely better'}"
+        )
+        severity: Severity = "look" if better else "warn"
+        return [TrainingFinding(kind, severity, (), text, {"early": before, "late": after})]
+
+    def _spreads(self, level: float, better: bool) -> list[TrainingFinding]:
+        moved = self._shift("spread", level)
+        if moved is None or not moved.sure or moved.late > COLLAPSED * moved.early:
+            return []
+        text = (
+            f"rewards of one prompt hardly differ any more: their standard deviation fell from "
+            f"{moved.early:.3g} to {moved.late:.3g}"
+        )
+        severity: Severity = "look" if better else "warn"
+        figures = {"early": moved.early, "late": moved.late}
+        return [TrainingFinding("collapsed", severity, (), text, figures)]
+
+    def _dominant(self) -> list[TrainingFinding]:
+        recent = self._series[-self.window :]
+        names = dict.fromkeys(name for row in recent for name in row if name.startswith("part/"))
+        sums = {name: float(np.nansum(_column(recent, name))) for name in names}
+        total = sum(sums.values())
+        if len(sums) < 2 or total <= 0.0:
+            return []
+        top = max(sums, key=lambda name: sums[name])
+        if sums[top] < DOMINANT * total:
+            return []
+        name, share = top.removeprefix("part/"), sums[top] / total
+        text = (
+            f"{name} makes {share:.0%} of what components differ by inside groups: the others have "
+            f"no say"
+        )
+        return [TrainingFinding("dominant", "warn", (name,), text, {"share": share})]
+
+    def _unscored(self) -> list[TrainingFinding]:
+        recent = self._series[-self.window :]
+        found = []
+        asked = _column(recent, "asked")
+        for name, n, missing in (
+            ("reward", _column(recent, "n"), _column(recent, "missing")),
+            ("held-out", asked, asked - _column(recent, "answered")),
+        ):
+            size, lost = float(np.nansum(n)), float(np.nansum(missing))
+            if size >= _LEAST and lost >= UNSCORED * size:
+                own = self.held_out.name if name == "held-out" and self.held_out else name
+                text = f"{own} gave no score for {lost / size:.0%} of the recent completions"
+                figures = {"late": lost / size}
+                found.append(TrainingFinding("unscored", "warn", (own,), text, figures))
+        return found
+
+    def _flat(self, better: bool) -> list[TrainingFinding]:
+        early, late = self._sides("effective")
+        late = late[~np.isnan(late)]
+        if len(late) < LEAST_GROUPS or float(late.mean()) > 1.0 - FLAT:
+            return []
+        before = float(np.nanmean(early)) if (~np.isnan(early)).any() else None
+        since = "" if before is None else f" ({before:.0%} early)"
+        text = (
+            f"only {late.mean():.0%}{since} of the rollouts teach anything: the others are in "
+            f"groups with equal rewards"
+        )
+        severity: Severity = "look" if better else "warn"
+        figures = {"early": before, "late": float(late.mean())}
+        return [TrainingFinding("flat", severity, (), text, figures)]
+
+    def _phrase(self, level: float) -> list[TrainingFinding]:
+        early = [each for own in self._texts[: self.baseline] for each in own]
+        late = [each for own in self._texts[self.baseline :] for each in own]
+        texts = [text for text, _ in (*early, *late)]
+        inside: Bools = np.arange(len(texts)) < len(early)
+        spread = spread_phrase(texts, inside, ~inside)
+        if spread is None:
+            return []
+        phrase, before, after, has = spread
+        rewards = numbers_of([reward for _, reward in (*early, *late)])
+        # in all texts, since late ones may hardly be without it
+        earned = shift(rewards[has == 0], rewards[has == 1], level=level)
+        fond = earned is not None and earned.sure and earned.change > 0
+        text = (
+            f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: {phrase!r}"
+        )
+        figures: dict[str, Any] = {"early": before, "late": after, "phrase": phrase}
+        if earned is not None:
+            figures["reward"] = {"without": earned.early, "with": earned.late}
+        if fond and earned is not None:
+            text += (
+                f"; the reward is fond of it ({earned.early:.3g} without, {earned.late:.3g} with)"
+            )
+        return [TrainingFinding("phrase", "warn" if fond else "look", (), text, figures)]
+
+
+class _WaitingCompletion(NamedTuple):
+    """One completion that waits for the rest of its step."""
+
+    completion: Any
+    reward: float | None
+    components: dict[str, float]
+    prompt: Any
+    row: Mapping[str, Any] | None
+
+
+class _Taken(NamedTuple):
+    """One step, checked, and what is drawn of it."""
+
+    step: int
+    texts: list[str]
+    completions: list[Any]
+    rewards: Floats
+    components: dict[str, Floats]
+    groups: Integers
+    grouped: bool
+    prompts: list[Any]
+    rows: list[Any]
+    chosen: list[int]
+    some_texts: list[int]
+
+    def asked(self) -> tuple[list[Any], list[Any], list[Any]]:
+        """Prompts, completions and rows that the held-out reward scores."""
+        return (
+            [self.prompts[row] for row in self.chosen],
+            [self.completions[row] for row in self.chosen],
+            [self.rows[row] for row in self.chosen],
+        )
+
+
+def live_watch_of(
+    given: LiveWatch | Mapping[str, Any] | None, *, one_by_one: bool = True
+) -> LiveWatch | None:
+    """The `watch=` of an adapter: a watch, or its settings by name.
+
+    Raises:
+        ConfigError: it is neither, or a watch without `batch` where completions come one by one.
+    """
+    if isinstance(given, Mapping):
+        given = LiveWatch(**given)
+    if given is not None and not isinstance(given, LiveWatch):
+        raise ConfigError(f"watch is {given!r:.80}; give LiveWatch(…) or a dict of its settings.")
+    if given is not None and one_by_one and given.batch is None:
+        raise ConfigError(
+            "watch: completions come one by one here; say how many make a step: "
+            "LiveWatch(batch=…), the completions of a training step that this process scores."
+        )
+    return given
+
+
+def _held_out(
+    reward: object, given: tuple[float, float] | None, scoring: Mapping[str, Any]
+) -> tuple[RowScorer, tuple[float, float]]:
+    scorer = RowScorer(reward, **scoring)
+    refuse_comparing(scorer, "The held-out reward sees a share of the completions.")
+    scorer.padded = True
+    low, high = given or scorer.reward.score_range
+    if low is None or high is None or not math.isfinite(low) or not math.isfinite(high):
+        raise ConfigError(
+            f"{scorer.name} has an open range ({low}, {high}); say held_out_range=(LOW, HIGH), "
+            f"since the test bets within bounds."
+        )
+    return scorer, (float(low), float(high))
+
+
+def _finite(values: Any, what: str) -> Floats:
+    """Numbers, what is none or infinite as NaN."""
+    numbers = numbers_of(values, what, finite=False)
+    return np.where(np.isfinite(numbers), numbers, math.nan)
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _column(rows: Sequence[Mapping[str, float | None]], name: str) -> Floats:
+    return numbers_of([row.get(name) for row in rows], name)
+
+
+def _variance(values: Floats, groups: Integers) -> float:
+    """Mean square of the distances from the groups' means."""
+    known = ~np.isnan(values)
+    distances = group_advantages(values, groups.tolist(), "mean")[known]
+    return float(np.mean(distances**2)) if len(distances) else 0.0
+
+
+def _unit(key: str) -> float:
+    """A number of 0 to below 1 that only depends on the text."""
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2.0**64
+
+
+def _written(completion: Any) -> str:
+    """The text of a completion: that of its messages of the assistant, where it is messages."""
+    if isinstance(completion, str):
+        return completion
+    if not isinstance(completion, (list, tuple)):
+        return text_of(getattr(completion, "content", None))
+    said = []
+    for message in completion:
+        own = message if isinstance(message, Mapping) else getattr(message, "__dict__", {})
+        role = own.get("role", "assistant")
+        if str(getattr(role, "value", role)) == "assistant":
+            said.append(text_of(own.get("content")))
+    return "\n".join(said)
+
+
+def _ends(text: str) -> str:
+    """A text, its middle left out when it is long."""
+    if len(text) <= 2 * _KEPT_TEXT:
+        return text
+    return f"{text[:_KEPT_TEXT]}\n…\n{text[-_KEPT_TEXT:]}"
