@@ -36,14 +36,14 @@ class ToolRefusal(Exception):
     """A call that cannot be made; the judge is told why, and may make another."""
 
 
-def _tool(name: str, does: str, required: Sequence[str] = (), **fields: str) -> dict[str, Any]:
+def _tool(tool: str, does: str, required: Sequence[str] = (), **fields: str) -> dict[str, Any]:
     kinds = {"first": "integer", "last": "integer"}
     properties = {
         field: {"type": kinds.get(field, "string"), "description": text}
         for field, text in fields.items()
     }
     parameters = {"type": "object", "properties": properties, "required": list(required)}
-    about = {"name": name, "description": does, "parameters": parameters}
+    about = {"name": tool, "description": does, "parameters": parameters}
     return {"type": "function", "function": about}
 
 
