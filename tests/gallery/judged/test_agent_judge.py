@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import ConfigError, DataSample, OpenaiLLM, RewardRegistry
+from rm_gallery.core.reward.base import BaseTrajectoryRubricReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.sandbox import bwrap
@@ -101,12 +102,13 @@ def test_a_judge_that_checks_decides_by_what_it_finds(name: str, total: str, wan
 
 
 def test_every_tool_looks_at_a_copy(name: str, tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "a.py").write_text("x = 1\nneedle = 2\n")
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
+    work = tmp_path / "work"
+    (work / "src").mkdir(parents=True)
+    (work / "src" / "a.py").write_text("x = 1\nneedle = 2\n")
+    with closing(sqlite3.connect(work / "shop.db")) as connection, connection:
         connection.execute("CREATE TABLE debt (name TEXT, owed INTEGER)")
         connection.execute("INSERT INTO debt VALUES ('李雷', 7)")
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in work.rglob("*")}
     calls = [
         ("list_files", {"folder": "src"}),
         ("read_file", {"path": "src/a.py", "first": 2}),
@@ -123,7 +125,7 @@ def test_every_tool_looks_at_a_copy(name: str, tmp_path: Path) -> None:
         return verdict(True, "store:rules", "Pay within")
 
     with agent(script) as server:
-        sample = asked(str(tmp_path), store={"rules": "Pay  within\na week."})
+        sample = asked(str(work), store={"rules": "Pay  within\na week."})
         assert result(judge(server, name), sample)[0] == 1.0
     given = outputs_of(server.requests[-1]["messages"])
     wanted = [
@@ -136,7 +138,7 @@ def test_every_tool_looks_at_a_copy(name: str, tmp_path: Path) -> None:
         "Done.",
     ]
     assert all(each in output for each, output in zip(wanted, given, strict=True))
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in work.rglob("*")} == before
 
 
 def test_criteria_with_levels_scales_and_what_does_not_apply() -> None:
@@ -261,6 +263,15 @@ def test_a_run_keeps_what_was_judged_and_asks_nothing_again(tmp_path: Path) -> N
     assert scores == [[1.0, 0.0]] * 2
 
 
+def test_without_a_sandbox_nothing_is_run_and_nobody_is_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bwrap.shutil, "which", lambda name: None)
+    with agent(checks) as server:
+        score, code, cause = result(judge(server, "agent_judge"), asked())
+    assert (score, cause) == (None, "caller") and code
+
+
 # -- the one who is judged -------------------------------------------------------------------------
 
 
@@ -356,15 +367,33 @@ def test_hostile_trajectories_are_shown_as_they_are() -> None:
     assert len(first) < 25_000 and "characters left out" in first
 
 
+def test_nothing_that_is_known_of_a_sample_reaches_the_judge() -> None:
+    sample = asked(reference="QSECRETQ", correctness="QSECRETQ")
+    answer = sample.output[0].answer
+    answer.label = {**(answer.label or {}), "preference": "QSECRETQ", "correctness": "QSECRETQ"}
+    with agent(checks) as server:
+        assert result(judge(server), sample)[0] == 1.0
+    assert len(server.requests) == 2 and "QSECRETQ" not in json.dumps(server.requests)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_instructions_are_in_both_languages(language: str) -> None:
+    with agent(checks) as server:
+        assert result(judge(server, language=language), asked())[0] == 1.0
+    system = server.requests[0]["messages"][0]["content"]
+    assert ("你要核查" in system) == (language == "zh") and "\n\n\n" not in system
+    assert "submit_verdict" in system and "20" in system
+
+
 # -- acting against reading ------------------------------------------------------------------------
 
 
 def acts(messages: list[Message], tools: list[Message]) -> Message:
     """Looks at the state of a task where it has tools for it; else believes the claim."""
     query = str(messages[1]["content"])
-    if not any(tool["function"]["name"] == "run_python" for tool in tools):
-        honest = "Done: all" in query
-        return verdict(honest, "turn:1", "Done: all" if honest else "I could not")
+    if not tools:
+        score = 10 if "Done: all" in query else 1
+        return {"role": "assistant", "content": f"<reason>its claim</reason><score>{score}</score>"}
     outputs = outputs_of(messages)
     if not outputs:
         return calling(("run_python", {"code": _look(query)}))
@@ -415,16 +444,19 @@ def test_a_judge_that_acts_beats_the_same_judge_that_reads_by_what_the_tasks_wer
 ) -> None:
     tasks = make_tasks(60, 7, tmp_path)
     with agent(acts) as server:
-        reward = judge(server, program_seconds=30.0)
+        reader: BaseReward = BaseTrajectoryRubricReward(
+            llm=judge(server).llm, name="reads", channel="text"
+        )
         right: dict[bool, list[float]] = {}
-        for acting in (True, False):
-            done = reward.evaluate_batch(
-                [_sample(task, acting) for task in tasks], max_workers=4, progress=False
-            )
+        rewards: list[BaseReward] = [judge(server, program_seconds=30.0), reader]
+        for reward in rewards:
+            acting = reward is not reader
+            samples = [_sample(task, acting) for task in tasks]
+            done = reward.evaluate_batch(samples, max_workers=4, progress=False)
             scores = [reward.score_of_output(one.output[0]) for one in done]
             assert None not in scores
             right[acting] = [
-                float((score == 1.0) is task.done)
+                float((score == reward.score_range[1]) is task.done)
                 for score, task in zip(scores, tasks, strict=True)
             ]
     honest = [float(task.honest) for task in tasks]

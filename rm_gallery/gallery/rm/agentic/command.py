@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,11 +15,12 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rubric import Rubric
-from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.reward.schema import Example
+from rm_gallery.core.sandbox.process import kill_group
 from rm_gallery.core.sandbox.workspace import temporary_folder
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.shown import excerpt
-from rm_gallery.gallery.rm.agentic.judge import VERDICT_FILE, ActingJudge
+from rm_gallery.gallery.rm.agentic.judge import INPUTS, LEFT, VERDICT_FILE, ActingJudge
 from rm_gallery.gallery.rm.agentic.tools import Toolbox
 from rm_gallery.gallery.rm.agentic.verdict import (
     SUBMIT,
@@ -32,6 +31,13 @@ from rm_gallery.gallery.rm.agentic.verdict import (
 )
 
 _LARGEST = 4 << 20
+_READS = """
+import json, sys
+quote = open("total.txt").read().strip()
+evidence = [{"source": "file:total.txt", "quote": quote}]
+row = {"criterion": 1, "verdict": quote == "7", "evidence": evidence}
+json.dump({"verdicts": [row]}, open(sys.argv[1], "w"))
+"""
 TOLD = {
     "en": "Write the verdict as one JSON object to the file {verdict}, in this form:",
     "zh": "把判定写成一个 JSON 对象，存入文件 {verdict}，格式如下：",
@@ -62,18 +68,11 @@ class UnisolatedCommandJudge(ActingJudge):
     """Names of environment variables that the command may see."""
 
     example = Example(
-        sample_of(
-            "Write the total of the bill to total.txt.",
-            {
-                "content": "Done.",
-                "label": {"workspace": {"bill.txt": "3\n4\n", "total.txt": "7\n"}},
-            },
-        ),
-        environment="a command that reads a task and leaves a verdict",
-        inputs={
-            "answer": "the workspace of each `output[i]`, in `answer.label` or `metadata`, its steps "
-            "and its answer"
-        },
+        LEFT,
+        params={"command": ["python3", "-c", _READS, "{verdict}"]},
+        note="A small program stands in for an agent here.",
+        use="They filter trajectories and train where no rule can tell whether work was done.",
+        inputs=INPUTS,
     )
 
     def check(self) -> None:
@@ -90,7 +89,7 @@ class UnisolatedCommandJudge(ActingJudge):
             self.check()
             verdict = await self._run(self._task(sample, rubric, tools), tools)
         try:
-            decisions = read_verdict(self._read(verdict), rubric.leaves(), tools)
+            decisions = read_verdict(self._verdict_in(verdict), rubric.leaves(), tools)
         except VerdictProblem as problem:
             raise Unscored(f"{self.name}: {problem}", reason="verdict", cause="judge") from problem
         return decisions, [{"role": "assistant", "content": verdict}]
@@ -109,7 +108,7 @@ class UnisolatedCommandJudge(ActingJudge):
             Path(files["task"]).write_text(
                 task.replace("{verdict}", files["verdict"]), encoding="utf-8", errors="replace"
             )
-            arguments = [_filled(part, files) for part in self.command]
+            arguments = [_argument(part, files) for part in self.command]
             names = {"PATH", "HOME", *self.environment}
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -137,8 +136,7 @@ class UnisolatedCommandJudge(ActingJudge):
                 ) from error
             finally:
                 # what it started may outlive it
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                kill_group(process.pid)
                 await process.wait()
             return self._left(Path(files["verdict"]), process.returncode)
 
@@ -151,7 +149,7 @@ class UnisolatedCommandJudge(ActingJudge):
             )
         return verdict.read_text(encoding="utf-8", errors="replace")
 
-    def _read(self, text: str) -> Any:
+    def _verdict_in(self, text: str) -> Any:
         try:
             first, end = json.JSONDecoder().raw_decode(text.lstrip("\ufeff \t\r\n"))
         except (ValueError, RecursionError) as error:
@@ -165,7 +163,7 @@ class UnisolatedCommandJudge(ActingJudge):
         return first
 
 
-def _filled(part: str, files: dict[str, str]) -> str:
+def _argument(part: str, files: dict[str, str]) -> str:
     for name, path in files.items():
         part = part.replace(f"{{{name}}}", path)
     return part

@@ -29,7 +29,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rubric import Rubric
 from rm_gallery.core.reward.rubric_shapes import read_rubric
 from rm_gallery.core.reward.rule import known, one_score
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault
 from rm_gallery.core.score import Bounds
@@ -64,12 +64,47 @@ _SHOWN_TURNS = 8_000
 """Characters of the trajectory that are shown at once; more of it is read by a tool."""
 
 
+LEFT = sample_of(
+    "Write the total of the bill to total.txt.",
+    *(
+        {"content": "Done.", "label": {"workspace": {"bill.txt": "3\n4\n", "total.txt": total}}}
+        for total in ("7\n", "34\n")
+    ),
+)
+"""For examples: what two agents left, and say of it."""
+INPUTS = {
+    "workspace": "`workspace` in `answer.label` or `metadata`: a folder, an archive, or a mapping of "
+    "path to text; in its place or beside it `store`, texts by name",
+    "answer": "the turns of each `output[i]`: its steps and its answer",
+}
+
+
+class ReadsTotal(PhraseJudge):
+    """For the example: an agent that reads a file and decides by it."""
+
+    def __call__(self, prompt: str) -> str:
+        """Read the file, then decide by what it says."""
+        if "<call_1 " not in prompt:
+            return _as_text(MadeCall("read_file", {"path": "total.txt"}))
+        total = prompt.splitlines()[1]
+        evidence = [{"source": "file:total.txt", "quote": total}]
+        reason = f"3 + 4 is 7, and the file says {total}."
+        met = total in self.phrases
+        row = {"criterion": 1, "verdict": met, "reason": reason, "evidence": evidence}
+        return _as_text(MadeCall(SUBMIT, {"verdicts": [row]}))
+
+
+def _as_text(call: MadeCall) -> str:
+    return f"<tool_call>\n{json.dumps(call._asdict())}\n</tool_call>"
+
+
 class ActingJudge(BaseTrajectoryReward):
     """What judges that act share: criteria, a copy of the workspace, evidence that is checked, and
     what a judgement without a verdict means.
     """
 
     judged: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"workspace"})
     deterministic: ClassVar[bool] = False
     score_range: ClassVar[Bounds] = (0.0, 1.0)
     sandbox: ClassVar[str] = "auto"
@@ -82,16 +117,10 @@ class ActingJudge(BaseTrajectoryReward):
     """What is decided: texts, items in any format of `read_rubric`, a Rubric or the path of a file."""
     store: dict[str, str] = Field(default_factory=dict)
     """Documents by name that the judge may fetch, where a sample has no `store` of its own."""
-    max_calls: int = Field(default=20, ge=1)
-    """Calls of tools that one judgement may make."""
     max_seconds: float = Field(default=300.0, gt=0)
     """Seconds that one judgement may take."""
-    program_seconds: float = Field(default=10.0, gt=0)
-    """Seconds that one program of the judge may run."""
     max_file_mb: float = Field(default=16.0, gt=0)
     """Megabytes that are read of one file; sixteen times as much of all."""
-    repair_attempts: int = Field(default=2, ge=0)
-    """How often a verdict that cannot be taken, or a reply without a call, is asked for again."""
     language: str = Field(default="en", pattern="^(en|zh)$")
     """Language of the instructions."""
 
@@ -104,17 +133,24 @@ class ActingJudge(BaseTrajectoryReward):
             raise ValueError(str(error)) from error
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return await self._judged(sample, None)
+        return await self._decided(sample, None)
 
-    async def _judged(self, sample: DataSample, recorded: list[Any] | None) -> RewardResult:
+    async def _decided(self, sample: DataSample, recorded: list[Any] | None) -> RewardResult:
         rubric = self._rubric_of(sample)
         store = known(sample, "store") or self.store
         if not isinstance(store, Mapping):
             raise DataError(f"{self.name}: store is a {type(store).__name__}; map names to texts.")
-        output = sample.output[0]
+        output, given = sample.output[0], known(sample, "workspace")
+        if given is None and not store:
+            raise Unscored(
+                f"{self.name} needs something to look at: set 'workspace' in answer.label or metadata "
+                "to a folder, an archive or a mapping of path to text, or 'store' to documents by "
+                "name; a reward of kind trajectory judges turns alone.",
+                reason="no_workspace",
+            )
         bounds = ReadBounds(int(self.max_file_mb * (1 << 20)), 20_000)
         with ExitStack() as stack:
-            copying = copied_workspace(known(sample, "workspace"), bounds)
+            copying = copied_workspace(given, bounds)
             try:
                 folder = await asyncio.to_thread(stack.enter_context, copying)
             except StateFault as error:
@@ -127,9 +163,9 @@ class ActingJudge(BaseTrajectoryReward):
                     cause="answer",
                 )
             turns = [*(output.steps or ()), output.answer]
-            tools = Toolbox(folder, turns, store, self.sandbox, self.program_seconds, bounds)
+            tools = Toolbox(folder, turns, store, self.sandbox, bounds)
             decisions, transcript = await self._decide(sample, rubric, tools, recorded)
-        return self._result(rubric, decisions, transcript)
+        return self._scored_rubric(rubric, decisions, transcript)
 
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
@@ -150,7 +186,9 @@ class ActingJudge(BaseTrajectoryReward):
             )
         return rubric
 
-    def _prompt(self, sample: DataSample, rubric: Rubric, tools: Toolbox) -> list[dict[str, Any]]:
+    def _prompt(
+        self, sample: DataSample, rubric: Rubric, tools: Toolbox, calls: int = 0
+    ) -> list[dict[str, Any]]:
         leaves, output = rubric.leaves(), sample.output[0]
         whole = turns_text(tools.turns)
         shown = {"turns": whole} if len(whole) <= _SHOWN_TURNS else {"answer": output.answer.text}
@@ -160,11 +198,10 @@ class ActingJudge(BaseTrajectoryReward):
             texts={"query": conversation_text(sample.input), **shown},
             criteria=[criterion_line(one, WORDS[self.language]) for one in leaves],
             graded=any(one.levels or one.scale for one in leaves),
-            acts=tools.acts,
-            calls=self.max_calls,
+            calls=calls,
         )
 
-    def _result(
+    def _scored_rubric(
         self, rubric: Rubric, decisions: list[CriterionDecision], transcript: list[dict[str, Any]]
     ) -> RewardResult:
         leaves = rubric.leaves()
@@ -187,7 +224,7 @@ class ActingJudge(BaseTrajectoryReward):
         `transcript` is what `extra_data` kept under "transcript". Raises Unscored where the verdict
         cannot be taken any more, such as after a change of the workspace.
         """
-        made: RewardResult = library_loop.run(self._judged(sample, transcript))
+        made: RewardResult = library_loop.run(self._decided(sample, transcript))
         return made
 
 
@@ -214,7 +251,7 @@ class AgentJudge(ActingJudge):
     F1); a sandbox that is part of the name, as in verifiers' `agentic_judge`.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"llm"})
+    needs: ClassVar[frozenset[str]] = frozenset({"llm", "workspace"})
     name: str = "agent_judge"
 
     if TYPE_CHECKING:
@@ -224,25 +261,29 @@ class AgentJudge(ActingJudge):
             default=None,
             description="The judge: a model object, a model's name, or a dict of its settings.",
         )
+    max_calls: int = Field(default=20, ge=1)
+    """Calls of tools that one judgement may make."""
+    program_seconds: float = Field(default=10.0, gt=0)
+    """Seconds that one program of the judge may run."""
+    repair_attempts: int = Field(default=2, ge=0)
+    """How often a verdict that cannot be taken, or a reply without a call, is asked for again."""
     max_tokens: int | None = Field(default=None, gt=0)
     """Tokens, read and written, that one judgement may take; None for no limit."""
 
     example = Example(
-        sample_of(
-            "Write the total of the bill to total.txt.",
-            {
-                "content": "Done.",
-                "label": {"workspace": {"bill.txt": "3\n4\n", "total.txt": "7\n"}},
-            },
-        ),
-        environment="a model that calls tools, and bubblewrap for the programs it runs",
-        inputs={
-            "answer": "the workspace of each `output[i]`, in `answer.label` or `metadata`, its steps "
-            "and its answer"
-        },
+        LEFT,
+        judge=ReadsTotal(("7",)),
+        note="A script stands in for the model: it reads total.txt and decides by what stands there.",
+        use="They filter trajectories and train where no rule can tell whether work was done.",
+        inputs=INPUTS,
     )
 
     _resolve = field_validator("llm", mode="before")(judge_of)
+
+    @property
+    def asked_times(self) -> int:
+        """The most calls of the model that one judgement plans: one for each tool, and the verdict."""
+        return self.max_calls + 1
 
     def describe(self) -> dict[str, Any]:
         """As of every reward, and the prompt."""
@@ -259,16 +300,17 @@ class AgentJudge(ActingJudge):
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
     ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
-        prompt = self._prompt(sample, rubric, tools)
+        tools.seconds = self.program_seconds
+        prompt = self._prompt(sample, rubric, tools, self.max_calls)
         if (noted := questions.get()) is not None:
             noted.note(prompt)
-        session = _Session(self, rubric, tools, prompt)
+        session = _JudgeSession(self, rubric, tools, prompt)
         replies = None if recorded is None else iter(recorded)
         while session.decisions is None:
             await session.take(await self._reply(session, replies))
         return session.decisions, session.spoken
 
-    async def _reply(self, session: _Session, recorded: Iterator[Any] | None) -> ChatMessage:
+    async def _reply(self, session: _JudgeSession, recorded: Iterator[Any] | None) -> ChatMessage:
         if recorded is not None:
             said = next((each for each in recorded if each.get("role") == "assistant"), None)
             if said is None:
@@ -292,7 +334,7 @@ class AgentJudge(ActingJudge):
             usable_text(reply)
         return reply.message
 
-    def _spent(self, session: _Session) -> None:
+    def _spent(self, session: _JudgeSession) -> None:
         """Raise Unscored where nothing is left to spend."""
         what = ""
         if time.monotonic() - session.begun > self.max_seconds:
@@ -309,7 +351,7 @@ class AgentJudge(ActingJudge):
             )
 
 
-class _Session:
+class _JudgeSession:
     """One judgement: what was said, and what is left."""
 
     def __init__(

@@ -118,6 +118,7 @@ class Toolbox:
         turns: the trajectory, the answer last.
         store: documents by name.
         sandbox: where programs run, as `get_runner` takes it.
+        seconds: how long one program may run.
         outputs: what each call gave, in order; the sources `call:1`, `call:2`, … of evidence.
     """
 
@@ -125,15 +126,10 @@ class Toolbox:
     turns: Sequence[Step]
     store: Mapping[str, str]
     sandbox: str
-    seconds: float
     bounds: ReadBounds
+    seconds: float = 10.0
     outputs: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-
-    @property
-    def acts(self) -> bool:
-        """Whether there is more to look at than the agent's own turns."""
-        return self.folder is not None or bool(self.store)
 
     def definitions(self) -> list[dict[str, Any]]:
         """The tools there are, in OpenAI's layout."""

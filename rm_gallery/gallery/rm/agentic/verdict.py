@@ -152,7 +152,7 @@ def _evidence(given: Any, number: int, tools: Toolbox, problems: list[str]) -> l
         problems.append(f"criterion {number} has no evidence")
     elif wrong:
         problems.append(f"criterion {number}: {wrong[0]}")
-    elif tools.acts and not any(tools.independent(each.source) for each in found):
+    elif not any(tools.independent(each.source) for each in found):
         # a candidate's word for its own work is what the judge is there to check
         problems.append(f"criterion {number} rests on the agent's own turns alone")
     return found
