@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 Rows = list[dict[str, Any]]
+Layout = Callable[[dict[str, Any], int], dict[str, Any]]
 QUESTIONS: Rows = [
     json.loads(line)
     for line in Path(__file__).with_name("questions.jsonl").read_text(encoding="utf-8").splitlines()
@@ -19,7 +21,8 @@ QUESTIONS: Rows = [
 
 def rows_for(trainer: str) -> Rows:
     """The rows as a trainer reads them; KeyError for a trainer that has no layout here."""
-    return [_LAYOUTS[trainer](row, place) for place, row in enumerate(QUESTIONS)]
+    layout = _LAYOUTS[trainer]
+    return [layout(row, place) for place, row in enumerate(QUESTIONS)]
 
 
 def _chat(row: dict[str, Any]) -> list[dict[str, str]]:
@@ -37,7 +40,7 @@ def _skyrl(row: dict[str, Any], place: int) -> dict[str, Any]:
     return {"data_source": "sums", "prompt": _chat(row), "env_class": "maths", "reward_spec": spec, "extra_info": {"index": place}}  # fmt: skip
 
 
-_LAYOUTS = {
+_LAYOUTS: dict[str, Layout] = {
     "verl": _verl,
     "skyrl": _skyrl,
     "openrlhf": lambda row, _: {"prompt": _chat(row), "label": row["answer"]},

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.checkpoints import NEEDS_TRL
 from tests.support.children import ROOT, run_python
+from tests.trainers.environments import run
 
 RECIPES = ROOT / "examples" / "trainers"
 DATA = runpy.run_path(str(RECIPES / "data.py"))
@@ -80,7 +81,7 @@ def slime(rows: Any) -> list[Any]:
 
 def areal(rows: Any) -> list[Any]:
     score = reward_of("areal", "math")
-    return [or_none(lambda row=row, said=said: score("p", said, [], [], **row)) for row, said in zip(rows, SAID, strict=True)]  # type: ignore[misc]  # fmt: skip
+    return [or_none(score, said, row) for row, said in zip(rows, SAID, strict=True)]
 
 
 def verifiers(rows: Any) -> list[Any]:
@@ -108,11 +109,11 @@ def skyrl(rows: Any) -> list[Any]:
     ]
 
 
-def or_none(score: Any) -> Any:
+def or_none(score: Any, said: str, row: dict[str, Any]) -> Any:
     from rm_gallery.integrations.causes import NoScore
 
     try:
-        return score()
+        return score("p", said, [], [], **row)
     except NoScore:
         return None
 
@@ -133,3 +134,14 @@ def test_a_reward_file_gives_the_numbers_of_its_readme(trainer: str, tmp_path: P
     assert [said for said, _ in numbers] == SAID
     found = ["none" if each is None else f"{each:.3f}" for each in CALLS[trainer](rows)]
     assert found == [number for _, number in numbers]
+
+
+@pytest.mark.trainers
+@pytest.mark.parametrize(
+    "trainer",
+    [pytest.param(name, marks=pytest.mark.system(name)) for name in ("skyrl", "openrlhf")],
+)
+def test_the_trainers_own_code_gets_the_same_numbers(trainer: str) -> None:
+    rows = DATA["rows_for"](trainer)
+    asked = {"file": str(RECIPES / trainer / "reward.py"), "rows": rows, "said": SAID}
+    assert run(trainer, f"recipe_in_{trainer}.py", asked) == CALLS[trainer](rows)

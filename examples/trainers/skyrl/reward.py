@@ -17,7 +17,6 @@ def main() -> None:
     from skyrl.train.utils import initialize_ray
     from skyrl_gym.envs import register
 
-    @ray.remote(num_cpus=1)
     def trains(cfg: SkyRLTrainConfig) -> None:
         register(id="maths", entry_point=maths)
         BasePPOExp(cfg).run()
@@ -25,7 +24,7 @@ def main() -> None:
     cfg = SkyRLTrainConfig.from_cli_overrides(sys.argv[1:])
     validate_cfg(cfg)
     initialize_ray(cfg)
-    ray.get(trains.remote(cfg))
+    ray.get(ray.remote(num_cpus=1)(trains).remote(cfg))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from reward import ours, plain_says_it
+from reward import ours, plain_says_it  # type: ignore[import-not-found]  # the file beside this one
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from reward import rewards
+from reward import rewards  # type: ignore[import-not-found]  # the file beside this one
 
 from rm_gallery.core.utils.svg import curves
 
