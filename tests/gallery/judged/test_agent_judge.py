@@ -266,7 +266,8 @@ def test_a_run_keeps_what_was_judged_and_asks_nothing_again(tmp_path: Path) -> N
 def test_without_a_sandbox_nothing_is_run_and_nobody_is_judged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bwrap.shutil, "which", lambda name: None)
+    monkeypatch.setattr("rm_gallery.core.sandbox.bwrap.shutil.which", lambda name: None)
+    monkeypatch.setattr(bwrap, "_WORKING", {})
     with agent(checks) as server:
         score, code, cause = result(judge(server, "agent_judge"), asked())
     assert (score, cause) == (None, "caller") and code

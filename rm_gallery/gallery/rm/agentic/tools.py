@@ -24,7 +24,7 @@ from rm_gallery.core.sandbox.workspace import (
     temporary_folder,
     unpack,
 )
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import DataError, SandboxUnavailable, Unscored
 
 OUTPUT_CHARS = 20_000
 """Characters of one output that a judge is shown."""
@@ -141,6 +141,7 @@ class Toolbox:
 
         Raises:
             ToolRefusal: there is no such tool, an argument does not fit, or it leads out.
+            Unscored: there is no sandbox to run a program in.
         """
         known = {tool["function"]["name"]: tool["function"] for tool in self.definitions()}
         if name not in known:
@@ -155,6 +156,8 @@ class Toolbox:
             output: str = await getattr(self, f"_{name}")(**arguments)
         except StateFault as error:
             raise ToolRefusal(str(error)) from error
+        except SandboxUnavailable as error:
+            raise Unscored(str(error), reason="sandbox", cause="caller") from error
         except (TypeError, ValueError) as error:
             raise ToolRefusal(f"{name}: {error}") from error
         if len(output) > OUTPUT_CHARS:
