@@ -56,7 +56,7 @@ class Rubric(BaseStepWiseRubricReward):
 
 @pytest.mark.parametrize("roles", ["aa", "aaa", "aaua", "ua", "uua", "ca", "cca", "cta", "ata"])
 def test_a_judge_is_asked_the_same_while_turns_are_taken_and_afterwards(roles: str) -> None:
-    made = {
+    made: dict[str, dict[str, Any]] = {
         "a": {"role": "assistant", "content": "I say so."},
         "c": {"role": "assistant", "content": None, "tool_calls": [CALL]},
         "u": {"role": "user", "content": "go on"},
