@@ -34,6 +34,7 @@ from rm_gallery.core.reward.channel import (
     ways,
 )
 from rm_gallery.core.reward.echo import fenced_texts, without_echoes
+from rm_gallery.core.reward.kinds import shown_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, open_forms
 from rm_gallery.core.score import score_of_error, scored
 from rm_gallery.core.text.statements import REASONS
@@ -357,9 +358,16 @@ def trace_call(
             "model": None if reply is None else reply.model,
             "channel": channel,
             "prompt": plain_messages(messages),
-            "reply": None if reply is None else stated_text(reply),
+            "reply": None if reply is None else _reply_text(reply),
         }
     )
+
+
+def _reply_text(reply: ChatResponse) -> str:
+    """What a reply states, or with its calls of tools where it calls others than that of a verdict."""
+    calls = reply.message.tool_calls or ()
+    acts = any(call.function.name != FUNCTION for call in calls)
+    return shown_text(reply.message) if acts else stated_text(reply)
 
 
 def parsed(

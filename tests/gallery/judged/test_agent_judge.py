@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import ConfigError, DataSample, OpenaiLLM, RewardRegistry
+from rm_gallery.core.engine.run_records import read_trace
 from rm_gallery.core.reward.base import BaseTrajectoryRubricReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import sample_of
@@ -271,6 +272,18 @@ def test_without_a_sandbox_nothing_is_run_and_nobody_is_judged(
     with agent(checks) as server:
         score, code, cause = result(judge(server, "agent_judge"), asked())
     assert (score, cause) == (None, "caller") and code
+
+
+def test_a_trace_holds_each_call_with_what_was_new_to_the_judge(tmp_path: Path) -> None:
+    with agent(checks) as server:
+        judge(server).evaluate_batch([asked()], run_dir=str(tmp_path / "run"), trace=True)
+    first, second = read_trace(tmp_path / "run")
+    assert [turn["role"] for turn in first["prompt"]] == ["system", "user"]
+    assert "run_python" in first["reply"] and "bill.txt" in first["reply"]
+    assert [turn["role"] for turn in second["prompt"]] == ["tool"]
+    assert (
+        "total 7 found 7" in second["prompt"][0]["content"] and "submit_verdict" in second["reply"]
+    )
 
 
 # -- the one who is judged -------------------------------------------------------------------------

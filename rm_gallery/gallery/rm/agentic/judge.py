@@ -322,12 +322,11 @@ class AgentJudge(ActingJudge):
             return ChatMessage.model_validate(said)
         self._spent(session)
         assert self.llm is not None
-        begun = time.monotonic()
-        messages = session.messages
+        begun, messages = time.monotonic(), session.messages
         reply = await self.llm.achat(messages, repeat=current_repeat(), tools=session.definitions)
-        trace_call(
-            self.name, messages, reply, session.asked, time.monotonic() - begun, None, "tool"
-        )
+        # what was said before stands in the records of the calls before
+        new, session.traced = messages[session.traced :], len(messages) + 1
+        trace_call(self.name, new, reply, session.asked, time.monotonic() - begun, None, "tool")
         session.asked += 1
         session.tokens += reply.usage.input_tokens + reply.usage.output_tokens
         if not reply.message.tool_calls:
@@ -361,7 +360,7 @@ class _JudgeSession:
         self.definitions = [*tools.definitions(), submit_tool()]
         self.spoken: list[dict[str, Any]] = []
         self._prompt = prompt
-        self.begun, self.asked, self.tokens = time.monotonic(), 0, 0
+        self.begun, self.asked, self.tokens, self.traced = time.monotonic(), 0, 0, 0
         self._made, self._repairs, self._told = 0, 0, False
         self.decisions: list[CriterionDecision] | None = None
 
