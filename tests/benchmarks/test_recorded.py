@@ -114,3 +114,15 @@ def test_nothing_scored_is_exit_code_1(data: Path, tmp_path: Path) -> None:
     done = command("bench", "pairs", "--scores", str(path), "--data", str(data))
     assert done.code == 1
     assert "2 samples unscored: no_score" in done.err and "no sample could be scored" in done.err
+
+
+def test_labels_by_message_are_read_in_the_order_of_the_messages(tmp_path: Path) -> None:
+    """A table writes the keys of an object in the order in which its rows first have them."""
+    labels = {"10": -1, "2": 1, "4": 0}
+    row = {"id": "a", "scores": [0.9, 0.5, 0.1], "step_labels": labels}
+    path = write(tmp_path / "scores.jsonl", [row])
+    [(_, report)] = score_recorded(get_benchmark("agent_process_bench"), scores=path)
+    assert (report.score, report.extra["first_error"].score) == (1.0, 1.0)
+    path = write(tmp_path / "named.jsonl", [{**row, "step_labels": {"first": 1}}])
+    with pytest.raises(DataError, match="labels by the number of a message"):
+        score_recorded(get_benchmark("agent_process_bench"), scores=path)

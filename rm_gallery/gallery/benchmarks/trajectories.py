@@ -186,7 +186,10 @@ class AgentProcessBench(StepBenchmark):
         if known is None:
             raise unfit(number, "step_labels", "labels 1, 0 or -1", row["step_labels"])
         name = named(row["id"] if "id" in row else row["idx"], number)
-        outputs = [solution([], [], step_labels=list(known.values()))]
+        if not all(map(str.isdecimal, known)):
+            raise unfit(number, "step_labels", "labels by the number of a message", known)
+        in_turn = [known[at] for at in sorted(known, key=int)]  # a table may write them in any order
+        outputs = [solution([], [], step_labels=in_turn)]
         return DataSample.model_validate({"unique_id": name, "output": outputs})
 
     def scorer(self, seed: int = 0) -> RuleScorer:
@@ -214,11 +217,12 @@ class AgentProcessBench(StepBenchmark):
 
     def _further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
         truth, said = self._said(judged)
-        first, *found = (
-            None if one is None else -1 in one and one.index(-1) for one in (truth, said)
-        )
-        hit = None if said is None else [first] == found
+        hit = None if said is None else _first_harmful(said) == _first_harmful(truth)
         return {"first_error": ("share_found", True, hit)}
+
+
+def _first_harmful(labels: Sequence[int]) -> int | None:
+    return labels.index(-1) if -1 in labels else None
 
 
 def _labels_of(value: Any) -> dict[str, int] | None:
