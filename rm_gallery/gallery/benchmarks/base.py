@@ -76,6 +76,8 @@ class Benchmark(DataConverter):
     """
     kinds: ClassVar[frozenset[str]] = frozenset({"pointwise", "trajectory", "listwise", "pairwise"})
     """Kinds of rewards that can judge it."""
+    once: ClassVar[bool] = False
+    """Whether of several rows with one id only the first is asked about and counted."""
     general: ClassVar[bool] = False
     """Whether its columns are anybody's: it is then only detected when no benchmark of its own
     fits.
