@@ -70,6 +70,8 @@ class Benchmark(DataConverter):
     """
     chance: ClassVar[float | None] = None
     """What guessing reaches; None where it is counted from the data or unknown."""
+    lowest: ClassVar[float] = 0.0
+    """The lowest figure there is; the highest is 1."""
     baselines: ClassVar[bool] = True
     """Whether the length of an answer can be judged: the longest and the shortest answer stand
     beside every score.
