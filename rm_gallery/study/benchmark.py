@@ -151,7 +151,7 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
             bounds[0] * report.n / (report.n + n), (bounds[1] * report.n + n) / (report.n + n)
         )
     elif bounds is not None:  # they may all be of one subset, and weigh nobody knows what
-        bounds = Interval(min(0.0, bounds[0]), max(1.0, bounds[1]))
+        bounds = Interval(min(benchmark.lowest, bounds[0]), max(1.0, bounds[1]))
     return replace(
         report,
         n=report.n + n,

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rm_gallery.core.data.schema import DataSample, RewardIssue
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.judges import models_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged
+from rm_gallery.gallery.benchmarks.judgements import Judged, not_asked
 from rm_gallery.study.source import Data
 
 
@@ -47,14 +47,20 @@ class Task:
         """
         self.left_out.clear()
         rows, shard, n = self.data.rows(), self.data.shard, 0
-        as_they_are = self._asked_as_they_are
+        as_they_are, seen = self._asked_as_they_are, set[str]()
         for sample in rows:
             held = shard is None or shard.holds(sample.sample_key)
             if control is not None and control.over:
                 control.unread = held + self._count(rows, n + 1)
                 return
             n += 1
+            repeated = self.benchmark.once and sample.sample_id in seen
+            if self.benchmark.once:
+                seen.add(sample.sample_id)
             if not held:
+                continue
+            if repeated:
+                self._leave_out(sample, "a row before it has the same id")
                 continue
             if as_they_are:  # speed: nothing to ask the benchmark, row by row
                 yield sample
@@ -65,7 +71,11 @@ class Task:
     def _asked_as_they_are(self) -> bool:
         """Whether every sample is a question, and the only one made of it."""
         kind = type(self.benchmark)
-        return kind.questions is Benchmark.questions and kind.left_out is Benchmark.left_out
+        return (
+            kind.questions is Benchmark.questions
+            and kind.left_out is Benchmark.left_out
+            and not kind.once
+        )
 
     def _count(self, rows: Iterator[DataSample], n: int) -> int:
         """How many samples of the shard there are still, after `n`; they are read only where
@@ -86,9 +96,11 @@ class Task:
         why = self.benchmark.left_out(sample, self.reward)
         if why is None:
             return self.benchmark.questions(sample, self.reward)
-        issue = RewardIssue(name=self.reward.name, status="unscored", reason=NOT_ASKED, message=why)
-        self.left_out.append(Judged(sample, [], "unscored", [issue]))
+        self._leave_out(sample, why)
         return ()
+
+    def _leave_out(self, sample: DataSample, why: str) -> None:
+        self.left_out.append(not_asked(sample, self.reward.name, why))
 
     def n_questions(self) -> int | None:
         """Number of questions; reads the data where the benchmark asks several of one sample, or

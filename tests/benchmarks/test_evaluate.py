@@ -19,8 +19,18 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import RULES
+from rm_gallery.study import benchmark
 from rm_gallery.study.benchmark import estimate, evaluate, report_on
-from tests.benchmarks.excerpts import EXCERPTS, LONG, SHORT, Row, rewardbench, rewardbench2
+from tests.benchmarks.excerpts import (
+    EXCERPTS,
+    LONG,
+    SHORT,
+    Row,
+    rewardbench,
+    rewardbench2,
+    rows_of,
+)
+from tests.benchmarks.judges import Point
 from tests.data.loading import write
 from tests.support.samples import make_sample
 
@@ -160,6 +170,14 @@ def test_samples_stopped_by_a_budget_are_a_count_of_their_own() -> None:
     assert report.to_dict()["n_stopped"] == 15
     assert report.by_subset["Math"].n_stopped == 15
     assert "n=20, 15 stopped" in str(report)
+
+
+def test_the_limits_of_rows_never_read_go_down_to_the_lowest_figure() -> None:
+    """A tau may be -1, so that lists which were never read could pull the mean that far."""
+    for name, lowest in (("if_reward_bench", -1.0), ("longjudgebench", 0.0)):
+        report = evaluate(Point(), rows_of(name), name, progress=False)
+        over: Any = SimpleNamespace(unread=9, stopped="budget", who_stopped="caller")
+        assert benchmark._with_unread(get_benchmark(name), report, over).bounds == (lowest, 1.0)
 
 
 def test_a_run_is_continued_and_its_reasons_are_counted(tmp_path: Path) -> None:

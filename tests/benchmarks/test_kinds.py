@@ -4,6 +4,7 @@ judgements reach the rule.
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 import pytest
@@ -194,3 +195,42 @@ def test_a_trajectory_that_people_were_unsure_about_is_not_asked_and_widens_no_b
     report = evaluate(Point(judge=lambda sample: [1.0]), [*rows, unsure])
     assert (report.benchmark, report.n, report.n_scored) == ("agent_reward_bench", 8, 7)
     assert (report.missing, report.bounds) == ({}, (4 / 7, 4 / 7))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cells"),
+    [
+        ("Successful", "Unsuccessful", (2, 1, 0, 0)),
+        ("Unsuccessful", "Successful", (1, 2, 0, 0)),
+        ("Unsure", "Successful", (1, 1, 0, 0)),
+    ],
+)
+def test_the_first_annotation_counts_whichever_is_judged_first(
+    first: str, second: str, cells: tuple[int, ...]
+) -> None:
+    asked: list[str] = []
+
+    def late(sample: DataSample) -> list[float]:
+        asked.append(sample.sample_id)
+        if len(asked) == 1:
+            time.sleep(0.2)
+        return [1.0]
+
+    def row(task: str, said: str) -> dict[str, Any]:
+        return {**rows_of("agent_reward_bench")[0], "task_id": task, "trajectory_success": said}
+
+    rows = [row("1", first), row("1", second), row("2", "Successful"), row("3", "Unsuccessful")]
+    report = evaluate(Point(judge=late), rows, "agent_reward_bench", progress=False)
+    assert tuple(report.extra[name] for name in ("TP", "FP", "TN", "FN")) == cells
+    assert (len(set(asked)), len(asked), report.extra["n_repeated"]) == (sum(cells),) * 2 + (1,)
+    assert report.missing == {}
+
+
+@pytest.mark.parametrize("absent", ["task_id", "model_name", "benchmark"])
+def test_trajectories_without_their_whole_name_are_all_counted(absent: str) -> None:
+    whole = rows_of("agent_reward_bench")[0]
+    rows = [
+        {k: v for k, v in {**whole, "goal": f"goal {n}"}.items() if k != absent} for n in range(3)
+    ]
+    report = evaluate(Point(judge=lambda sample: [1.0]), rows, "agent_reward_bench")
+    assert (report.n, report.n_scored) == (3, 3)

@@ -15,7 +15,7 @@ from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.study.benchmark import evaluate, score_recorded
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.source import Source
-from tests.benchmarks.excerpts import EXCERPTS, Row
+from tests.benchmarks.excerpts import EXCERPTS, Row, rows_of
 from tests.data.loading import write
 from tests.support.command import command
 
@@ -114,3 +114,29 @@ def test_nothing_scored_is_exit_code_1(data: Path, tmp_path: Path) -> None:
     done = command("bench", "pairs", "--scores", str(path), "--data", str(data))
     assert done.code == 1
     assert "2 samples unscored: no_score" in done.err and "no sample could be scored" in done.err
+
+
+def test_labels_by_message_are_read_in_the_order_of_the_messages(tmp_path: Path) -> None:
+    """A table writes the keys of an object in the order in which its rows first have them."""
+    labels = {"10": -1, "2": 1, "4": 0}
+    row = {"id": "a", "scores": [0.9, 0.5, 0.1], "step_labels": labels}
+    path = write(tmp_path / "scores.jsonl", [row])
+    [(_, report)] = score_recorded(get_benchmark("agent_process_bench"), scores=path)
+    assert (report.score, report.extra["first_error"].score) == (1.0, 1.0)
+    path = write(tmp_path / "named.jsonl", [{**row, "step_labels": {"first": 1}}])
+    with pytest.raises(DataError, match="labels by the number of a message"):
+        score_recorded(get_benchmark("agent_process_bench"), scores=path)
+
+
+def test_scores_of_trajectories_that_people_were_unsure_about_are_left_out(tmp_path: Path) -> None:
+    whole = rows_of("agent_reward_bench")[0]
+    rows = [
+        {**whole, "task_id": f"{n}", "trajectory_success": said}
+        for n, said in enumerate(("Unsure", "Successful", "Unsuccessful"))
+    ]
+    data = Source(str(write(tmp_path / "data.jsonl", rows)), "agent_reward_bench").open()
+    scores = [{"id": f"webarena/gpt/{n}", "candidate": 0, "score": 1.0} for n in range(3)]
+    path = write(tmp_path / "scores.jsonl", scores)
+    [(_, report)] = score_recorded(data.benchmark, scores=path, data=data)
+    assert (report.score, report.extra["FP"], report.n_scored) == (0.5, 1, 2)
+    assert (report.missing, report.bounds) == ({}, (0.5, 0.5))

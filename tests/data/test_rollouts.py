@@ -87,11 +87,35 @@ def test_what_cannot_be_made_anew_is_kept() -> None:
         {**nemo_gym(), "reward": None},
         {**nemo_gym(), "reward": float("nan")},
         {**ROLLOUTS["verifiers results"], "reward": 0.0, "error": {"error": "ModelError"}},
+        {**verifiers_trace(), "rewards": {"right": {"score": None, "weight": 1.0}}},
+        {**verifiers_trace(), "rewards": {"right": {"score": float("nan"), "weight": 1.0}}},
+        {**verifiers_trace(), "rewards": {"right": {"score": 1e300, "weight": 1e300}}},
+        {**nemo_gym(), "reward": float("inf")},
+        {**nemo_gym(), "reward": 10**400},
+        {**nemo_gym(), "reward": "nan"},
     ],
-    ids=["none scored", "none", "masked", "null", "nan", "broken"],
+    ids=[
+        *("none scored", "none", "masked", "null", "nan", "broken", "null score", "nan score"),
+        *("infinite sum", "infinite", "huge", "text"),
+    ],
 )
 def test_a_rollout_without_a_reward_has_none_and_no_zero(row: Row) -> None:
     assert recorded(read(row))["reward"] is None
+
+
+@pytest.mark.parametrize("lost", [None, float("nan")])
+def test_a_reward_is_the_sum_of_those_that_were_scored(lost: float | None) -> None:
+    rewards = {"right": {"score": lost, "weight": 1.0}, "short": {"score": 0.5, "weight": 0.5}}
+    kept = recorded(read({**verifiers_trace(), "rewards": rewards}))
+    assert (kept["reward"], kept["parts"]) == (0.25, {"right": None, "short": 0.5})
+
+
+def test_rewards_of_a_table_of_texts_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        "prompt,completion,reward\nq,a,0.5\nq,b,\nq,c,0\nq,d,1e-1\nq,e,good\n"
+    )
+    samples = Source(str(tmp_path / "log.csv"), "rollouts").open().rows()
+    assert [recorded(sample)["reward"] for sample in samples] == [0.5, None, 0.0, 0.1, None]
 
 
 def test_a_rollout_of_whole_histories_is_its_last() -> None:

@@ -70,12 +70,16 @@ class Benchmark(DataConverter):
     """
     chance: ClassVar[float | None] = None
     """What guessing reaches; None where it is counted from the data or unknown."""
+    lowest: ClassVar[float] = 0.0
+    """The lowest figure there is; the highest is 1."""
     baselines: ClassVar[bool] = True
     """Whether the length of an answer can be judged: the longest and the shortest answer stand
     beside every score.
     """
     kinds: ClassVar[frozenset[str]] = frozenset({"pointwise", "trajectory", "listwise", "pairwise"})
     """Kinds of rewards that can judge it."""
+    once: ClassVar[bool] = False
+    """Whether of several rows with one id only the first is asked about and counted."""
     general: ClassVar[bool] = False
     """Whether its columns are anybody's: it is then only detected when no benchmark of its own
     fits.

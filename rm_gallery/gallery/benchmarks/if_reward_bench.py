@@ -44,6 +44,7 @@ class IFRewardBench(Benchmark):
     name = "if_reward_bench"
     aliases = ("if-reward-bench", "ifrewardbench")
     version = "repository at c192fe9, seed 42 and id of each list"
+    lowest = -1.0
     own_columns = frozenset({"messages", "checklist", "responses", "preference_graph"})
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:

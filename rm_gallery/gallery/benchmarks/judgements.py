@@ -297,6 +297,12 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
     return whole
 
 
+def not_asked(sample: DataSample, name: str, why: str) -> Judged:
+    """A sample that the protocol leaves out, with the reason; `name` is what would have judged it."""
+    issue = RewardIssue(name=name, status="unscored", reason=NOT_ASKED, message=why)
+    return Judged(sample, [], "unscored", [issue])
+
+
 def status_of(issues: Sequence[RewardIssue]) -> Status:
     """The outcome that issues stand for; `unscored` without any."""
     if any(issue.status == "failed" and issue.reason not in NOT_BEGUN for issue in issues):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import eq
 from pathlib import PurePath
 from typing import Any
@@ -23,7 +23,15 @@ from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, given
 from rm_gallery.gallery.benchmarks.counts import CountsScorer
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, named, unfit
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Recorded,
+    Row,
+    integer,
+    named,
+    not_asked,
+    unfit,
+)
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.gallery.benchmarks.steps import StepBenchmark, solution, step_scores
 from rm_gallery.gallery.benchmarks.verdicts import VerdictBenchmark, called_good
@@ -63,7 +71,8 @@ class AgentRewardBench(VerdictBenchmark):
     `extra`, the five web benchmarks beside it.
 
     A trajectory that its annotator was unsure about is not asked about. The second of two
-    annotations of one trajectory is not counted, as upstream. Upstream counts an unread verdict as
+    annotations of one trajectory is neither asked about nor counted, as upstream, also where the
+    first one was unsure. Upstream counts an unread verdict as
     "unsuccessful"; here it is missing.
     """
 
@@ -96,8 +105,9 @@ class AgentRewardBench(VerdictBenchmark):
             "rule_reward": recorded.get("cum_reward") if isinstance(recorded, dict) else None,
         }
         label = given({"preference": preference, **{name: row.get(name) for name in BESIDE}})
+        parts = (subset, agent, task)
         return self.sample(
-            "/".join(filter(None, (subset, agent, task))),
+            "/".join(parts) if all(parts) else "",  # half a name would be that of many trajectories
             [{"role": "user", "content": text(row, "goal", where)}],
             [trajectory(_web_turns(row, where), **label)],
             "agent",
@@ -106,8 +116,20 @@ class AgentRewardBench(VerdictBenchmark):
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Trajectories that people were unsure about."""
-        known = (sample.output[0].answer.label or {}).get("preference")
-        return None if known else "its annotator was unsure whether it succeeded"
+        return _unsure(sample)
+
+    def recorded_scores(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """As for every benchmark; those that people were unsure about are left out here too."""
+        for group, one in super().recorded_scores(rows, samples, **rule):
+            why = _unsure(one.sample)
+            yield group, one if why is None else not_asked(one.sample, "scores", why)
+
+
+def _unsure(sample: DataSample) -> str | None:
+    known = (sample.output[0].answer.label or {}).get("preference")
+    return None if known else "its annotator was unsure whether it succeeded"
 
 
 def _web_turns(row: Mapping[str, Any], where: RowRef) -> list[Turn]:
@@ -186,7 +208,12 @@ class AgentProcessBench(StepBenchmark):
         if known is None:
             raise unfit(number, "step_labels", "labels 1, 0 or -1", row["step_labels"])
         name = named(row["id"] if "id" in row else row["idx"], number)
-        outputs = [solution([], [], step_labels=list(known.values()))]
+        if not all(map(str.isdecimal, known)):
+            raise unfit(number, "step_labels", "labels by the number of a message", known)
+        in_turn = [
+            known[at] for at in sorted(known, key=int)
+        ]  # a table may write them in any order
+        outputs = [solution([], [], step_labels=in_turn)]
         return DataSample.model_validate({"unique_id": name, "output": outputs})
 
     def scorer(self, seed: int = 0) -> RuleScorer:
@@ -214,11 +241,12 @@ class AgentProcessBench(StepBenchmark):
 
     def _further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
         truth, said = self._said(judged)
-        first, *found = (
-            None if one is None else -1 in one and one.index(-1) for one in (truth, said)
-        )
-        hit = None if said is None else [first] == found
+        hit = None if said is None else _first_harmful(said) == _first_harmful(truth)
         return {"first_error": ("share_found", True, hit)}
+
+
+def _first_harmful(labels: Sequence[int]) -> int | None:
+    return labels.index(-1) if -1 in labels else None
 
 
 def _labels_of(value: Any) -> dict[str, int] | None:

@@ -33,8 +33,6 @@ class VerdictBenchmark(ScoredByRule):
     kinds: ClassVar[frozenset[str]] = frozenset({"pointwise"})
     judges: ClassVar[str] = "answer"
     rule: ClassVar[str] = "macro_f1"
-    once: ClassVar[bool] = False
-    """Whether the second of two samples with one id is not counted."""
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count verdicts."""

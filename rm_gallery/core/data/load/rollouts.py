@@ -9,6 +9,8 @@ byte.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -215,11 +217,22 @@ def _divided(turns: list[Turn]) -> tuple[list[Turn], list[Turn]]:
     return turns[:begins], turns[begins:]
 
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
 def _number(value: Any) -> float | None:
-    """A recorded number; None for what is none, such as NaN or a reward that was never given."""
-    if isinstance(value, bool):
-        return float(value)
-    return float(value) if isinstance(value, int | float) and not is_absent(value) else None
+    """A recorded number, also as the text a csv file holds; None for what is no finite one, such as
+    a reward that was never given.
+    """
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
+        return None
+    if not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _numbers(values: Any) -> dict[str, float | None]:
@@ -256,8 +269,12 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
     begins = next((k for k, node in enumerate(path) if node.get("sampled")), len(path))
     spoken = [turns_of([node["message"]]) for node in path]
     rewards = row.get("rewards") or {}
-    scored = {name: reward for name, reward in rewards.items() if reward is not None}
-    values = [float(one["score"]) * float(one.get("weight", 1.0)) for one in scored.values()]
+    parts = {name: _number(reward and reward["score"]) for name, reward in rewards.items()}
+    values = [
+        part * float(rewards[name].get("weight", 1.0))
+        for name, part in parts.items()
+        if part is not None
+    ]
     task = row["task"]
     data = task.get("data") or {}
     info = data.get("info")
@@ -272,8 +289,8 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
     return RecordedRollout(
         prompt=[turn for turns in spoken[:begins] for turn in turns],
         completion=[turn for turns in spoken[begins:] for turn in turns],
-        reward=sum(values) if values else None,
-        parts={name: _number(reward and reward["score"]) for name, reward in rewards.items()},
+        reward=_number(sum(values)) if values else None,
+        parts=parts,
         truth=data.get("answer"),
         tools=row.get("tools"),
         id=str(row.get("id") or ""),
