@@ -110,6 +110,11 @@ def test_a_reward_is_the_sum_of_those_that_were_scored(lost: float | None) -> No
     assert (kept["reward"], kept["parts"]) == (0.25, {"right": None, "short": 0.5})
 
 
+def test_a_weight_that_is_none_is_one() -> None:
+    rewards = {"right": {"score": 0.5, "weight": None}, "short": {"score": 0.5, "weight": 0.5}}
+    assert recorded(read({**verifiers_trace(), "rewards": rewards}))["reward"] == 0.75
+
+
 def test_rewards_of_a_table_of_texts_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(
         "prompt,completion,reward\nq,a,0.5\nq,b,\nq,c,0\nq,d,1e-1\nq,e,good\n"

@@ -270,11 +270,11 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
     spoken = [turns_of([node["message"]]) for node in path]
     rewards = row.get("rewards") or {}
     parts = {name: _number(reward and reward["score"]) for name, reward in rewards.items()}
-    values = [
-        part * float(rewards[name].get("weight", 1.0))
-        for name, part in parts.items()
-        if part is not None
-    ]
+    values = []
+    for name, part in parts.items():
+        if part is not None:
+            weight = _number(rewards[name].get("weight"))
+            values.append(part if weight is None else part * weight)
     task = row["task"]
     data = task.get("data") or {}
     info = data.get("info")
