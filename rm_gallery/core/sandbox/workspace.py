@@ -311,6 +311,21 @@ def _folder_for_all(path: str) -> None:
     os.chmod(path, 0o755)  # whatever the umask
 
 
+def copy_database(folder: str, bounds: ReadBounds, path: str, own: str) -> bool:
+    """Copy a SQLite file of a workspace and its write-ahead log to `own`, as `database`; False where
+    there is none.
+
+    A rollback journal stays behind: it can name any file of the machine, and SQLite would delete it.
+    """
+    with Workspace(folder, bounds) as workspace:
+        raw, log = workspace.read(path), workspace.read(f"{path}-wal")
+    if raw is not None:
+        place(own, "database", raw)
+    if raw is not None and log is not None:
+        place(own, "database-wal", log)
+    return raw is not None
+
+
 @contextmanager
 def temporary_folder() -> Iterator[str]:
     """A folder of this process's own, readable by everyone who is shown it, removed at the end."""

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sqlite3
+import struct
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -314,6 +315,33 @@ def test_a_workspace_that_leads_out_is_never_followed(tmp_path: Path) -> None:
         assert result(judge(server), asked(str(tmp_path)))[0] == 0.0
     shown = json.dumps(server.requests[-1]["messages"])
     assert "root:" not in shown
+
+
+def with_hostile_journal(folder: Path, victim: Path) -> None:
+    """A database whose rollback journal names a file, which SQLite deletes when it rolls back."""
+    with closing(sqlite3.connect(folder / "shop.db")) as connection, connection:
+        connection.execute("CREATE TABLE debt (name TEXT)")
+    magic = bytes.fromhex("d9d505f920a163d7")
+    pages = (folder / "shop.db").stat().st_size // 4096
+    header = (magic + struct.pack(">IIIII", 0, 0, pages, 512, 4096)).ljust(512, b"\0")
+    name = str(victim).encode()
+    ends = name + struct.pack(">II", len(name), sum(name)) + magic
+    (folder / "shop.db-journal").write_bytes(header + struct.pack(">I", (1 << 18) + 1) + ends)
+
+
+def test_a_database_deletes_no_file_of_this_machine(tmp_path: Path) -> None:
+    victim, work = tmp_path / "precious.txt", tmp_path / "work"
+    work.mkdir()
+    victim.write_text("mine")
+    with_hostile_journal(work, victim)
+    query = calling(("query_sql", {"path": "shop.db", "query": "SELECT count(*) AS n FROM debt"}))
+
+    def script(messages: list[Message], tools: list[Message]) -> Message:
+        return verdict(True, "call:1", "n 0") if outputs_of(messages) else query
+
+    with agent(script) as server:
+        assert result(judge(server), asked(str(work)))[0] == 1.0
+    assert victim.read_text() == "mine"
 
 
 def test_a_program_of_the_judge_is_in_a_box() -> None:

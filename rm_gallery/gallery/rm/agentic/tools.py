@@ -20,6 +20,7 @@ from rm_gallery.core.sandbox.workspace import (
     ReadBounds,
     StateFault,
     Workspace,
+    copy_database,
     inner_path,
     temporary_folder,
     unpack,
@@ -30,6 +31,7 @@ OUTPUT_CHARS = 20_000
 """Characters of one output that a judge is shown."""
 _MOST_LINES, _MOST_HITS, _MOST_FILES, _MOST_ROWS = 400, 100, 500, 100
 _SQL_SECONDS = 5.0
+_NO_FILE = "There is no file {!r}; list_files shows what there is."
 
 
 class ToolRefusal(Exception):
@@ -222,13 +224,16 @@ class Toolbox:
 
     def _text_of(self, path: str) -> str:
         assert self.folder is not None
-        if not inner_path(path.removeprefix("./")):
-            raise ToolRefusal(f"{path[:80]!r} is no path below the workspace.")
+        self._inner(path)
         with Workspace(self.folder, self.bounds) as workspace:
             raw = workspace.read(path)
         if raw is None:
-            raise ToolRefusal(f"There is no file {path[:80]!r}; list_files shows what there is.")
+            raise ToolRefusal(_NO_FILE.format(path[:80]))
         return raw.decode("utf-8", "replace")
+
+    def _inner(self, path: str) -> None:
+        if not inner_path(path.removeprefix("./")):
+            raise ToolRefusal(f"{path[:80]!r} is no path below the workspace.")
 
     async def _read_file(self, path: str, first: int = 1, last: int | None = None) -> str:
         lines = (await asyncio.to_thread(self._text_of, path)).splitlines()
@@ -274,11 +279,13 @@ class Toolbox:
 
     async def _query_sql(self, path: str, query: str) -> str:
         assert self.folder is not None
-        await asyncio.to_thread(self._text_of, path)  # whether it is a file of the workspace
-        database = os.path.realpath(os.path.join(self.folder, path))
-        found = await run_file_query_in_worker(
-            database, query, deadline=_SQL_SECONDS, max_rows=_MOST_ROWS
-        )
+        self._inner(path)
+        with temporary_folder() as own:
+            if not await asyncio.to_thread(copy_database, self.folder, self.bounds, path, own):
+                raise ToolRefusal(_NO_FILE.format(path[:80]))
+            found = await run_file_query_in_worker(
+                f"{own}/database", query, deadline=_SQL_SECONDS, max_rows=_MOST_ROWS
+            )
         if found.error:
             raise ToolRefusal(f"query_sql: {found.error}")
         rows = [" | ".join(found.columns), *(" | ".join(map(str, row)) for row in found.rows)]
