@@ -205,27 +205,33 @@ class Workspace:
         finally:
             os.close(descriptor)
 
-    def copy_to(self, target: str) -> None:
+    def copy_to(self, target: str) -> dict[str, str]:
         """Copy what a program may be shown: files within the bounds, and links that stay inside.
 
         Files are the copy's own and readable by everyone; pipes, devices, large and unreadable files
-        are left out.
+        are left out. Gives what was left out, and why.
         """
+        absent: dict[str, str] = {}
         for path, mode, here in self.entries():
-            name = path.rpartition("/")[2]
+            name, why = path.rpartition("/")[2], "it cannot be read"
             with suppress(OSError):
                 if stat.S_ISLNK(mode):
-                    link = os.readlink(name, dir_fd=here)
-                    leads = os.path.normpath(os.path.join(os.path.dirname(path), link))
-                    if leads != ".." and not leads.startswith(("/", "../")):
-                        place(target, path, link, link=True)
+                    place(target, path, os.readlink(name, dir_fd=here), link=True)
+                    why = ""
                 elif stat.S_ISREG(mode):
                     descriptor = _regular(name, here, path)
                     try:
-                        if os.fstat(descriptor).st_size <= self._bounds.file_bytes:
+                        size = os.fstat(descriptor).st_size
+                        why = f"its {size} bytes are too many" * (size > self._bounds.file_bytes)
+                        if not why:
                             place(target, path, b"".join(self._chunks(descriptor, path)))
                     finally:
                         os.close(descriptor)
+                elif mode:
+                    why = "it is a pipe, a socket or a device"
+            if why:
+                absent[path] = why
+        return {**absent, **dropped_links(target)}
 
 
 def _entry(folder: int, name: str) -> tuple[str, int] | None:
@@ -304,6 +310,20 @@ def place(folder: str, path: str, content: bytes | str, *, link: bool = False) -
     with open(descriptor, "wb") as file:
         os.fchmod(descriptor, 0o644)  # whatever the umask
         file.write(raw)
+
+
+def dropped_links(folder: str) -> dict[str, str]:
+    """Remove the links that lead out of a copy, through other links too, and tell which."""
+    whole, out = os.path.realpath(folder), []
+    for here, folders, names in os.walk(folder):
+        for each in (os.path.join(here, name) for name in (*folders, *names)):
+            if os.path.islink(each):
+                leads = os.path.realpath(each)
+                if leads != whole and not leads.startswith(f"{whole}/"):
+                    out.append(each)
+    for each in out:
+        os.unlink(each)
+    return {os.path.relpath(each, folder): "it is a link out of the workspace" for each in out}
 
 
 def _folder_for_all(path: str) -> None:

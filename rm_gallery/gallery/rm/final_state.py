@@ -33,7 +33,6 @@ from rm_gallery.core.sandbox.workspace import (
     StateFault,
     Workspace,
     copy_database,
-    place,
     temporary_folder,
     unpack,
 )
