@@ -23,6 +23,7 @@ from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.sandbox import bwrap
 from rm_gallery.core.sandbox.workspace import ReadBounds
 from rm_gallery.core.stats.significance import paired_difference
+from rm_gallery.core.utils.errors import DataError, Unscored
 from rm_gallery.gallery.rm.agentic.command import UnisolatedCommandJudge
 from rm_gallery.gallery.rm.agentic.judge import TRANSCRIPT, VERDICT_FILE, AgentJudge
 from rm_gallery.gallery.rm.agentic.tools import copied_workspace
@@ -104,6 +105,33 @@ def test_a_judge_that_checks_decides_by_what_it_finds(name: str, total: str, wan
     again = reward.replay(asked({**BILL, "total.txt": total}), extra[TRANSCRIPT])
     assert [detail.score for detail in again.details] == [wanted]  # type: ignore[union-attr]
     assert len(server.requests) == 2, "a replay asks no model"
+
+
+def test_a_replay_on_another_workspace_is_no_score() -> None:
+    """The quote still stands, in an output that is another one."""
+    with agent(checks) as server:
+        reward = judge(server)
+        done = reward.evaluate(asked())
+        transcript = done.output[0].answer.reward.extra_data[reward.name][TRANSCRIPT]
+        with pytest.raises(Unscored, match="call:1 gives something else") as raised:
+            reward.replay(asked({**BILL, "total.txt": "8\n"}), transcript)
+        assert raised.value.reason == "changed"
+
+
+@pytest.mark.parametrize(
+    "transcript",
+    [
+        *(None, "text", {}, [5], [None], [{"role": "assistant", "content": 5}]),
+        *([{"role": "assistant", "tool_calls": each}] for each in (5, [{"function": 5}])),
+    ],
+)
+def test_what_is_no_transcript_is_said_and_asks_no_model(transcript: Any) -> None:
+    with agent(checks) as server:
+        rewards = [judge(server), UnisolatedCommandJudge(command=["no-such-agent"])]
+        for reward in rewards:
+            with pytest.raises((DataError, Unscored)):
+                reward.replay(asked(), transcript)
+        assert not server.requests
 
 
 def test_every_tool_looks_at_a_copy(name: str, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ class UnisolatedCommandJudge(ActingJudge):
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
     ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
         if recorded is not None:
-            verdict = recorded[-1]["content"] if recorded else ""
+            verdict = str(recorded[-1].get("content") or "") if recorded else ""
         else:
             self.check()
             verdict = await self._run(sample, rubric, tools)

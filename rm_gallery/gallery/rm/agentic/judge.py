@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine import loop as library_loop
@@ -225,8 +225,14 @@ class ActingJudge(BaseTrajectoryReward):
         sample's workspace, and its verdict is read and its evidence checked again.
 
         `transcript` is what `extra_data` kept under "transcript". Raises Unscored where the verdict
-        cannot be taken any more, such as after a change of the workspace.
+        cannot be taken any more, such as after a change of the workspace (`changed`: a call that it
+        cites gives something else now), DataError for what is no transcript.
         """
+        if not isinstance(transcript, list) or not all(
+            isinstance(each, Mapping) and isinstance(each.get("content") or "", str)
+            for each in transcript
+        ):
+            raise DataError(f"{self.name}: a transcript is a list of messages with texts.")
         made: RewardResult = library_loop.run(self._decided(sample, transcript))
         return made
 
@@ -317,6 +323,8 @@ class AgentJudge(ActingJudge):
             if time.monotonic() - session.begun < self.max_seconds:
                 raise
             raise self._exhausted(f"{self.max_seconds:g} seconds (max_seconds)") from error
+        if recorded is not None:
+            session.refuse_changed(decisions, recorded)
         return decisions, session.spoken
 
     async def _work(
@@ -335,7 +343,10 @@ class AgentJudge(ActingJudge):
                     reason="no_verdict",
                     cause="judge",
                 )
-            return ChatMessage.model_validate(said)
+            try:
+                return ChatMessage.model_validate(said)
+            except ValidationError as error:
+                raise DataError(f"{self.name}: a message of the transcript is none.") from error
         self._spent(session)
         assert self.llm is not None
         begun = time.monotonic()
@@ -382,6 +393,7 @@ class _JudgeSession:
         self._prompt = prompt
         self.begun, self.asked, self.tokens = time.monotonic(), 0, 0
         self._made, self._repairs, self._told = 0, 0, False
+        self._shown: dict[str, str] = {}
         self.decisions: list[CriterionDecision] | None = None
 
     @property
@@ -461,7 +473,22 @@ class _JudgeSession:
         except ToolRefusal as refusal:
             return str(refusal)
         tag = f"call_{len(self._tools.outputs)}"
-        return fenced(tag, output, fence_for({tag: output}))
+        shown = self._shown[tag] = fenced(tag, output, fence_for({tag: output}))
+        return shown
+
+    def refuse_changed(
+        self, decisions: Sequence[CriterionDecision], recorded: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Raise Unscored where a call that a verdict cites gives something else than it gave."""
+        given = [str(each.get("content")) for each in recorded if each.get("role") != "assistant"]
+        for source in {each.source for decision in decisions for each in decision.evidence}:
+            kind, _, number = source.strip().partition(":")
+            shown = self._shown[f"call_{int(number)}"] if kind == "call" else ""
+            if not any(shown in text for text in given) and shown:
+                raise Unscored(
+                    f"{self._judge.name}: {source} gives something else than it gave the judge.",
+                    reason="changed",
+                )
 
     def _repair(self, code: str, problem: str) -> None:
         self._repairs += 1

@@ -187,7 +187,7 @@ class Toolbox:
             raise ToolRefusal(str(error)) from error
         except SandboxUnavailable as error:
             # nothing that the judge could mend: it would decide without having looked
-            raise Unscored(str(error), reason="no_sandbox", cause="caller") from error
+            raise Unscored(str(error), reason="sandbox", cause="caller") from error
         except RMGalleryError:
             raise
         except (TypeError, ValueError) as error:
