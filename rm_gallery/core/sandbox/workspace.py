@@ -318,12 +318,22 @@ def dropped_links(folder: str) -> dict[str, str]:
     for here, folders, names in os.walk(folder):
         for each in (os.path.join(here, name) for name in (*folders, *names)):
             if os.path.islink(each):
+                try:
+                    os.stat(each)  # which gives up after some links, so that the next one need not
+                except FileNotFoundError:
+                    pass
+                except OSError:
+                    out.append(each)
+                    continue
                 leads = os.path.realpath(each)
                 if leads != whole and not leads.startswith(f"{whole}/"):
                     out.append(each)
     for each in out:
         os.unlink(each)
-    return {os.path.relpath(each, folder): "it is a link out of the workspace" for each in out}
+    return {
+        os.path.relpath(each, folder): "it is a link out of the workspace, or in circles"
+        for each in out
+    }
 
 
 def _folder_for_all(path: str) -> None:

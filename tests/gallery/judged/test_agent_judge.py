@@ -509,6 +509,17 @@ def test_what_is_not_in_the_copy_is_named(tmp_path: Path, packed: bool) -> None:
             assert result(judge(server, max_file_mb=1), asked(str(work)))[0] == 0.0
 
 
+def test_long_chains_of_links_and_circles_are_left_out(tmp_path: Path) -> None:
+    for number in range(3000):
+        (tmp_path / f"l{number}").symlink_to(f"l{number + 1}")
+    (tmp_path / "l3000").write_text("7")
+    (tmp_path / "circle").symlink_to("circle")
+    begun = time.monotonic()
+    with copied_workspace(str(tmp_path), ReadBounds(1 << 20)) as copied:
+        assert {"circle", "l0"} <= set(copied.left_out) and "l2999" not in copied.left_out
+    assert time.monotonic() - begun < 10
+
+
 def with_hostile_journal(folder: Path, victim: Path) -> None:
     """A database whose rollback journal names a file, which SQLite deletes when it rolls back."""
     with closing(sqlite3.connect(folder / "shop.db")) as connection, connection:
