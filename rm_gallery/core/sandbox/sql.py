@@ -154,8 +154,9 @@ def run_file_query(
     """Run one query that may only read on a database file that nobody trusts; it fails as that of
     `run_query` does.
 
-    Give a copy: what stands in its write-ahead log beside it is taken in. A file that is no database
-    is an error of the result.
+    Give a copy that `copy_database` made: what stands in its write-ahead log beside it is taken in,
+    and a journal beside it could have other files deleted. A file that is no database is an error
+    of the result.
     """
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         try:

@@ -205,27 +205,33 @@ class Workspace:
         finally:
             os.close(descriptor)
 
-    def copy_to(self, target: str) -> None:
+    def copy_to(self, target: str) -> dict[str, str]:
         """Copy what a program may be shown: files within the bounds, and links that stay inside.
 
         Files are the copy's own and readable by everyone; pipes, devices, large and unreadable files
-        are left out.
+        are left out. Gives what was left out, and why.
         """
+        absent: dict[str, str] = {}
         for path, mode, here in self.entries():
-            name = path.rpartition("/")[2]
+            name, why = path.rpartition("/")[2], "it cannot be read"
             with suppress(OSError):
                 if stat.S_ISLNK(mode):
-                    link = os.readlink(name, dir_fd=here)
-                    leads = os.path.normpath(os.path.join(os.path.dirname(path), link))
-                    if leads != ".." and not leads.startswith(("/", "../")):
-                        place(target, path, link, link=True)
+                    place(target, path, os.readlink(name, dir_fd=here), link=True)
+                    why = ""
                 elif stat.S_ISREG(mode):
                     descriptor = _regular(name, here, path)
                     try:
-                        if os.fstat(descriptor).st_size <= self._bounds.file_bytes:
+                        size = os.fstat(descriptor).st_size
+                        why = f"its {size} bytes are too many" * (size > self._bounds.file_bytes)
+                        if not why:
                             place(target, path, b"".join(self._chunks(descriptor, path)))
                     finally:
                         os.close(descriptor)
+                elif mode:
+                    why = "it is a pipe, a socket or a device"
+            if why:
+                absent[path] = why
+        return {**absent, **dropped_links(target)}
 
 
 def _entry(folder: int, name: str) -> tuple[str, int] | None:
@@ -306,9 +312,48 @@ def place(folder: str, path: str, content: bytes | str, *, link: bool = False) -
         file.write(raw)
 
 
+def dropped_links(folder: str) -> dict[str, str]:
+    """Remove the links that lead out of a copy, through other links too, and tell which."""
+    whole, out = os.path.realpath(folder), []
+    for here, folders, names in os.walk(folder):
+        for each in (os.path.join(here, name) for name in (*folders, *names)):
+            if os.path.islink(each):
+                try:
+                    os.stat(each)  # which gives up after some links, so that the next one need not
+                except FileNotFoundError:
+                    pass
+                except OSError:
+                    out.append(each)
+                    continue
+                leads = os.path.realpath(each)
+                if leads != whole and not leads.startswith(f"{whole}/"):
+                    out.append(each)
+    for each in out:
+        os.unlink(each)
+    return {
+        os.path.relpath(each, folder): "it is a link out of the workspace, or in circles"
+        for each in out
+    }
+
+
 def _folder_for_all(path: str) -> None:
     os.mkdir(path)
     os.chmod(path, 0o755)  # whatever the umask
+
+
+def copy_database(folder: str, bounds: ReadBounds, path: str, own: str) -> bool:
+    """Copy a SQLite file of a workspace and its write-ahead log to `own`, as `database`; False where
+    there is none.
+
+    A rollback journal stays behind: it can name any file of the machine, and SQLite would delete it.
+    """
+    with Workspace(folder, bounds) as workspace:
+        raw, log = workspace.read(path), workspace.read(f"{path}-wal")
+    if raw is not None:
+        place(own, "database", raw)
+    if raw is not None and log is not None:
+        place(own, "database-wal", log)
+    return raw is not None
 
 
 @contextmanager

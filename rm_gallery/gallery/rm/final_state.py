@@ -32,7 +32,7 @@ from rm_gallery.core.sandbox.workspace import (
     ReadBounds,
     StateFault,
     Workspace,
-    place,
+    copy_database,
     temporary_folder,
     unpack,
 )
@@ -388,7 +388,7 @@ class FinalStateReward(RuleReward):
 
     async def _query(self, check: QueryCheck, folder: str) -> str:
         with temporary_folder() as own:
-            if not await asyncio.to_thread(_copy_database, folder, self._bounds, check.path, own):
+            if not await asyncio.to_thread(copy_database, folder, self._bounds, check.path, own):
                 return ABSENT
             found = await run_file_query_in_worker(
                 os.path.join(own, "database"), check.query, deadline=within_deadline(self.timeout)
@@ -464,17 +464,6 @@ def _look(folder: str, bounds: ReadBounds, check: FileCheck | ChangesCheck, *sta
 def _bytes_of(folder: str, bounds: ReadBounds, path: str) -> bytes | None:
     with Workspace(folder, bounds) as workspace:
         return workspace.read(path)
-
-
-def _copy_database(folder: str, bounds: ReadBounds, path: str, own: str) -> bool:
-    """Copy a database and its write-ahead log; not a rollback journal, which can name other files."""
-    with Workspace(folder, bounds) as workspace:
-        raw, log = workspace.read(path), workspace.read(f"{path}-wal")
-    if raw is not None:
-        place(own, "database", raw)
-    if raw is not None and log is not None:
-        place(own, "database-wal", log)
-    return raw is not None
 
 
 def _start_of(given: Any) -> Any:

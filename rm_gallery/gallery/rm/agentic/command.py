@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rubric import Rubric
 from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.sandbox.process import kill_group
-from rm_gallery.core.sandbox.workspace import temporary_folder
+from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, Workspace, temporary_folder
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.shown import excerpt
 from rm_gallery.gallery.rm.agentic.judge import INPUTS, LEFT, VERDICT_FILE, ActingJudge
@@ -27,6 +28,7 @@ from rm_gallery.gallery.rm.agentic.verdict import (
     CriterionDecision,
     VerdictProblem,
     read_verdict,
+    says_twice,
     submit_tool,
 )
 
@@ -84,30 +86,29 @@ class UnisolatedCommandJudge(ActingJudge):
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
     ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
         if recorded is not None:
-            verdict = recorded[-1]["content"] if recorded else ""
+            verdict = str(recorded[-1].get("content") or "") if recorded else ""
         else:
             self.check()
-            verdict = await self._run(self._task(sample, rubric, tools), tools)
+            verdict = await self._run(sample, rubric, tools)
         try:
             decisions = read_verdict(self._verdict_in(verdict), rubric.leaves(), tools)
         except VerdictProblem as problem:
             raise Unscored(f"{self.name}: {problem}", reason="verdict", cause="judge") from problem
         return decisions, [{"role": "assistant", "content": verdict}]
 
-    def _task(self, sample: DataSample, rubric: Rubric, tools: Toolbox) -> str:
+    def _task(self, sample: DataSample, rubric: Rubric, tools: Toolbox, verdict: str) -> str:
         prompt = self._prompt(sample, rubric, tools)
         form = json.dumps(submit_tool()["function"]["parameters"], ensure_ascii=False)
-        told = TOLD[self.language].format(verdict="{verdict}")
+        told = TOLD[self.language].format(verdict=verdict)
         return "\n\n".join([*(message["content"] for message in prompt), told, form])
 
-    async def _run(self, task: str, tools: Toolbox) -> str:
+    async def _run(self, sample: DataSample, rubric: Rubric, tools: Toolbox) -> str:
         """What the command left as its verdict."""
         with temporary_folder() as own:
             files = {"task": f"{own}/task.md", "verdict": f"{own}/{VERDICT_FILE}"}
             files["workspace"] = tools.folder or own
-            Path(files["task"]).write_text(
-                task.replace("{verdict}", files["verdict"]), encoding="utf-8", errors="replace"
-            )
+            task = self._task(sample, rubric, tools, files["verdict"])
+            Path(files["task"]).write_text(task, encoding="utf-8", errors="replace")
             arguments = [_argument(part, files) for part in self.command]
             names = {"PATH", "HOME", *self.environment}
             try:
@@ -138,23 +139,29 @@ class UnisolatedCommandJudge(ActingJudge):
                 # what it started may outlive it
                 kill_group(process.pid)
                 await process.wait()
-            return self._left(Path(files["verdict"]), process.returncode)
+            return self._left(own, process.returncode)
 
-    def _left(self, verdict: Path, code: int | None) -> str:
-        if verdict.is_symlink() or not verdict.is_file() or verdict.stat().st_size > _LARGEST:
+    def _left(self, folder: str, code: int | None) -> str:
+        try:
+            with Workspace(folder, ReadBounds(_LARGEST, 1)) as own:
+                verdict = own.read(VERDICT_FILE)
+        except StateFault:
+            verdict = None
+        if verdict is None:
             raise Unscored(
                 f"{self.name}: the command ended with {code} and left no verdict.",
                 reason="no_verdict",
                 cause="judge",
             )
-        return verdict.read_text(encoding="utf-8", errors="replace")
+        return verdict.decode("utf-8", "replace")
 
     def _verdict_in(self, text: str) -> Any:
         try:
             first, end = json.JSONDecoder().raw_decode(text.lstrip("\ufeff \t\r\n"))
         except (ValueError, RecursionError) as error:
             raise VerdictProblem(f"{SUBMIT}: the file holds no JSON object.") from error
-        if text.lstrip("\ufeff \t\r\n")[end:].strip():
+        text = text.lstrip("\ufeff \t\r\n")
+        if text[end:].strip() or says_twice(text):
             raise Unscored(
                 f"{self.name}: the command left more than one verdict.",
                 reason="two_verdicts",
@@ -164,6 +171,4 @@ class UnisolatedCommandJudge(ActingJudge):
 
 
 def _argument(part: str, files: dict[str, str]) -> str:
-    for name, path in files.items():
-        part = part.replace(f"{{{name}}}", path)
-    return part
+    return re.sub(r"\{(task|verdict|workspace)\}", lambda found: files[found[1]], part)

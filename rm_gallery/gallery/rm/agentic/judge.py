@@ -8,11 +8,11 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine import loop as library_loop
@@ -41,9 +41,10 @@ from rm_gallery.gallery.rm.agentic.verdict import (
     CriterionDecision,
     VerdictProblem,
     read_verdict,
+    says_twice,
     submit_tool,
 )
-from rm_gallery.gallery.rm.tool_calls import MadeCall, calls_of_message
+from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call, calls_in_text
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.judge import Judge
@@ -138,8 +139,10 @@ class ActingJudge(BaseTrajectoryReward):
     async def _decided(self, sample: DataSample, recorded: list[Any] | None) -> RewardResult:
         rubric = self._rubric_of(sample)
         store = known(sample, "store") or self.store
-        if not isinstance(store, Mapping):
-            raise DataError(f"{self.name}: store is a {type(store).__name__}; map names to texts.")
+        if not isinstance(store, Mapping) or not all(
+            isinstance(each, str) for pair in store.items() for each in pair
+        ):
+            raise DataError(f"{self.name}: store is no mapping of names to texts.")
         output, given = sample.output[0], known(sample, "workspace")
         if given is None and not store:
             raise Unscored(
@@ -152,7 +155,7 @@ class ActingJudge(BaseTrajectoryReward):
         with ExitStack() as stack:
             copying = copied_workspace(given, bounds)
             try:
-                folder = await asyncio.to_thread(stack.enter_context, copying)
+                folder, left_out = await asyncio.to_thread(stack.enter_context, copying)
             except StateFault as error:
                 raise Unscored(f"{self.name}: {error}", reason="state", cause="answer") from error
             if folder is not None and os.path.lexists(os.path.join(folder, VERDICT_FILE)):
@@ -163,7 +166,7 @@ class ActingJudge(BaseTrajectoryReward):
                     cause="answer",
                 )
             turns = [*(output.steps or ()), output.answer]
-            tools = Toolbox(folder, turns, store, self.sandbox, bounds)
+            tools = Toolbox(folder, turns, store, self.sandbox, bounds, left_out=left_out)
             decisions, transcript = await self._decide(sample, rubric, tools, recorded)
         return self._scored_rubric(rubric, decisions, transcript)
 
@@ -222,8 +225,14 @@ class ActingJudge(BaseTrajectoryReward):
         sample's workspace, and its verdict is read and its evidence checked again.
 
         `transcript` is what `extra_data` kept under "transcript". Raises Unscored where the verdict
-        cannot be taken any more, such as after a change of the workspace.
+        cannot be taken any more, such as after a change of the workspace (`changed`: a call that it
+        cites gives something else now), DataError for what is no transcript.
         """
+        if not isinstance(transcript, list) or not all(
+            isinstance(each, Mapping) and isinstance(each.get("content") or "", str)
+            for each in transcript
+        ):
+            raise DataError(f"{self.name}: a transcript is a list of messages with texts.")
         made: RewardResult = library_loop.run(self._decided(sample, transcript))
         return made
 
@@ -306,9 +315,24 @@ class AgentJudge(ActingJudge):
             noted.note(prompt)
         session = _JudgeSession(self, rubric, tools, prompt)
         replies = None if recorded is None else iter(recorded)
+        try:
+            # a replay takes the time it takes
+            left = self.max_seconds if recorded is None else None
+            decisions = await asyncio.wait_for(self._work(session, replies), left)
+        except asyncio.TimeoutError as error:
+            if time.monotonic() - session.begun < self.max_seconds:
+                raise
+            raise self._exhausted(f"{self.max_seconds:g} seconds (max_seconds)") from error
+        if recorded is not None:
+            session.refuse_changed(decisions, recorded)
+        return decisions, session.spoken
+
+    async def _work(
+        self, session: _JudgeSession, replies: Iterator[Any] | None
+    ) -> list[CriterionDecision]:
         while session.decisions is None:
             await session.take(await self._reply(session, replies))
-        return session.decisions, session.spoken
+        return session.decisions
 
     async def _reply(self, session: _JudgeSession, recorded: Iterator[Any] | None) -> ChatMessage:
         if recorded is not None:
@@ -319,7 +343,10 @@ class AgentJudge(ActingJudge):
                     reason="no_verdict",
                     cause="judge",
                 )
-            return ChatMessage.model_validate(said)
+            try:
+                return ChatMessage.model_validate(said)
+            except ValidationError as error:
+                raise DataError(f"{self.name}: a message of the transcript is none.") from error
         self._spent(session)
         assert self.llm is not None
         begun, messages = time.monotonic(), session.messages
@@ -343,11 +370,14 @@ class AgentJudge(ActingJudge):
         elif session.asked > self.max_calls + 2 * self.repair_attempts + 1:
             what = f"{self.max_calls} calls (max_calls)"
         if what:
-            raise Unscored(
-                f"{self.name}: the judge spent its {what} without a verdict.",
-                reason="exhausted",
-                cause="judge",
-            )
+            raise self._exhausted(what)
+
+    def _exhausted(self, what: str) -> Unscored:
+        return Unscored(
+            f"{self.name}: the judge spent its {what} without a verdict.",
+            reason="exhausted",
+            cause="judge",
+        )
 
 
 class _JudgeSession:
@@ -362,6 +392,7 @@ class _JudgeSession:
         self._prompt = prompt
         self.begun, self.asked, self.tokens, self.traced = time.monotonic(), 0, 0, 0
         self._made, self._repairs, self._told = 0, 0, False
+        self._shown: dict[str, str] = {}
         self.decisions: list[CriterionDecision] | None = None
 
     @property
@@ -372,34 +403,45 @@ class _JudgeSession:
     async def take(self, said: ChatMessage) -> None:
         """Do what a reply asks for; sets `decisions` where it holds a verdict that can be taken."""
         self.spoken.append(said.to_openai())
-        by_field = bool(said.tool_calls)
-        calls, problems = calls_of_message(Step(**said.model_dump()))
-        ids = [call.id for call in said.tool_calls or ()]
-        verdicts = [
-            json.dumps(call.arguments, sort_keys=True) for call in calls if call.name == SUBMIT
+        in_text = calls_in_text(Step(**said.model_dump()).text)
+        read: list[MadeCall | str] = [
+            as_call(call.function.model_dump()) for call in said.tool_calls or ()
         ]
-        if len(set(verdicts)) > 1:
+        by_field = bool(read)
+        self._refuse_two(said, [*read, *in_text.calls])
+        read = read or [*in_text.calls, *in_text.problems]
+        reminder = REMINDER[self._judge.language]
+        if not any(isinstance(each, MadeCall) for each in read):
+            self._repair("no_verdict", "the judge called no tool and left no verdict")
+            read = [f"{each}; {reminder}" for each in read] or [reminder]
+        outputs = [each if isinstance(each, str) else await self._output_of(each) for each in read]
+        if by_field:
+            made = zip(said.tool_calls or (), outputs, strict=True)
+            self.spoken += [_output(call.id, output) for call, output in made]
+        else:
+            self.spoken.append({"role": "user", "content": "\n\n".join(outputs)})
+
+    def _refuse_two(self, said: ChatMessage, calls: Sequence[MadeCall | str]) -> None:
+        """Raise Unscored where a reply says one thing and another: in two calls, in its text and a
+        call, or in one call that says it twice.
+        """
+        verdicts = [
+            json.dumps(call.arguments, sort_keys=True)
+            for call in calls
+            if isinstance(call, MadeCall) and call.name == SUBMIT
+        ]
+        twice = any(
+            call.function.name == SUBMIT
+            and isinstance(call.function.arguments, str)
+            and says_twice(call.function.arguments)
+            for call in said.tool_calls or ()
+        )
+        if twice or len(set(verdicts)) > 1:
             raise Unscored(
-                f"{self._judge.name}: the judge submitted {len(verdicts)} verdicts at once.",
+                f"{self._judge.name}: the judge submitted more than one verdict at once.",
                 reason="two_verdicts",
                 cause="judge",
             )
-        if not calls:
-            self._repair("no_verdict", "the judge called no tool and left no verdict")
-            told = "; ".join([*problems, REMINDER[self._judge.language]])
-            ids = ids or []
-            self.spoken += [_output(each, told) for each in ids] or [
-                {"role": "user", "content": told}
-            ]
-            return
-        outputs = [await self._output_of(call) for call in calls]
-        if by_field:
-            answers = dict(zip(ids, outputs, strict=False))
-            self.spoken += [
-                _output(each, answers.get(each, problems[0] if problems else "")) for each in ids
-            ]
-        else:
-            self.spoken.append({"role": "user", "content": "\n\n".join(outputs)})
 
     async def _output_of(self, call: MadeCall) -> str:
         """What a call gives the judge to read."""
@@ -407,7 +449,9 @@ class _JudgeSession:
             if self.decisions is not None:
                 return ""
             try:
-                self.decisions = read_verdict(call.arguments, self._leaves, self._tools)
+                self.decisions = await asyncio.to_thread(
+                    read_verdict, call.arguments, self._leaves, self._tools
+                )
             except VerdictProblem as problem:
                 self._repair("verdict", str(problem))
                 return str(problem)
@@ -428,7 +472,22 @@ class _JudgeSession:
         except ToolRefusal as refusal:
             return str(refusal)
         tag = f"call_{len(self._tools.outputs)}"
-        return fenced(tag, output, fence_for({tag: output}))
+        shown = self._shown[tag] = fenced(tag, output, fence_for({tag: output}))
+        return shown
+
+    def refuse_changed(
+        self, decisions: Sequence[CriterionDecision], recorded: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Raise Unscored where a call that a verdict cites gives something else than it gave."""
+        given = [str(each.get("content")) for each in recorded if each.get("role") != "assistant"]
+        for source in {each.source for decision in decisions for each in decision.evidence}:
+            kind, _, number = source.strip().partition(":")
+            shown = self._shown[f"call_{int(number)}"] if kind == "call" else ""
+            if not any(shown in text for text in given) and shown:
+                raise Unscored(
+                    f"{self._judge.name}: {source} gives something else than it gave the judge.",
+                    reason="changed",
+                )
 
     def _repair(self, code: str, problem: str) -> None:
         self._repairs += 1

@@ -5,11 +5,13 @@ given store, read the agent's turns. All of it on a copy, and all of it read-onl
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import Step
 from rm_gallery.core.reward.kinds import shown_text
@@ -20,16 +22,27 @@ from rm_gallery.core.sandbox.workspace import (
     ReadBounds,
     StateFault,
     Workspace,
+    copy_database,
+    dropped_links,
     inner_path,
     temporary_folder,
     unpack,
 )
-from rm_gallery.core.utils.errors import DataError, SandboxUnavailable, Unscored
+from rm_gallery.core.utils.errors import (
+    DataError,
+    RMGalleryError,
+    SandboxUnavailable,
+    Unscored,
+)
+from rm_gallery.core.utils.shown import one_line
 
 OUTPUT_CHARS = 20_000
 """Characters of one output that a judge is shown."""
 _MOST_LINES, _MOST_HITS, _MOST_FILES, _MOST_ROWS = 400, 100, 500, 100
 _SQL_SECONDS = 5.0
+_KEPT_TEXTS = 4
+_LETTER = r"[\dA-Za-z\u00c0-\u058f]"  # of scripts that put spaces between words
+_NO_FILE = "There is no file {!r}; list_files shows what there is."
 
 
 class ToolRefusal(Exception):
@@ -84,29 +97,38 @@ _OF_TURNS = _tool(
 )
 
 
+class Copied(NamedTuple):
+    """A copy of a workspace."""
+
+    folder: str | None
+    left_out: Mapping[str, str]
+    """Paths that are not in it, and why."""
+
+
 @contextmanager
-def copied_workspace(given: Any, bounds: ReadBounds) -> Iterator[str | None]:
-    """A copy of what an agent left: of a folder, an archive or a mapping of path to text; None of
-    nothing.
+def copied_workspace(given: Any, bounds: ReadBounds) -> Iterator[Copied]:
+    """A copy of what an agent left: of a folder, an archive or a mapping of path to text; no folder
+    of nothing. No link in it leads out.
 
     Raises DataError for what is none of these, StateFault for what cannot be copied as it is.
     """
     if given is None:
-        yield None
+        yield Copied(None, {})
         return
     with temporary_folder() as target:
         source = os.fspath(given) if isinstance(given, os.PathLike) else given
         if isinstance(source, Mapping) or (isinstance(source, str) and os.path.isfile(source)):
             unpack(source, target, bounds)
+            absent = dropped_links(target)
         elif isinstance(source, str):
             with Workspace(source, bounds) as workspace:
-                workspace.copy_to(target)
+                absent = workspace.copy_to(target)
         else:
             raise DataError(
                 f"the workspace is a {type(source).__name__}; give a folder, an archive or a mapping "
                 f"of path to text."
             )
-        yield target
+        yield Copied(target, absent)
 
 
 @dataclass
@@ -117,6 +139,7 @@ class Toolbox:
         folder: the copy of the workspace; None where there is none.
         turns: the trajectory, the answer last.
         store: documents by name.
+        left_out: paths of the workspace that are not in the copy, and why.
         sandbox: where programs run, as `get_runner` takes it.
         seconds: how long one program may run.
         outputs: what each call gave, in order; the sources `call:1`, `call:2`, … of evidence.
@@ -130,6 +153,8 @@ class Toolbox:
     seconds: float = 10.0
     outputs: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    _texts: dict[str, str] = field(default_factory=dict)
 
     def definitions(self) -> list[dict[str, Any]]:
         """The tools there are, in OpenAI's layout."""
@@ -152,12 +177,20 @@ class Toolbox:
         if odd or absent:
             what = f"has no argument {odd[0][:60]!r}" if odd else f"needs {absent[0]!r}"
             raise ToolRefusal(f"{name} {what}; it takes {', '.join(wanted['properties'])}.")
+        for each, value in arguments.items():
+            kind = wanted["properties"][each]["type"]
+            fits = isinstance(value, str) if kind == "string" else _is_integer(value)
+            if not fits and value is not None:
+                raise ToolRefusal(f"{name}: {each} is of type {kind}.")
         try:
             output: str = await getattr(self, f"_{name}")(**arguments)
         except StateFault as error:
             raise ToolRefusal(str(error)) from error
         except SandboxUnavailable as error:
+            # nothing that the judge could mend: it would decide without having looked
             raise Unscored(str(error), reason="sandbox", cause="caller") from error
+        except RMGalleryError:
+            raise
         except (TypeError, ValueError) as error:
             raise ToolRefusal(f"{name}: {error}") from error
         if len(output) > OUTPUT_CHARS:
@@ -172,28 +205,46 @@ class Toolbox:
 
     def stands(self, source: str, quote: str) -> str:
         """Why a quote is no evidence, '' where its words stand in the source."""
-        kind, _, name = source.strip().partition(":")
-        text: str | None = None
-        if kind == "call" and name.strip().isdigit() and 0 < int(name) <= len(self.outputs):
-            text = self.outputs[int(name) - 1]
-        elif kind == "turn" and name.strip().isdigit() and 0 < int(name) <= len(self.turns):
-            text = shown_text(self.turns[int(name) - 1])
-        elif kind == "store":
-            text = self.store.get(name)
-        elif kind == "file" and self.folder is not None:
-            try:
-                text = self._text_of(name)
-            except (ToolRefusal, StateFault):
-                text = None
+        text = self._words_of(source)
         if text is None:
             return (
                 f"there is no source {source[:80]!r}; write call:N, turn:N, file:PATH or store:NAME"
             )
-        if not quote.strip():
+        if not one_line(quote):
             return "the quote is empty"
-        if " ".join(quote.split()) not in " ".join(text.split()):
+        if not _whole(" ".join(quote.split())).search(text):
             return f"its words do not stand in {source[:80]}: {quote[:80]!r}"
         return ""
+
+    def _words_of(self, source: str) -> str | None:
+        """A source's text with one space between words; the last ones are kept, as many rows of a
+        verdict may name the same.
+        """
+        text = self._texts.pop(source, None)
+        if text is None:
+            text = self._source(source)
+            text = None if text is None else " ".join(text.split())
+        if text is not None:
+            self._texts[source] = text
+            if len(self._texts) > _KEPT_TEXTS:
+                del self._texts[next(iter(self._texts))]
+        return text
+
+    def _source(self, source: str) -> str | None:
+        kind, _, name = source.strip().partition(":")
+        if kind == "call":
+            return self.outputs[at] if (at := _place(name, self.outputs)) is not None else None
+        if kind == "turn":
+            at = _place(name, self.turns)
+            return None if at is None else shown_text(self.turns[at])
+        if kind == "store":
+            return self.store.get(name)
+        if kind == "file" and self.folder is not None:
+            try:
+                return self._text_of(name)
+            except (ToolRefusal, StateFault):
+                return None
+        return None
 
     def independent(self, source: str) -> bool:
         """Whether a source is more than what the agent said."""
@@ -209,13 +260,19 @@ class Toolbox:
 
     def _listed(self, folder: str) -> str:
         files = list(self._files(folder))
-        shown = [f"{path}  {size} bytes" for path, size in files[:_MOST_FILES]]
+        shown = [f"{_shown_name(path)}  {size} bytes" for path, size in files[:_MOST_FILES]]
         more = len(files) - len(shown)
+        below = _start(folder)
+        absent = [path for path in self.left_out if path.startswith(below)]
+        shown += [
+            f"{_shown_name(path)}  left out: {self.left_out[path]}" for path in absent[:_MOST_FILES]
+        ]
+        more += len(absent[_MOST_FILES:])
         return "\n".join([*shown, *([f"… and {more} more"] if more else [])]) or "no files"
 
     def _files(self, below: str) -> Iterator[tuple[str, int]]:
         assert self.folder is not None
-        start = "" if below in ("", ".", "./", "/") else f"{below.strip('/')}/"
+        start = _start(below)
         for folder, folders, names in os.walk(self.folder):
             folders.sort()
             for name in sorted(names):
@@ -225,16 +282,25 @@ class Toolbox:
 
     def _text_of(self, path: str) -> str:
         assert self.folder is not None
-        if not inner_path(path.removeprefix("./")):
-            raise ToolRefusal(f"{path[:80]!r} is no path below the workspace.")
+        self._inner(path)
         with Workspace(self.folder, self.bounds) as workspace:
             raw = workspace.read(path)
         if raw is None:
-            raise ToolRefusal(f"There is no file {path[:80]!r}; list_files shows what there is.")
+            why = self.left_out.get(path.removeprefix("./"))
+            raise ToolRefusal(
+                f"{path[:80]!r} is left out of the copy: {why}."
+                if why
+                else _NO_FILE.format(path[:80])
+            )
         return raw.decode("utf-8", "replace")
 
+    def _inner(self, path: str) -> None:
+        if not inner_path(path.removeprefix("./")):
+            raise ToolRefusal(f"{path[:80]!r} is no path below the workspace.")
+
     async def _read_file(self, path: str, first: int = 1, last: int | None = None) -> str:
-        lines = (await asyncio.to_thread(self._text_of, path)).splitlines()
+        lines = (await asyncio.to_thread(self._text_of, path)).split("\n")
+        lines = lines if lines[-1] else lines[:-1]
         begin = max(1, int(first))
         end = min(int(last or len(lines)), begin + _MOST_LINES - 1, len(lines))
         rest = f"\n[lines {begin} to {end} of {len(lines)}]" if end - begin + 1 < len(lines) else ""
@@ -247,16 +313,14 @@ class Toolbox:
         hits: list[str] = []
         for path, _ in self._files(folder):
             try:
-                lines = self._text_of(path).splitlines()
+                lines = io.StringIO(self._text_of(path))
             except (ToolRefusal, StateFault):
                 continue
-            hits += [
-                f"{path}:{number}: {line[:400]}"
-                for number, line in enumerate(lines, 1)
-                if text in line
-            ]
-            if len(hits) > _MOST_HITS:
-                return "\n".join([*hits[:_MOST_HITS], "… and more"])
+            for number, line in enumerate(lines, 1):
+                if text in line:
+                    hits.append(f"{_shown_name(path)}:{number}: {_one(line[:400])}")
+                if len(hits) > _MOST_HITS:
+                    return "\n".join([*hits[:_MOST_HITS], "… and more"])
         return "\n".join(hits) or "no line holds it"
 
     async def _run_python(self, code: str) -> str:
@@ -277,15 +341,16 @@ class Toolbox:
 
     async def _query_sql(self, path: str, query: str) -> str:
         assert self.folder is not None
-        await asyncio.to_thread(self._text_of, path)  # whether it is a file of the workspace
-        database = os.path.realpath(os.path.join(self.folder, path))
-        found = await run_file_query_in_worker(
-            database, query, deadline=_SQL_SECONDS, max_rows=_MOST_ROWS
-        )
+        self._inner(path)
+        with temporary_folder() as own:
+            if not await asyncio.to_thread(copy_database, self.folder, self.bounds, path, own):
+                raise ToolRefusal(_NO_FILE.format(path[:80]))
+            found = await run_file_query_in_worker(
+                f"{own}/database", query, deadline=_SQL_SECONDS, max_rows=_MOST_ROWS
+            )
         if found.error:
-            raise ToolRefusal(f"query_sql: {found.error}")
-        rows = [" | ".join(found.columns), *(" | ".join(map(str, row)) for row in found.rows)]
-        return "\n".join(rows)
+            return f"error: {_one(found.error)}"  # in part the workspace's words
+        return "\n".join(" | ".join(map(_cell, row)) for row in (found.columns, *found.rows))
 
     async def _fetch(self, name: str) -> str:
         if name not in self.store:
@@ -301,3 +366,49 @@ class Toolbox:
             for number, turn in enumerate(self.turns, 1)
             if begin <= number <= end
         )
+
+
+def _is_integer(value: Any) -> bool:
+    """A whole number as a model may write one."""
+    if isinstance(value, str):
+        return re.fullmatch(r"\s*-?[0-9]{1,9}\s*", value) is not None
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def _place(number: str, of: Sequence[Any]) -> int | None:
+    """Where the item of a number stands, None where there is none."""
+    number = number.strip()
+    if re.fullmatch(r"[0-9]{1,9}", number) is None or not 0 < int(number) <= len(of):
+        return None
+    return int(number) - 1
+
+
+def _whole(words: str) -> re.Pattern[str]:
+    """Finds the words as whole words: `7` does not stand in 17 or 7.5, nor `t` in total."""
+    if not any(map(str.isalnum, words)):
+        return re.compile(rf"(?<!\S){re.escape(words)}(?!\S)")
+    before = f"(?<!{_LETTER})" if re.match(_LETTER, words) else ""
+    after = f"(?!{_LETTER})" if re.match(_LETTER, words[-1]) else ""
+    before += r"(?<!\d\.)" if words[0].isdigit() else ""
+    after += r"(?!\.\d)" if words[-1].isdigit() else ""
+    return re.compile(f"{before}{re.escape(words)}{after}")
+
+
+def _start(folder: str | None) -> str:
+    below = (folder or "").strip("/").removeprefix("./")
+    return f"{below}/" if below not in ("", ".") else ""
+
+
+def _shown_name(path: str) -> str:
+    """A path as it is, or quoted where it could pass for something else in a list."""
+    return path if path.isprintable() and not re.search(r"[\s'\"]", path) else repr(path)
+
+
+def _one(line: str) -> str:
+    """A line that stays one, whatever it holds."""
+    return " ".join(line.splitlines())
+
+
+def _cell(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and "|" not in text else repr(value)

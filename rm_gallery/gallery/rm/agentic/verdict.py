@@ -4,6 +4,7 @@ where it is said to stand.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from rm_gallery.gallery.rm.agentic.tools import Toolbox
 
 SUBMIT = "submit_verdict"
 _MOST_PROBLEMS = 5
+_MOST_EVIDENCE = 20
 
 
 class Evidence(NamedTuple):
@@ -78,6 +80,21 @@ def submit_tool() -> dict[str, Any]:
         "type": "function",
         "function": {"name": SUBMIT, "description": about, "parameters": parameters},
     }
+
+
+def says_twice(text: str) -> bool:
+    """Whether an object of a JSON text has a key twice, of which readers take either."""
+    found = []
+
+    def once(pairs: list[tuple[str, Any]]) -> None:
+        if len({key for key, _ in pairs}) < len(pairs):
+            found.append(True)
+
+    try:
+        json.JSONDecoder(object_pairs_hook=once).raw_decode(text.lstrip())
+    except (ValueError, RecursionError):
+        return False
+    return bool(found)
 
 
 def read_verdict(
@@ -147,6 +164,9 @@ def _evidence(given: Any, number: int, tools: Toolbox, problems: list[str]) -> l
         for row in rows
         if isinstance(row, Mapping)
     ]
+    if len(found) > _MOST_EVIDENCE:
+        problems.append(f"criterion {number} has more than {_MOST_EVIDENCE} pieces of evidence")
+        return []
     wrong = [problem for each in found if (problem := tools.stands(*each))]
     if not found:
         problems.append(f"criterion {number} has no evidence")
