@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from openai.types.responses import Response
 
-from rm_gallery import DataSample, RewardRegistry, best_of_n, reward_function
+from rm_gallery import DataSample, RewardRegistry, reward_function
 from rm_gallery.core.data.conversation import sample_of_messages
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.rollouts import RolloutConverter
@@ -45,7 +45,7 @@ def odd(messages: Any, ground_truth: Any = None, **row: Any) -> float:
     calls = sum(len(turn.tool_calls or ()) for turn in messages)
     text = "".join(turn.text for turn in messages)
     known = 0.1 * (ground_truth == "42") + 0.01 * (row.get("level") == 3)
-    return 1 / (3 + len(text)) + calls / 7 + known
+    return float(1 / (3 + len(text)) + calls / 7 + known)
 
 
 TALK: list[dict[str, Any]] = [
@@ -176,7 +176,7 @@ class TestNemoGym:
 
         with Environment(answer) as there:
             reward = RewardRegistry.create(f"nemo-gym:{there.url}", max_attempts=1)
-            [found] = outcomes(reward, samples("42"), blame="none")
+            [found] = outcomes(reward, samples("42"), blame="off")
         assert (found.value, found.cause, found.code) == (None, cause, code)
         assert len(found.reason) < 800
 
@@ -189,7 +189,7 @@ class TestNemoGym:
         assert kept["metrics"] == {"format": 1.0, "right": 0.0}
 
     def test_a_server_that_needs_its_own_session_is_refused(self) -> None:
-        with Environment(lambda path, body: "unsupported") as there:
+        with Environment(lambda path, body: '"unsupported"') as there:
             with pytest.raises(ConfigError, match="reverify_mode"):
                 RewardRegistry.create(f"nemo-gym:{there.url}").evaluate(samples("42")[0])
             assert there.asked == ["/reverify_mode"]
@@ -201,11 +201,11 @@ class TestNemoGym:
 
         with Environment(lambda path, body: "unknown" if "mode" in path else slow()) as there:
             reward = RewardRegistry.create(f"nemo-gym:{there.url}", timeout=0.2, max_attempts=2)
-            [found] = outcomes(reward, samples("42"), blame="none")
+            [found] = outcomes(reward, samples("42"), blame="off")
             assert (found.cause, found.code) == ("endpoint", "transient")
             assert there.asked.count("/verify") == 2
             late = RewardRegistry.create(f"nemo-gym:{there.url}")
-            [found] = outcomes(late, samples("42"), deadline=0.3, blame="none")
+            [found] = outcomes(late, samples("42"), deadline=0.3, blame="off")
             assert found.value is None and found.code == "deadline"
 
 
@@ -233,7 +233,7 @@ class TestOrs:
         self, url: str, row: dict[str, Any], value: float | None, cause: str | None, code: str
     ) -> None:
         reward = RewardRegistry.create(f"ors:{url}/exact", max_attempts=1)
-        [found] = outcomes(reward, samples("42", **row), blame="none")
+        [found] = outcomes(reward, samples("42", **row), blame="off")
         assert (found.value, found.cause, found.code) == (value, cause, code)
 
     def test_each_answer_has_a_session_that_is_closed(self) -> None:
@@ -263,7 +263,7 @@ class TestOrs:
     ) -> None:
         with Environment(ors_answer(kind, output)) as there:
             reward = RewardRegistry.create(f"ors:{there.url}/math", max_attempts=1)
-            [found] = outcomes(reward, samples("42", split="s", index=0), blame="none")
+            [found] = outcomes(reward, samples("42", split="s", index=0), blame="off")
             assert (found.value, found.cause, found.code) == (None, cause, code)
             assert there.asked[-2:] == ["/delete", "/delete_session"]
 
@@ -282,7 +282,8 @@ class TestOrs:
     def test_which_tool_takes_the_answer_is_never_guessed(
         self, settings: dict[str, Any], told: str
     ) -> None:
-        one, two = ({"properties": dict.fromkeys(names, {})} for names in (["a"], ["a", "b"]))
+        one: dict[str, Any] = {"properties": {"a": {}}}
+        two: dict[str, Any] = {"properties": {"a": {}, "b": {}}}
         tools = [{"name": "submit", "input_schema": one}, {"name": "two", "input_schema": two}]
         with Environment(lambda path, body: {"tools": tools}) as there:
             reward = RewardRegistry.create(f"ors:{there.url}/math", **settings)
@@ -300,7 +301,7 @@ class TestOrs:
             given = samples("42", index=0)
             reward = RewardRegistry.create(f"ors:{server.url}", api_key=token)
             assert outcomes(reward, given)[0].value == 1.0
-            [found] = outcomes(RewardRegistry.create(f"ors:{server.url}/exact"), given, blame="none")
+            [found] = outcomes(RewardRegistry.create(f"ors:{server.url}/exact"), given, blame="off")
             assert (found.cause, found.code) == ("endpoint", "fatal")
         assert token not in json.dumps(reward.describe()) + repr(reward)
 
@@ -309,7 +310,9 @@ def ors_answer(kind: str, output: Any) -> Callable[[str, Any], Any]:
     """An ORS server whose one tool answers so."""
     schema = {"properties": {"answer": {"type": "string"}}}
     data = output if isinstance(output, str) else json.dumps(output)
-    stream = data if kind == "raw" else f"event: task_id\ndata: 1\n\nevent: {kind}\ndata: {data}\n\n"
+    stream = (
+        data if kind == "raw" else f"event: task_id\ndata: 1\n\nevent: {kind}\ndata: {data}\n\n"
+    )
     known: dict[str, Any] = {
         "/list_environments": ["math"],
         "/math/tools": {"tools": [{"name": "submit", "input_schema": schema}]},
@@ -325,7 +328,7 @@ def test_a_server_that_is_not_there_is_the_endpoints_fault(scheme: str) -> None:
         held.bind(("127.0.0.1", 0))
         there = f"http://127.0.0.1:{held.getsockname()[1]}"
     reward = RewardRegistry.create(f"{scheme}{there}/math", max_attempts=1, max_outage=0)
-    [found] = outcomes(reward, samples("42", split="s", index=0), blame="none")
+    [found] = outcomes(reward, samples("42", split="s", index=0), blame="off")
     assert (found.value, found.cause, found.code) == (None, "endpoint", "unreachable")
 
 
@@ -339,7 +342,10 @@ def test_a_url_that_is_none_is_refused_at_once(name: str, told: str) -> None:
 
 
 def test_every_door_takes_it(url: str, tmp_path: Path) -> None:
-    names = {f"nemo-gym:{url}/v1/rewards/exact": {}, f"ors:{url}/exact": {"split": "test", "index": 0}}
+    names = {
+        f"nemo-gym:{url}/v1/rewards/exact": {},
+        f"ors:{url}/exact": {"split": "test", "index": 0},
+    }
     for name, row in names.items():
         rows = [
             {"messages": [ASKED, {"role": "assistant", "content": text}], "canary": mark, **row}
@@ -353,8 +359,8 @@ def test_every_door_takes_it(url: str, tmp_path: Path) -> None:
         assert [one.new for one in report.rollouts] == [1.0, 0.0, 0.0]
         group = samples("41", **row)[0]
         both = group.model_copy(update={"output": [*group.output, *samples("42")[0].output]})
-        chosen = best_of_n(RewardRegistry.create(name), [both])
-        assert chosen is not None
+        chosen = RewardRegistry.create(name).best_of_n(both)
+        assert [each.answer.text for each in chosen.output] == ["42"]
         env = tmp_path / "canaries.jsonl"
         env.write_text("".join(json.dumps(each) + "\n" for each in rows))
         done = command("check-reward", name, "--env", str(env), "--json")

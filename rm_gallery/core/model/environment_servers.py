@@ -118,10 +118,17 @@ class NemoGymServer(_EnvironmentServer):
         failure = reply.get("_ng_failure_class")
         if reply.get("mask_sample") is True or failure:
             kind = reply.get("failure_kind")
-            told = (failure, kind, reply.get("failure_reason"), reply.get("_ng_failure_judge_error"))
+            told = (
+                failure,
+                kind,
+                reply.get("failure_reason"),
+                reply.get("_ng_failure_judge_error"),
+            )
             why = one_line(": ".join(str(each) for each in told if each)[:4000], 600)
             cause: Cause = kind if kind in CAUSES else "judge" if failure else "rule"
-            return [unscored("masked", f"The environment gives no reward here. {why}".strip(), cause)]
+            return [
+                unscored("masked", f"The environment gives no reward here. {why}".strip(), cause)
+            ]
         return [self.value_of(reply.get("reward"), reply.get("reward_components"), found)]
 
 
@@ -162,7 +169,9 @@ class OrsServer(_EnvironmentServer):
             await self.told("/create", {"env_name": env, **task}, left(), headers)
             given = {argument: item["answer"]} if argument else {}
             call = {"name": tool, "input": given}
-            return {"events": _events(await self.told(f"/{quote(env)}/call", call, left(), headers))}
+            return {
+                "events": _events(await self.told(f"/{quote(env)}/call", call, left(), headers))
+            }
         finally:
             closing = asyncio.ensure_future(self._close(headers))
             _closing.add(closing)
@@ -275,11 +284,14 @@ class OrsServer(_EnvironmentServer):
         output = reply.get("output")
         if not isinstance(output, dict) or "reward" not in output:
             return [self.value_of(None, None, found)]
-        about = output.get("metadata") if isinstance(output.get("metadata"), dict) else {}
+        told = output.get("metadata")
+        about: dict[str, Any] = told if isinstance(told, dict) else {}
         if output["reward"] is None:
             cause: Cause = about["cause"] if about.get("cause") in CAUSES else "rule"
             why = one_line(str(about.get("message") or ""), 600)
-            return [unscored("no_reward", f"The environment gives no reward here. {why}".strip(), cause)]
+            return [
+                unscored("no_reward", f"The environment gives no reward here. {why}".strip(), cause)
+            ]
         return [self.value_of(output["reward"], about.get("components"), found)]
 
     def _headers(self, endpoint: Any, key: str | None) -> dict[str, str]:
