@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 from rm_gallery.core.data.load.rollouts import LAYOUTS
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import DataError
+from rm_gallery.gallery.rm.environments import VERDICT
 from rm_gallery.integrations.causes import flags
 from rm_gallery.integrations.openrlhf import response_of
 from rm_gallery.serve.formats import (
@@ -446,7 +447,7 @@ def _verify(body: Any, params: Params) -> tuple[str, list[Ask]]:
         raise invalid(f"the body is no rollout of NeMo-Gym: there is no {error}.") from error
     except (DataError, TypeError, AttributeError) as error:
         raise invalid(f"the body is no rollout of NeMo-Gym: {str(error)[:200]}.") from error
-    row = {name: value for name, value in rollout.about.items() if name not in _VERDICT}
+    row = {name: value for name, value in rollout.about.items() if name not in VERDICT}
     ask = Ask(
         prompt=rollout.prompt,
         completion=rollout.completion,
@@ -458,19 +459,9 @@ def _verify(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), [ask]
 
 
-_VERDICT = (
-    "reward_components",
-    "mask_sample",
-    "failure_kind",
-    "_ng_failure_class",
-    "_ng_failure_judge_error",
-)
-"""What an earlier judgement may have left in a row that is verified again."""
-
-
 def _verify_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
     outcome, body = outcomes[0], asks[0].kept.of
-    asked = {name: value for name, value in body.items() if name not in _VERDICT}
+    asked = {name: value for name, value in body.items() if name not in VERDICT}
     verdict: dict[str, Any] = {
         "reward": 0.0 if outcome.value is None else outcome.value,
         "reward_components": {} if outcome.value is None else dict(outcome.components),

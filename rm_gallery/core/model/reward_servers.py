@@ -150,15 +150,8 @@ class ServedScorer(OpenaiEndpoint):
         """
         if self.endpoint is not None:
             return self.endpoint
-        return await self._once(f"kind {self.named}", lambda: self._who(timeout))
-
-    async def _once(self, what: str, ask: Callable[[], Coroutine[Any, Any, str]]) -> str:
-        """What a server says of itself, asked for once per process; again where it did not answer."""
-        key = (self._endpoint(), what)
-        asked = _asked.get(key)
-        if asked is None or asked.cancelled() or (asked.done() and asked.exception() is not None):
-            asked = _asked[key] = asyncio.ensure_future(ask())
-        return await asyncio.shield(asked)
+        kind: str = await asked_once(self, f"kind {self.named}", lambda: self._who(timeout))
+        return kind
 
     async def _serves(self) -> str:
         """The model that a server with one model serves, so that cached numbers of another one are
@@ -168,7 +161,8 @@ class ServedScorer(OpenaiEndpoint):
         for it.
         """
         try:
-            return await library_loop.bridge(self._once("serves", self._what))
+            serves: str = await library_loop.bridge(asked_once(self, "serves", self._what))
+            return serves
         except ProviderError:
             return ""
 
@@ -299,8 +293,19 @@ class ServedScorer(OpenaiEndpoint):
         return Usage(input_tokens=reply.tokens or expected_input, calls=1)
 
 
-_asked: dict[tuple[Any, str], asyncio.Future[str]] = {}
+_asked: dict[tuple[Any, str], asyncio.Future[Any]] = {}
 library_loop.after_fork(_asked.clear)
+
+
+async def asked_once(
+    server: OpenaiEndpoint, what: str, ask: Callable[[], Coroutine[Any, Any, Any]]
+) -> Any:
+    """What a server says of itself, asked for once per process; again where it did not answer."""
+    key = (server._endpoint(), what)
+    asked = _asked.get(key)
+    if asked is None or asked.cancelled() or (asked.done() and asked.exception() is not None):
+        asked = _asked[key] = asyncio.ensure_future(ask())
+    return await asyncio.shield(asked)
 
 
 def _body(kind: str, asked: dict[str, Any], way: Input) -> dict[str, Any]:

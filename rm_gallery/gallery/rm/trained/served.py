@@ -299,28 +299,21 @@ class NotScored(RMGalleryError):
         self.reason, self.cause = reason, cause
 
 
-@RewardRegistry.register("remote:")
-class RemoteReward(BasePointWiseReward):
-    """Score of a reward or evaluator behind `rm-gallery serve`: the same number as in its own
-    process.
-
-    The URL is that of the reward, http://HOST:PORT/v1/rewards/NAME, or of a deployed evaluator,
-    …/v1/evaluations/ID. Range is the reward's own, higher is better. The server sees conversation,
-    steps, reference and the sample's metadata and labels, without preferences and other verdicts.
-    What it could not score is unscored or failed with its reason; its components are the metrics of
-    the result. Calls share retries, limits, outages and budget with those of judges.
-
-    Raises:
-        ConfigError: a URL that names no reward.
+class BehindServer(BasePointWiseReward):
+    """A reward that somebody else's process computes; common base of `remote:`, `nemo-gym:` and
+    `ors:`.
     """
 
+    SCHEME: ClassVar[str] = ""
+    EXAMPLE_URL: ClassVar[str] = ""
+    SERVER: ClassVar[type[RewardServer]] = RewardServer
     needs: ClassVar[frozenset[str]] = frozenset({"reward_server"})
     settles_worst: ClassVar[bool] = True
 
     url: str = Field(min_length=1)
-    """URL of the reward or the evaluator."""
+    """Where it is asked for."""
     api_key: SecretStr | None = None
-    """Token of the server; without it that in RM_GALLERY_TOKEN."""
+    """Token of the server; without it that of the environment variable in the class's text."""
     default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
     """Headers of every request."""
     timeout: float = Field(default=120.0, gt=0)
@@ -329,6 +322,90 @@ class RemoteReward(BasePointWiseReward):
     """Attempts per call, the first included."""
     max_outage: float = Field(default=30.0, ge=0)
     """Seconds a server that answered before may be away until the run stops; 0 never waits."""
+
+    def __init__(self, url: str | None = None, **settings: Any) -> None:
+        """Take the URL, and the settings."""
+        if not url:
+            raise ConfigError(
+                f"{type(self).__name__} needs a URL: {self.SCHEME}URL, such as "
+                f"{self.SCHEME}{self.EXAMPLE_URL}."
+            )
+        # at once: it is the reward's name, and may hold a password
+        self.place_of(url)
+        super().__init__(**{"url": url, "name": f"{self.SCHEME}{url}", **settings})
+
+    @field_serializer("default_headers", when_used="json")
+    def _hidden(self, value: dict[str, str]) -> dict[str, str]:
+        return dict.fromkeys(value, "***")
+
+    @classmethod
+    def place_of(cls, url: str) -> tuple[str, str]:
+        """The server's base URL and what is asked for there; ConfigError where the URL says
+        neither.
+        """
+        raise NotImplementedError(f"{cls.__name__} says what its URL means.")
+
+    def item(self, sample: DataSample) -> dict[str, Any]:
+        """What the server is sent of a sample with one output."""
+        raise NotImplementedError(f"{type(self).__name__} says what its server is sent.")
+
+    def _further(self, target: str) -> dict[str, Any]:
+        """Settings of the server that not all of its kind have."""
+        return {}
+
+    @property
+    def server(self) -> RewardServer:
+        """The server as the call path knows it; made once, and again after a setting was changed."""
+        base, target = self.place_of(self.url)
+        settings: dict[str, Any] = {"model": target, "base_url": base, "api_key": self.api_key}
+        settings |= {"default_headers": self.default_headers, "timeout": self.timeout}
+        settings |= {"max_attempts": self.max_attempts, "max_outage": self.max_outage}
+        settings |= self._further(target)
+        known: tuple[dict[str, Any], RewardServer] | None = self.__dict__.get(_SERVER)
+        if known is None or known[0] != settings:
+            known = self.__dict__[_SERVER] = settings, self.SERVER(**settings)
+        return known[1]
+
+    def check(self) -> None:
+        """Raise ConfigError for an invalid URL or token; sends nothing."""
+        self.server.check()
+
+    def describe(self) -> dict[str, Any]:
+        """The settings and the server, without secrets."""
+        own = self.model_copy(update={"api_key": None, "default_headers": {}})
+        settings = super(BehindServer, own).describe()
+        for name in ("api_key", "default_headers", "timeout", "max_attempts", "max_outage"):
+            settings.pop(name, None)
+        return {**settings, "server": {**self.server.describe(), **sent_along(self.server)}}
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        answer = (await self.server.ascore([self.item(sample)]))[0]
+        if answer.value is None:
+            if answer.status == "unscored":
+                raise Unscored(answer.reason, reason=answer.code, cause=answer.cause)
+            raise NotScored(answer.reason, answer.code, answer.cause or "endpoint")
+        extra = {"metrics": answer.components} if answer.components else {}
+        return one_score(self.name, answer.value, answer.reason or None, extra)
+
+
+@RewardRegistry.register("remote:")
+class RemoteReward(BehindServer):
+    """Score of a reward or evaluator behind `rm-gallery serve`: the same number as in its own
+    process.
+
+    The URL is that of the reward, http://HOST:PORT/v1/rewards/NAME, or of a deployed evaluator,
+    …/v1/evaluations/ID. Range is the reward's own, higher is better. The server sees conversation,
+    steps, reference and the sample's metadata and labels, without preferences and other verdicts.
+    What it could not score is unscored or failed with its reason; its components are the metrics of
+    the result. Without `api_key` the token is RM_GALLERY_TOKEN. Calls share retries, limits, outages
+    and budget with those of judges.
+
+    Raises:
+        ConfigError: a URL that names no reward.
+    """
+
+    SCHEME: ClassVar[str] = "remote:"
+    EXAMPLE_URL: ClassVar[str] = "http://127.0.0.1:8000/v1/rewards/math"
 
     example = Example(
         sample_of("How much is 2 + 2?", "4", "5"),
@@ -340,52 +417,16 @@ class RemoteReward(BasePointWiseReward):
     )
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:
-        """Take the reward's URL, and the settings."""
-        if not url:
-            raise ConfigError(
-                "RemoteReward needs a URL: remote:URL, such as "
-                "remote:http://127.0.0.1:8000/v1/rewards/math."
-            )
-        # at once: it is the reward's name, and may hold a password
-        split_reward_url(url, "the URL of remote:")
-        super().__init__(**{"url": url, "name": f"remote:{url}", **settings})
+        super().__init__(url, **settings)
 
-    @field_serializer("default_headers", when_used="json")
-    def _hidden(self, value: dict[str, str]) -> dict[str, str]:
-        return dict.fromkeys(value, "***")
+    @classmethod
+    def place_of(cls, url: str) -> tuple[str, str]:
+        """As `split_reward_url`."""
+        return split_reward_url(url, "the URL of remote:")
 
-    @property
-    def server(self) -> RewardServer:
-        """The server as the call path knows it; made once, and again after a setting was changed."""
-        base, target = split_reward_url(self.url, "the URL of remote:")
-        settings: dict[str, Any] = {"model": target, "base_url": base, "api_key": self.api_key}
-        settings |= {"default_headers": self.default_headers, "timeout": self.timeout}
-        settings |= {"max_attempts": self.max_attempts, "max_outage": self.max_outage}
-        known: tuple[dict[str, Any], RewardServer] | None = self.__dict__.get(_SERVER)
-        if known is None or known[0] != settings:
-            known = self.__dict__[_SERVER] = settings, RewardServer(**settings)
-        return known[1]
-
-    def check(self) -> None:
-        """Raise ConfigError for an invalid URL or token; sends nothing."""
-        self.server.check()
-
-    def describe(self) -> dict[str, Any]:
-        """The settings and the server, without secrets."""
-        own = self.model_copy(update={"api_key": None, "default_headers": {}})
-        settings = super(RemoteReward, own).describe()
-        for name in ("api_key", "default_headers", "timeout", "max_attempts", "max_outage"):
-            settings.pop(name, None)
-        return {**settings, "server": {**self.server.describe(), **sent_along(self.server)}}
-
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        answer = (await self.server.ascore([item_of(sample)]))[0]
-        if answer.value is None:
-            if answer.status == "unscored":
-                raise Unscored(answer.reason, reason=answer.code, cause=answer.cause)
-            raise NotScored(answer.reason, answer.code, answer.cause or "endpoint")
-        extra = {"metrics": answer.components} if answer.components else {}
-        return one_score(self.name, answer.value, answer.reason or None, extra)
+    def item(self, sample: DataSample) -> dict[str, Any]:
+        """An item of the server's own format."""
+        return item_of(sample)
 
 
 def item_of(sample: DataSample) -> dict[str, Any]:
@@ -394,13 +435,7 @@ def item_of(sample: DataSample) -> dict[str, Any]:
     turns = messages_of(sample, output)
     begins = len(sample.input)
     item: dict[str, Any] = {"prompt": turns[:begins] or "", "completion": turns[begins:] or ""}
-    label = {
-        name: value
-        for name, value in (output.answer.label or {}).items()
-        if name not in TRUTH_LABELS
-    }
-    reference = sample.reference()
-    row = {**(sample.metadata or {}), **label}
+    reference, row = sample.reference(), row_of(sample)
     if reference is not None:
         item["reference"] = reference
         row.pop("reference", None)
@@ -409,3 +444,10 @@ def item_of(sample: DataSample) -> dict[str, Any]:
     if sample.unique_id:
         item["id"] = sample.unique_id
     return item
+
+
+def row_of(sample: DataSample) -> dict[str, Any]:
+    """The metadata and the labels of a sample with one output, without verdicts on its answer."""
+    label = sample.output[0].answer.label or {}
+    known = {name: value for name, value in label.items() if name not in TRUTH_LABELS}
+    return {**(sample.metadata or {}), **known}
