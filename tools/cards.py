@@ -67,6 +67,7 @@ NEEDS = {
     ),
     "tests": f"the tests {_OWN}: `test` with `entry_point`, `tests`, or `inputs_outputs`",
     "checks": f"the field `checks`, else `checks` {_OWN}",
+    "workspace": f"`workspace` {_OWN}",
     "sandbox": "bubblewrap, or another sandbox by `sandbox=`",
     "text": "the package of the extra `text`: `pip install sacrebleu`",
     "server": "a server with a reward model: vLLM, SGLang or Text Embeddings Inference",
@@ -80,6 +81,7 @@ SEEN = {
     "listwise": "the texts of all `output[i].answer` together",
     "pairwise": "the texts of every two `output[i].answer`",
     "stepwise": "each of `output[i].steps`, with the steps before it",
+    "trajectory": "all turns of each `output[i]`: its steps and its answer",
 }
 """By kind, what of a sample's outputs is looked at."""
 JUDGE_SEES = (
@@ -101,6 +103,7 @@ USES = {
     "listwise": _RANKS,
     "pairwise": _RANKS,
     "stepwise": "Each step has a score of its own: take them for process supervision.",
+    "trajectory": "The scores compare: they filter trajectories, rank them, or train.",
 }
 
 
@@ -312,13 +315,14 @@ def _example(entries: Sequence[Entry]) -> str:
     if example.judge is not None:
         imports = [
             "from rm_gallery import FakeLLM, RewardRegistry",
-            "from rm_gallery.core.reward.schema import PhraseJudge",
+            f"from {type(example.judge).__module__} import {type(example.judge).__name__}",
         ]
         notes.append(
             "A scripted judge stands in for a model; a real one is `llm=` with a model object or a "
             "model's name."
         )
-        judge = f"judge = FakeLLM(reply=PhraseJudge({literal(example.judge.phrases)}))\n"
+        scripted = f"{type(example.judge).__name__}({literal(example.judge.phrases)})"
+        judge = f"judge = FakeLLM(reply={scripted})\n"
         settings.insert(0, "llm=judge")
     code = ["\n".join(imports), "", f"sample = {literal(fields, 0, 9)}", judge]
     for entry in entries:

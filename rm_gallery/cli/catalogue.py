@@ -87,7 +87,8 @@ class Entry(NamedTuple):
     def cost(self) -> str:
         """What judging one sample with n answers costs."""
         if self.reward.judged or self.reward.needs & {"llm", "server", "reward_server"}:
-            return CALLS[self.reward.kind]
+            acts = "max_calls" in self.reward.model_fields
+            return "n × max_calls calls" if acts else CALLS[self.reward.kind]
         if "embeddings" in self.reward.needs:
             return "embeddings calls"
         return "sandbox" if self.reward.needs & {"tests", "sandbox"} else "free"

@@ -103,7 +103,7 @@ class Episode:
 
     def observe(self, observation: TurnTaken, role: str = "user") -> None:
         """Note what a tool, the user or the environment said; a text is said by `role`."""
-        self._spoken += _messages(observation, role)
+        self._spoken += _spoken_turn(observation, role)
 
     def step(self, turn: TurnTaken, *, done: bool = False) -> float:
         """What a turn is worth: text or message of the policy; `done` ends the episode.
@@ -111,7 +111,7 @@ class Episode:
         Raises:
             NoScore: the outcome has no score, and `on_error` is "raise".
         """
-        step, outcome = self._asked(turn, done)
+        step, outcome = self._asked_at_turn(turn, done)
         given = (self._prompt, self._spoken, self._row)
         return self._paid(
             step.score(*given) if step else None, outcome.score(*given) if outcome else None
@@ -119,19 +119,21 @@ class Episode:
 
     async def astep(self, turn: TurnTaken, *, done: bool = False) -> float:
         """Awaitable twin of `step`, from any event loop."""
-        step, outcome = self._asked(turn, done)
+        step, outcome = self._asked_at_turn(turn, done)
         given = (self._prompt, self._spoken, self._row)
         return self._paid(
             await step.ascore(*given) if step else None,
             await outcome.ascore(*given) if outcome else None,
         )
 
-    def _asked(self, turn: TurnTaken, done: bool) -> tuple[RowScorer | None, RowScorer | None]:
+    def _asked_at_turn(
+        self, turn: TurnTaken, done: bool
+    ) -> tuple[RowScorer | None, RowScorer | None]:
         """Who is asked about this turn."""
         if self._spoken and self._spoken[-1]["role"] == "assistant":
             # two turns with nothing between them would be read as the steps of one solution
             self.observe("")
-        self._spoken += _messages(turn, "assistant")
+        self._spoken += _spoken_turn(turn, "assistant")
         return self._by.step_scorer, self._by.outcome_scorer if done else None
 
     def _paid(self, step: Score[float] | None, end: Score[float] | None) -> float:
@@ -156,7 +158,7 @@ class Episode:
         return (value or 0.0) + number
 
 
-def _messages(spoken: TurnTaken, role: str) -> list[dict[str, Any]]:
+def _spoken_turn(spoken: TurnTaken, role: str) -> list[dict[str, Any]]:
     if isinstance(spoken, str):
         return [{"role": role, "content": spoken}]
     return message_dicts([spoken] if isinstance(spoken, Mapping) else spoken, "turn")

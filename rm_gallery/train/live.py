@@ -75,9 +75,6 @@ class TrainingStopped(RMGalleryError):
         super().__init__(f"{finding.kind}: {finding.text}")
         self.finding = finding
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TrainingStopped, (self.finding,)
-
 
 class LiveWatch:
     """Looks at a training run step by step, warns once of each way it goes wrong, and may stop it.

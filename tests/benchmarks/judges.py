@@ -13,6 +13,7 @@ from rm_gallery.core.reward.base import (
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
+    BaseTrajectoryReward,
 )
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
@@ -75,6 +76,15 @@ class Two(Ranked, BasePairWiseReward):
     judge: Any = lengths
 
 
+class Whole(BaseTrajectoryReward):
+    """Each trajectory by itself."""
+
+    judge: Any = lengths
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, self.judge(sample)[0])
+
+
 class Steps(BaseStepWiseReward):
     """Scores the last step it is shown."""
 
@@ -89,6 +99,7 @@ KINDS: dict[str, type[BaseReward]] = {
     "listwise": List,
     "pairwise": Two,
     "stepwise": Steps,
+    "trajectory": Whole,
 }
 CONSTANT: dict[str, Judge] = {
     "first": first_wins,

@@ -55,7 +55,10 @@ def _scores(reward: BaseReward, sample: DataSample) -> list[float | None]:
 def test_its_class_says_what_it_does(name: str) -> None:
     reward = cases.create(name)
     low, high = reward.score_range
-    assert reward.kind in {"pointwise", "listwise", "pairwise", "stepwise"} and reward.name
+    assert (
+        reward.kind in {"pointwise", "listwise", "pairwise", "stepwise", "trajectory"}
+        and reward.name
+    )
     assert low is None or high is None or low < high
     assert (type(reward).__doc__ or "").strip()
     assert reward.judged or "llm" not in reward.needs

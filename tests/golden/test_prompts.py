@@ -36,6 +36,7 @@ KINDS: dict[str, type[base.BaseRubricReward]] = {
     "listwise": base.BaseListWiseRubricReward,
     "pairwise": base.BasePairWiseRubricReward,
     "stepwise": base.BaseStepWiseRubricReward,
+    "trajectory": base.BaseTrajectoryRubricReward,
 }
 TASK = {"scenario": "[[scenario]]", "desc": "[[desc]]", "rubrics": ["[[first]]", "[[second]]"]}
 FULL = {**TASK, "examples": ["[[one more]]", "[[another]]"], "show_reference": True}
@@ -56,6 +57,7 @@ def sample() -> DataSample:
     made.input[0].additional_kwargs["context"] = "[[context]]"
     for output in made.output:
         output.steps = [Step(content="[[step]]"), Step(content=f"[[after]] {output.answer.text}")]
+        output.answer.label = {**(output.answer.label or {}), "workspace": {"a.txt": "[[file]]"}}
     return made
 
 
@@ -89,8 +91,14 @@ def of_kind(kind: str, language: str, **settings: Any) -> str:
 
 def of_reward(name: str, language: str) -> str:
     return request(
-        lambda judge: RewardRegistry.create(name, llm=judge, language=language, channel="text")
+        lambda judge: RewardRegistry.create(name, llm=judge, language=language, **_by_text(name))
     )
+
+
+def _by_text(name: str) -> dict[str, Any]:
+    """The setting that asks for words, of judges that have the choice."""
+    fields = RewardRegistry.get(name).model_fields
+    return {"channel": "text"} if "channel" in fields else {}
 
 
 def frame(kind: str) -> Texts:
@@ -255,7 +263,7 @@ OF_SCENARIOS = {
 OTHERS = [
     name
     for name in RewardRegistry.list()
-    if RewardRegistry.get(name).judged and name not in OF_SCENARIOS
+    if "llm" in RewardRegistry.get(name).needs and name not in OF_SCENARIOS
 ]
 THINGS: dict[str, Callable[[], Texts]] = {
     **{f"shared/{name}": texts for name, texts in SHARED.items()},

@@ -40,7 +40,7 @@ from tests.reward.rewards import scored
 from tests.support.children import ROOT, run_python
 
 NO_ADAPTERS = {
-    "causes.Trainer", "causes.given", "causes.table", "episodes.Episode",
+    "causes.Trainer", "causes.given", "causes.table", "episodes.Episode", "harbor.write_harbor_reward", "trl_watch.TrlWatch",
     "nemo_rl.EnvironmentReturn", "nemo_rl.register_nemo_rl", "openenv.RubricScore", "openenv.RubricTree",
     "openenv.RubricReward", "openrlhf.response_of", "slime.post_process", "trl_data.TrainingRows",
     "trl_data.preference_rows", "trl_data.unpaired_rows", "trl_data.step_rows", "verifiers.verifiers_rubric",

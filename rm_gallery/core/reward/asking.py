@@ -163,7 +163,7 @@ class _Asking:
             **self.overrides,
             **request_fields(self.template, way, self.llm.enable_thinking, self.shown),
         }
-        repeat = _repeat()
+        repeat = current_repeat()
         if repeat and self.llm.seed is not None:
             # a vote is a long way from the next, so that no vote of one repeat has the seed of
             # another vote in the next
@@ -182,7 +182,9 @@ class _Asking:
                 found_now: Any = read(reply if weighed else self._own_words(reply))
                 result = await found_now if awaitable(found_now) else found_now
             except Exception as error:
-                _trace(self.name, messages, reply, attempt, time.monotonic() - begun, error, way)
+                trace_call(
+                    self.name, messages, reply, attempt, time.monotonic() - begun, error, way
+                )
                 # servers under load give back nothing at random; where another way is left to try,
                 # that one asks again
                 if (
@@ -212,7 +214,9 @@ class _Asking:
             else:
                 run = current_run.get()
                 if run is not None and run.trace is not None:
-                    _trace(self.name, messages, reply, attempt, time.monotonic() - begun, None, way)
+                    trace_call(
+                        self.name, messages, reply, attempt, time.monotonic() - begun, None, way
+                    )
                 return result
         raise AssertionError("unreachable")
 
@@ -317,7 +321,7 @@ def told_of(reply: ChatResponse) -> dict[str, Any]:
     )
 
 
-def _trace(
+def trace_call(
     name: str,
     messages: Messages,
     reply: ChatResponse | None,
@@ -490,7 +494,7 @@ async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
     return read
 
 
-def _repeat() -> int:
+def current_repeat() -> int:
     """Which of all equal questions this is: the vote's number beside the run's."""
     run = current_run.get()
     return (run.repeat if run is not None else 0) + (repeat_index.get() << 32)

@@ -7,10 +7,9 @@ import math
 from collections.abc import Collection, Sequence
 from itertools import combinations
 from textwrap import indent
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
-from typing_extensions import Self
 
 from rm_gallery.core.data.schema import (
     DataOutput,
@@ -46,6 +45,7 @@ shown on request.
 """
 
 
+S = TypeVar("S", bound="BaseStepWiseReward")
 _NEWEST_ONLY = "(newest turn only)"
 UNFINISHED = frozenset(("stopped", "budget"))
 """Reasons of judgements that the same run makes when it is continued."""
@@ -276,11 +276,11 @@ class BaseStepWiseReward(BaseReward):
     reports.
     """
 
-    def for_newest_turn(self) -> Self:
+    def for_newest_turn(self: S) -> S:
         """A copy that judges only the last turn of each output: for environments that pay each turn
         when it is taken, which would else judge the turns before it again and again.
         """
-        copied: Self = self.model_copy()
+        copied: S = self.model_copy()
         copied.__dict__[_NEWEST_ONLY] = True
         return copied
 

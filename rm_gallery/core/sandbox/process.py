@@ -251,6 +251,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 _ORPHAN_ROUNDS = 100
 
 
+def kill_group(leader: int) -> None:
+    """Kill a process that began a session, and everything it started there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
 class SandboxProcess:
     """A started process with binary pipes; `end` must be called once, in the thread that started
     it.
@@ -340,8 +346,7 @@ class SandboxProcess:
         code.
         """
         self._before_kill()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
+        kill_group(self._popen.pid)
         self._popen.kill()
         for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if stream is not None:

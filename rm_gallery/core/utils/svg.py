@@ -1,11 +1,11 @@
-"""Drawing with SVG: a plot with its numbers as a table, axes with round ticks, a frame, and
-estimates with their intervals.
+"""Drawing with SVG: a plot with its numbers as a table, axes with round ticks, a frame, estimates
+with their intervals, and curves over steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -17,7 +17,8 @@ from rm_gallery.core.utils.shown import show
 STYLE = (
     ".plot{max-width:640px;background:#fff}.plot text{font:12px sans-serif;fill:#333}.plot "
     ".grid{stroke:#ddd}.plot .axis{stroke:#777}.plot .chance{stroke:#b00;stroke-dasharray:4 "
-    "3}.plot .whisker{stroke:#2458a6;stroke-width:2}.plot .mark{fill:#2458a6}"
+    "3}.plot .whisker{stroke:#2458a6;stroke-width:2}.plot .mark{fill:#2458a6}.plot "
+    ".curve{fill:none;stroke:#2458a6;stroke-width:2}.plot .curve.other{stroke:#b00;stroke-dasharray:6 4}"
 )
 """Of a plot that stands alone, such as in a notebook; a page brings its own colours."""
 
@@ -191,3 +192,31 @@ def forest(
         for label, value, ci in rows
     ]
     return plot(name, title, body, says, ("", x_label, "95 % interval"), table, height)
+
+
+def curves(
+    name: str, title: str, series: Mapping[str, Sequence[float]], x_label: str, y_label: str, says: str
+) -> Plot:  # fmt: skip
+    """A line per name over the steps 1, 2, …; the first is drawn through, the others dashed.
+
+    Raises:
+        ValueError: there is no value to draw.
+    """
+    values = [value for line_of in series.values() for value in line_of]
+    if not values:
+        raise ValueError("There is no value to draw.")
+    longest = max(len(line_of) for line_of in series.values())
+    x = Axis(1.0, float(longest), LEFT, WIDTH - RIGHT)
+    y = Axis(min(values), max(values), HEIGHT - BOTTOM, TOP)
+    body = [frame(x, y, x_label, y_label)]
+    room = (WIDTH - RIGHT - LEFT) / len(series)
+    for number, (label, line_of) in enumerate(series.items()):
+        css = "curve other" if number else "curve"
+        body.append(polyline(css, [(x.at(at), y.at(value)) for at, value in enumerate(line_of, 1)]))
+        left = round(LEFT + room * number, 1)
+        body += [polyline(css, [(left, 10), (left + 20, 10)]), text("tick", left + 24, 14, label)]
+    table = [
+        (str(at + 1), *(show(one[at]) if at < len(one) else "" for one in series.values()))
+        for at in range(longest)
+    ]
+    return plot(name, title, body, says, (x_label, *series), table)

@@ -99,12 +99,12 @@ class LongJudgeBench(Benchmark):
         return self.sample(
             "",
             turns(text(row, "instruction", where), "instruction", where),
-            self._labelled(name, responses, truth, where),
+            self._with_labels(name, responses, truth, where),
             name,
             given(about),
         )
 
-    def _labelled(
+    def _with_labels(
         self,
         name: str,
         responses: Sequence[Mapping[str, Any]],

@@ -90,7 +90,7 @@ class PlanRewardBench(Benchmark):
         query, tools = text(row, "query", where), json_cell(required(row, "tools", where))
         if not isinstance(tools, list):
             raise wrong(where, "tools", "a list of tools", tools)
-        chosen, rejected = _messages(row, "chosen", where), _messages(row, "reject", where)
+        chosen, rejected = _turns_in(row, "chosen", where), _turns_in(row, "reject", where)
         shared = shared_turns(chosen, rejected)
         asked = _spoken(chosen[:shared], "chosen", where)
         sides = (("chosen", "chosen", chosen), ("reject", "rejected", rejected))
@@ -144,7 +144,7 @@ def _split_of(row: Mapping[str, Any], where: RowRef) -> str | None:
     return next((name for one in named for name in SPLITS if name in one), bucket or None)
 
 
-def _messages(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+def _turns_in(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
     trajectory = json_cell(required(row, column, where))
     messages = trajectory.get("messages") if isinstance(trajectory, Mapping) else None
     if not isinstance(messages, list) or not messages:

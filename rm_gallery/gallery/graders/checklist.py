@@ -90,7 +90,7 @@ def _reply(kinds: tuple[tuple[Any, ...], ...]) -> type[BasePromptTemplate]:
     return made
 
 
-def _first_level(one: Criterion) -> int:
+def first_level(one: Criterion) -> int:
     """The number of the worst level: labels that are whole numbers in a row are asked for as they
     are.
     """
@@ -103,16 +103,16 @@ def _first_level(one: Criterion) -> int:
 
 
 def _kind(one: Criterion) -> tuple[tuple[float, float] | None, bool, bool]:
-    first = _first_level(one)
+    first = first_level(one)
     limits = (first, first + len(one.levels) - 1) if one.levels else one.scale
     return limits, bool(one.levels), one.not_applicable
 
 
-def _line(one: Criterion, words: tuple[str, str, str]) -> str:
+def criterion_line(one: Criterion, words: tuple[str, str, str]) -> str:
     """A criterion on one line, so that one of a row passes for no other part of the prompt."""
     parts = [one.text]
     if one.levels:
-        first = _first_level(one)
+        first = first_level(one)
         line = [
             " = ".join(
                 dict.fromkeys(
@@ -210,7 +210,7 @@ class ChecklistGrader(LLMGrader):
         given = fields.get("criteria")
         rubric = self.criteria if given is None else read_rubric(given)
         criteria, whole = rubric.leaves(), rubric.aggregate == "implicit"
-        lines = [_line(one, WORDS[self.language]) for one in criteria]
+        lines = [criterion_line(one, WORDS[self.language]) for one in criteria]
         if whole:
             lines = [f"[{one.points:g}] {line}" for one, line in zip(criteria, lines, strict=True)]
         return render(
@@ -352,7 +352,8 @@ class ChecklistGrader(LLMGrader):
                     raise
 
             about = {
-                f"c{number}": _line(one, WORDS[self.language]) for number, one in enumerate(now, 1)
+                f"c{number}": criterion_line(one, WORDS[self.language])
+                for number, one in enumerate(now, 1)
             }
             answered, why, used = await self._ask(
                 {**fields, "criteria": Rubric(criteria=now)},
@@ -427,7 +428,7 @@ def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerd
 def _verdict(one: Criterion, answer: Any) -> tuple[Any, float]:
     """What an answer (yes or no, the number of a level, or a number) is called, and its worth."""
     if one.levels:
-        place = int(answer) - _first_level(one)
+        place = int(answer) - first_level(one)
         return one.levels[place].label, one.value_of(place)
     if isinstance(answer, str):
         answer = answer == YES if answer in (YES, NO) else float(answer)

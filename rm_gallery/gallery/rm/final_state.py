@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -282,9 +283,8 @@ class FinalStateReward(RuleReward):
 
     @property
     def _limits(self) -> SandboxLimits:
-        return SandboxLimits(
-            wall_seconds=self.timeout, cpu_seconds=self.timeout, memory_mb=self.memory_mb
-        )
+        seconds = within_deadline(self.timeout)
+        return SandboxLimits(wall_seconds=seconds, cpu_seconds=seconds, memory_mb=self.memory_mb)
 
     async def _judged(
         self, check: StateCheck, sample: DataSample, workspace: _LeftFolder
@@ -308,12 +308,14 @@ class FinalStateReward(RuleReward):
         if isinstance(check, CallsCheck):
             return check.fault(sample.output[0])
         if isinstance(check, HttpCheck):
-            return await _asked(check, self.timeout)
+            return await _asked(check, within_deadline(self.timeout))
         folder = await asyncio.to_thread(workspace.folder)
         look = partial(_look, folder, self._bounds)
         if isinstance(check, FileCheck):
             try:
-                found: str = await get_pool().asubmit(look, check, deadline=self.timeout)
+                found: str = await get_pool().asubmit(
+                    look, check, deadline=within_deadline(self.timeout)
+                )
             except DeadlineExceeded:
                 if check.matches is None:
                     raise
@@ -328,7 +330,12 @@ class FinalStateReward(RuleReward):
                     f"{self.name} needs the state at the start: set 'start' in metadata.",
                     reason="no_start",
                 )
-            return await get_pool().asubmit(look, check, _start_of(start), deadline=None)
+            return await get_pool().asubmit(
+                look,
+                check,
+                _start_of(start),
+                deadline=within_deadline(2 * self.timeout),
+            )
         if isinstance(check, CommandCheck):
             return await self._command(check, folder)
         if isinstance(check, TestsCheck):
@@ -372,7 +379,7 @@ class FinalStateReward(RuleReward):
                 tests,
                 runner=runner,
                 limits=self._limits,
-                deadline=_TESTS_AT_ONCE * self.timeout,
+                deadline=within_deadline(_TESTS_AT_ONCE * self.timeout),
             )
         except (VacuousTests, DataError) as error:
             return unscored("bad_tests", str(error), "data")
@@ -384,7 +391,7 @@ class FinalStateReward(RuleReward):
             if not await asyncio.to_thread(_copy_database, folder, self._bounds, check.path, own):
                 return ABSENT
             found = await run_file_query_in_worker(
-                os.path.join(own, "database"), check.query, deadline=self.timeout
+                os.path.join(own, "database"), check.query, deadline=within_deadline(self.timeout)
             )
         if found.error:
             return f"the query does not run: {found.error}"

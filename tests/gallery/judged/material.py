@@ -14,7 +14,12 @@ from rm_gallery.core.reward.reward import BaseReward
 from tests.reward.rewards import Listening
 from tests.support.judge_server_prompts import fenced_blocks
 
-JUDGED = [name for name in RewardRegistry.list() if RewardRegistry.get(name).judged]
+JUDGED = [
+    name
+    for name in RewardRegistry.list()
+    # judges that act are asked in many turns, and have tests of their own
+    if RewardRegistry.get(name).judged and RewardRegistry.get(name).kind != "trajectory"
+]
 ONE_OF_EACH = [
     "base_helpfulness_listwise",
     "math_pairwise_reward",

@@ -1,0 +1,453 @@
+"""A judge that acts, as a reward: what it may look at, what it may spend, and what its verdict is
+worth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, SerializeAsAny, field_validator
+
+from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import questions
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.reward.abstract import prompts_hash
+from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
+from rm_gallery.core.reward.base import BaseTrajectoryReward
+from rm_gallery.core.reward.compose import METRICS, metric
+from rm_gallery.core.reward.judge import judge_of
+from rm_gallery.core.reward.kinds import conversation_text, turns_text
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rubric import Rubric
+from rm_gallery.core.reward.rubric_shapes import read_rubric
+from rm_gallery.core.reward.rule import known, one_score
+from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
+from rm_gallery.core.reward.template import fence_for, fenced, render
+from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault
+from rm_gallery.core.score import Bounds
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
+from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace
+from rm_gallery.gallery.rm.agentic.verdict import (
+    SUBMIT,
+    CriterionDecision,
+    VerdictProblem,
+    read_verdict,
+    submit_tool,
+)
+from rm_gallery.gallery.rm.tool_calls import MadeCall, calls_of_message
+
+if TYPE_CHECKING:
+    from rm_gallery.core.reward.judge import Judge
+
+TRANSCRIPT = "transcript"
+"""Key of the extra data: the judge's messages and the outputs it was given, in OpenAI's layout."""
+VERDICT_FILE = "rm_gallery_verdict.json"
+"""Where a command leaves its verdict; nobody but a forger writes it into a workspace."""
+REMINDER = {
+    "en": "Call a tool, or end with submit_verdict.",
+    "zh": "请调用一个工具，或用 submit_verdict 结束。",
+}
+NO_MORE = {
+    "en": "No calls are left. Submit your verdict by what you have seen.",
+    "zh": "调用次数已用完。请根据已看到的内容提交判定。",
+}
+_SHOWN_TURNS = 8_000
+"""Characters of the trajectory that are shown at once; more of it is read by a tool."""
+
+
+LEFT = sample_of(
+    "Write the total of the bill to total.txt.",
+    *(
+        {"content": "Done.", "label": {"workspace": {"bill.txt": "3\n4\n", "total.txt": total}}}
+        for total in ("7\n", "34\n")
+    ),
+)
+"""For examples: what two agents left, and say of it."""
+INPUTS = {
+    "workspace": "`workspace` in `answer.label` or `metadata`: a folder, an archive, or a mapping of "
+    "path to text; in its place or beside it `store`, texts by name",
+    "answer": "the turns of each `output[i]`: its steps and its answer",
+}
+
+
+class ReadsTotal(PhraseJudge):
+    """For the example: an agent that reads a file and decides by it."""
+
+    def __call__(self, prompt: str) -> str:
+        """Read the file, then decide by what it says."""
+        if "<call_1 " not in prompt:
+            return _as_text(MadeCall("read_file", {"path": "total.txt"}))
+        total = prompt.splitlines()[1]
+        evidence = [{"source": "file:total.txt", "quote": total}]
+        reason = f"3 + 4 is 7, and the file says {total}."
+        met = total in self.phrases
+        row = {"criterion": 1, "verdict": met, "reason": reason, "evidence": evidence}
+        return _as_text(MadeCall(SUBMIT, {"verdicts": [row]}))
+
+
+def _as_text(call: MadeCall) -> str:
+    return f"<tool_call>\n{json.dumps(call._asdict())}\n</tool_call>"
+
+
+class ActingJudge(BaseTrajectoryReward):
+    """What judges that act share: criteria, a copy of the workspace, evidence that is checked, and
+    what a judgement without a verdict means.
+    """
+
+    judged: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"workspace"})
+    deterministic: ClassVar[bool] = False
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    sandbox: ClassVar[str] = "auto"
+    """Where programs of the judge run; a reward of another name has another one."""
+
+    criteria: Rubric = Field(
+        default_factory=lambda: read_rubric(["The task is done as it was asked."]),
+        validate_default=True,
+    )
+    """What is decided: texts, items in any format of `read_rubric`, a Rubric or the path of a file."""
+    store: dict[str, str] = Field(default_factory=dict)
+    """Documents by name that the judge may fetch, where a sample has no `store` of its own."""
+    max_seconds: float = Field(default=300.0, gt=0)
+    """Seconds that one judgement may take."""
+    max_file_mb: float = Field(default=16.0, gt=0)
+    """Megabytes that are read of one file; sixteen times as much of all."""
+    language: str = Field(default="en", pattern="^(en|zh)$")
+    """Language of the instructions."""
+
+    @field_validator("criteria", mode="before")
+    @classmethod
+    def _any_shape(cls, value: Any) -> Any:
+        try:
+            return read_rubric(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return await self._decided(sample, None)
+
+    async def _decided(self, sample: DataSample, recorded: list[Any] | None) -> RewardResult:
+        rubric = self._rubric_of(sample)
+        store = known(sample, "store") or self.store
+        if not isinstance(store, Mapping):
+            raise DataError(f"{self.name}: store is a {type(store).__name__}; map names to texts.")
+        output, given = sample.output[0], known(sample, "workspace")
+        if given is None and not store:
+            raise Unscored(
+                f"{self.name} needs something to look at: set 'workspace' in answer.label or metadata "
+                "to a folder, an archive or a mapping of path to text, or 'store' to documents by "
+                "name; a reward of kind trajectory judges turns alone.",
+                reason="no_workspace",
+            )
+        bounds = ReadBounds(int(self.max_file_mb * (1 << 20)), 20_000)
+        with ExitStack() as stack:
+            copying = copied_workspace(given, bounds)
+            try:
+                folder = await asyncio.to_thread(stack.enter_context, copying)
+            except StateFault as error:
+                raise Unscored(f"{self.name}: {error}", reason="state", cause="answer") from error
+            if folder is not None and os.path.lexists(os.path.join(folder, VERDICT_FILE)):
+                raise Unscored(
+                    f"{self.name}: the workspace holds {VERDICT_FILE}, a verdict that the judge has "
+                    "not written.",
+                    reason="forged_verdict",
+                    cause="answer",
+                )
+            turns = [*(output.steps or ()), output.answer]
+            tools = Toolbox(folder, turns, store, self.sandbox, bounds)
+            decisions, transcript = await self._decide(sample, rubric, tools, recorded)
+        return self._scored_rubric(rubric, decisions, transcript)
+
+    async def _decide(
+        self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
+    ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
+        """The decision of each criterion, and the transcript in OpenAI's layout."""
+        raise NotImplementedError(f"{type(self).__name__} says how its judge decides.")
+
+    def _rubric_of(self, sample: DataSample) -> Rubric:
+        given = known(sample, "criteria")
+        try:
+            rubric = self.criteria if given is None else read_rubric(given)
+        except ConfigError as error:
+            raise DataError(f"{self.name}: criteria: {error}") from error
+        if rubric.aggregate == "implicit" or not any(one.points > 0 for one in rubric.criteria):
+            raise Unscored(
+                f"{self.name}: no criterion has points above 0 and is decided by itself.",
+                reason="no_criteria",
+            )
+        return rubric
+
+    def _prompt(
+        self, sample: DataSample, rubric: Rubric, tools: Toolbox, calls: int = 0
+    ) -> list[dict[str, Any]]:
+        leaves, output = rubric.leaves(), sample.output[0]
+        whole = turns_text(tools.turns)
+        shown = {"turns": whole} if len(whole) <= _SHOWN_TURNS else {"answer": output.answer.text}
+        return render(
+            "agent",
+            self.language,
+            texts={"query": conversation_text(sample.input), **shown},
+            criteria=[criterion_line(one, WORDS[self.language]) for one in leaves],
+            graded=any(one.levels or one.scale for one in leaves),
+            calls=calls,
+        )
+
+    def _scored_rubric(
+        self, rubric: Rubric, decisions: list[CriterionDecision], transcript: list[dict[str, Any]]
+    ) -> RewardResult:
+        leaves = rubric.leaves()
+        made = rubric.score([decision.value for decision in decisions])
+        metrics = {
+            one.name or f"c{number}": metric(decision.value, decision.reason)
+            for number, (one, decision) in enumerate(zip(leaves, decisions, strict=True), 1)
+        }
+        records = [d.record(one) for one, d in zip(leaves, decisions, strict=True)]
+        reason = "\n".join(
+            f"{number}. {decision.reason}" for number, decision in enumerate(decisions, 1)
+        )
+        extra = {METRICS: metrics, "criteria": records, TRANSCRIPT: transcript}
+        return one_score(self.name, made.clipped, reason, extra)
+
+    def replay(self, sample: DataSample, transcript: list[dict[str, Any]]) -> RewardResult:
+        """The result of a recorded judgement without a model: its calls are made again on the
+        sample's workspace, and its verdict is read and its evidence checked again.
+
+        `transcript` is what `extra_data` kept under "transcript". Raises Unscored where the verdict
+        cannot be taken any more, such as after a change of the workspace.
+        """
+        made: RewardResult = library_loop.run(self._decided(sample, transcript))
+        return made
+
+
+@RewardRegistry.register("agent_judge")
+class AgentJudge(ActingJudge):
+    """A model with tools decides criteria by what it finds in what the agent left.
+
+    The judge gets a copy of `workspace` (in `answer.label` or metadata: a folder, an archive, or a
+    mapping of path to text), the documents of `store`, and the trajectory, read-only; `criteria` may
+    come with the sample. Its tools list, read and search files, run Python in the sandbox, query
+    SQLite, fetch documents and read turns; it must end with one verdict for each criterion, each with
+    evidence: words that are checked to stand where it says. What the agent says of its own work is no
+    evidence where there is more to look at. Programs run in bubblewrap, without network, on a copy of
+    the copy; `unisolated_agent_judge` runs them without walls.
+
+    Range [0, 1], higher is better: the points of the criteria met over the sum of the positive ones,
+    by the rubric's own arithmetic. No score with cause `judge` where there is no verdict
+    (`no_verdict`), two (`two_verdicts`), one that cannot be taken (`verdict`), or the calls, tokens
+    or seconds are spent (`exhausted`); with cause `answer`, which is the worst score, where the
+    workspace holds a verdict of its own (`forged_verdict`) or cannot be looked at (`state`). Extra
+    data: `criteria` with evidence, `transcript`, which `replay` reads without a model.
+
+    Sources: judges with tools over judges that read (AJ-Bench, arXiv 2604.18240, about 13 points of
+    F1); a sandbox that is part of the name, as in verifiers' `agentic_judge`.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"llm", "workspace"})
+    name: str = "agent_judge"
+
+    if TYPE_CHECKING:
+        llm: Judge = Judge()
+    else:
+        llm: SerializeAsAny[BaseLLM] | None = Field(
+            default=None,
+            description="The judge: a model object, a model's name, or a dict of its settings.",
+        )
+    max_calls: int = Field(default=20, ge=1)
+    """Calls of tools that one judgement may make."""
+    program_seconds: float = Field(default=10.0, gt=0)
+    """Seconds that one program of the judge may run."""
+    repair_attempts: int = Field(default=2, ge=0)
+    """How often a verdict that cannot be taken, or a reply without a call, is asked for again."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Tokens, read and written, that one judgement may take; None for no limit."""
+
+    example = Example(
+        LEFT,
+        judge=ReadsTotal(("7",)),
+        note="A script stands in for the model: it reads total.txt and decides by what stands there.",
+        use="They filter trajectories and train where no rule can tell whether work was done.",
+        inputs=INPUTS,
+    )
+
+    _resolve = field_validator("llm", mode="before")(judge_of)
+
+    @property
+    def asked_times(self) -> int:
+        """The most calls of the model that one judgement plans: one for each tool, and the verdict."""
+        return self.max_calls + 1
+
+    def describe(self) -> dict[str, Any]:
+        """As of every reward, and the prompt."""
+        return {**super().describe(), "prompts": prompts_hash("agent")}
+
+    def check(self) -> None:
+        """Raise ConfigError without a judge, or where it or the sandbox could not be used at all."""
+        if self.llm is None:
+            raise ConfigError(
+                f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
+            )
+        self.llm.check()
+
+    async def _decide(
+        self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
+    ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
+        tools.seconds = self.program_seconds
+        prompt = self._prompt(sample, rubric, tools, self.max_calls)
+        if (noted := questions.get()) is not None:
+            noted.note(prompt)
+        session = _JudgeSession(self, rubric, tools, prompt)
+        replies = None if recorded is None else iter(recorded)
+        while session.decisions is None:
+            await session.take(await self._reply(session, replies))
+        return session.decisions, session.spoken
+
+    async def _reply(self, session: _JudgeSession, recorded: Iterator[Any] | None) -> ChatMessage:
+        if recorded is not None:
+            said = next((each for each in recorded if each.get("role") == "assistant"), None)
+            if said is None:
+                raise Unscored(
+                    f"{self.name}: the transcript holds no verdict.",
+                    reason="no_verdict",
+                    cause="judge",
+                )
+            return ChatMessage.model_validate(said)
+        self._spent(session)
+        assert self.llm is not None
+        begun = time.monotonic()
+        messages = session.messages
+        reply = await self.llm.achat(messages, repeat=current_repeat(), tools=session.definitions)
+        trace_call(
+            self.name, messages, reply, session.asked, time.monotonic() - begun, None, "tool"
+        )
+        session.asked += 1
+        session.tokens += reply.usage.input_tokens + reply.usage.output_tokens
+        if not reply.message.tool_calls:
+            usable_text(reply)
+        return reply.message
+
+    def _spent(self, session: _JudgeSession) -> None:
+        """Raise Unscored where nothing is left to spend."""
+        what = ""
+        if time.monotonic() - session.begun > self.max_seconds:
+            what = f"{self.max_seconds:g} seconds (max_seconds)"
+        elif self.max_tokens is not None and session.tokens >= self.max_tokens:
+            what = f"{self.max_tokens} tokens (max_tokens)"
+        elif session.asked > self.max_calls + 2 * self.repair_attempts + 1:
+            what = f"{self.max_calls} calls (max_calls)"
+        if what:
+            raise Unscored(
+                f"{self.name}: the judge spent its {what} without a verdict.",
+                reason="exhausted",
+                cause="judge",
+            )
+
+
+class _JudgeSession:
+    """One judgement: what was said, and what is left."""
+
+    def __init__(
+        self, judge: AgentJudge, rubric: Rubric, tools: Toolbox, prompt: list[dict[str, Any]]
+    ) -> None:
+        self._judge, self._leaves, self._tools = judge, rubric.leaves(), tools
+        self.definitions = [*tools.definitions(), submit_tool()]
+        self.spoken: list[dict[str, Any]] = []
+        self._prompt = prompt
+        self.begun, self.asked, self.tokens = time.monotonic(), 0, 0
+        self._made, self._repairs, self._told = 0, 0, False
+        self.decisions: list[CriterionDecision] | None = None
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What the judge is asked next."""
+        return [*self._prompt, *self.spoken]
+
+    async def take(self, said: ChatMessage) -> None:
+        """Do what a reply asks for; sets `decisions` where it holds a verdict that can be taken."""
+        self.spoken.append(said.to_openai())
+        by_field = bool(said.tool_calls)
+        calls, problems = calls_of_message(Step(**said.model_dump()))
+        ids = [call.id for call in said.tool_calls or ()]
+        verdicts = [
+            json.dumps(call.arguments, sort_keys=True) for call in calls if call.name == SUBMIT
+        ]
+        if len(set(verdicts)) > 1:
+            raise Unscored(
+                f"{self._judge.name}: the judge submitted {len(verdicts)} verdicts at once.",
+                reason="two_verdicts",
+                cause="judge",
+            )
+        if not calls:
+            self._repair("no_verdict", "the judge called no tool and left no verdict")
+            told = "; ".join([*problems, REMINDER[self._judge.language]])
+            ids = ids or []
+            self.spoken += [_output(each, told) for each in ids] or [
+                {"role": "user", "content": told}
+            ]
+            return
+        outputs = [await self._output_of(call) for call in calls]
+        if by_field:
+            answers = dict(zip(ids, outputs, strict=False))
+            self.spoken += [
+                _output(each, answers.get(each, problems[0] if problems else "")) for each in ids
+            ]
+        else:
+            self.spoken.append({"role": "user", "content": "\n\n".join(outputs)})
+
+    async def _output_of(self, call: MadeCall) -> str:
+        """What a call gives the judge to read."""
+        if call.name == SUBMIT:
+            if self.decisions is not None:
+                return ""
+            try:
+                self.decisions = read_verdict(call.arguments, self._leaves, self._tools)
+            except VerdictProblem as problem:
+                self._repair("verdict", str(problem))
+                return str(problem)
+            return ""
+        if self._made >= self._judge.max_calls:
+            if self._told:
+                raise Unscored(
+                    f"{self._judge.name}: the judge spent its {self._judge.max_calls} calls "
+                    "(max_calls) without a verdict.",
+                    reason="exhausted",
+                    cause="judge",
+                )
+            self._told = True
+            return NO_MORE[self._judge.language]
+        self._made += 1
+        try:
+            output = await self._tools.call(call.name, call.arguments)
+        except ToolRefusal as refusal:
+            return str(refusal)
+        tag = f"call_{len(self._tools.outputs)}"
+        return fenced(tag, output, fence_for({tag: output}))
+
+    def _repair(self, code: str, problem: str) -> None:
+        self._repairs += 1
+        if self._repairs > self._judge.repair_attempts:
+            raise Unscored(f"{self._judge.name}: {problem}", reason=code, cause="judge")
+
+
+def _output(call: str | None, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call or "", "content": text}
+
+
+@RewardRegistry.register("unisolated_agent_judge")
+class UnisolatedAgentJudge(AgentJudge):
+    """`agent_judge` whose programs run without walls, where there is no bubblewrap: they have limits,
+    and can read this machine's files and use its network. For workspaces you trust.
+
+    Range [0, 1], higher is better; everything else is as in `agent_judge`.
+    """
+
+    sandbox: ClassVar[str] = "subprocess"
+    name: str = "unisolated_agent_judge"

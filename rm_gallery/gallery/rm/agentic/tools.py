@@ -1,0 +1,303 @@
+"""What a judge that acts may do: list, read and search files, run Python, query SQLite, fetch from a
+given store, read the agent's turns. All of it on a copy, and all of it read-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rm_gallery.core.data.schema import Step
+from rm_gallery.core.reward.kinds import shown_text
+from rm_gallery.core.sandbox.command import Program, run_on_copy
+from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.sql import run_file_query_in_worker
+from rm_gallery.core.sandbox.workspace import (
+    ReadBounds,
+    StateFault,
+    Workspace,
+    inner_path,
+    temporary_folder,
+    unpack,
+)
+from rm_gallery.core.utils.errors import DataError, SandboxUnavailable, Unscored
+
+OUTPUT_CHARS = 20_000
+"""Characters of one output that a judge is shown."""
+_MOST_LINES, _MOST_HITS, _MOST_FILES, _MOST_ROWS = 400, 100, 500, 100
+_SQL_SECONDS = 5.0
+
+
+class ToolRefusal(Exception):
+    """A call that cannot be made; the judge is told why, and may make another."""
+
+
+def _tool(tool: str, does: str, required: Sequence[str] = (), **fields: str) -> dict[str, Any]:
+    kinds = {"first": "integer", "last": "integer"}
+    properties = {
+        field: {"type": kinds.get(field, "string"), "description": text}
+        for field, text in fields.items()
+    }
+    parameters = {"type": "object", "properties": properties, "required": list(required)}
+    about = {"name": tool, "description": does, "parameters": parameters}
+    return {"type": "function", "function": about}
+
+
+_OF_FILES = [
+    _tool("list_files", "The files of the workspace with their sizes.", folder="Only below this."),
+    _tool(
+        "read_file",
+        f"Lines of a file, {_MOST_LINES} at most.",
+        ["path"],
+        path="Below the workspace.",
+        first="First line, from 1.",
+        last="Last line.",
+    ),
+    _tool(
+        "search",
+        "Lines that hold a text, as it is written.",
+        ["text"],
+        text="What to look for.",
+        folder="Only below this.",
+    ),
+    _tool(
+        "run_python",
+        "Run a Python program on a copy of the workspace, which is its folder; no network.",
+        ["code"],
+        code="The program; print what you want to know.",
+    ),
+    _tool(
+        "query_sql",
+        "Rows of a query that only reads, from an SQLite file of the workspace.",
+        ["path", "query"],
+        path="The database's file.",
+        query="One SELECT.",
+    ),
+]
+_OF_STORE = _tool("fetch", "A document of the store.", ["name"], name="Its name.")
+_OF_TURNS = _tool(
+    "read_turns", "The agent's turns.", first="First turn, from 1.", last="Last turn."
+)
+
+
+@contextmanager
+def copied_workspace(given: Any, bounds: ReadBounds) -> Iterator[str | None]:
+    """A copy of what an agent left: of a folder, an archive or a mapping of path to text; None of
+    nothing.
+
+    Raises DataError for what is none of these, StateFault for what cannot be copied as it is.
+    """
+    if given is None:
+        yield None
+        return
+    with temporary_folder() as target:
+        source = os.fspath(given) if isinstance(given, os.PathLike) else given
+        if isinstance(source, Mapping) or (isinstance(source, str) and os.path.isfile(source)):
+            unpack(source, target, bounds)
+        elif isinstance(source, str):
+            with Workspace(source, bounds) as workspace:
+                workspace.copy_to(target)
+        else:
+            raise DataError(
+                f"the workspace is a {type(source).__name__}; give a folder, an archive or a mapping "
+                f"of path to text."
+            )
+        yield target
+
+
+@dataclass
+class Toolbox:
+    """The tools of one judgement, and what was seen through them.
+
+    Attributes:
+        folder: the copy of the workspace; None where there is none.
+        turns: the trajectory, the answer last.
+        store: documents by name.
+        sandbox: where programs run, as `get_runner` takes it.
+        seconds: how long one program may run.
+        outputs: what each call gave, in order; the sources `call:1`, `call:2`, … of evidence.
+    """
+
+    folder: str | None
+    turns: Sequence[Step]
+    store: Mapping[str, str]
+    sandbox: str
+    bounds: ReadBounds
+    seconds: float = 10.0
+    outputs: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    def definitions(self) -> list[dict[str, Any]]:
+        """The tools there are, in OpenAI's layout."""
+        of_files = _OF_FILES if self.folder is not None else []
+        return [*of_files, *([_OF_STORE] if self.store else []), _OF_TURNS]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """What a call gives, kept for evidence.
+
+        Raises:
+            ToolRefusal: there is no such tool, an argument does not fit, or it leads out.
+            Unscored: there is no sandbox to run a program in.
+        """
+        known = {tool["function"]["name"]: tool["function"] for tool in self.definitions()}
+        if name not in known:
+            raise ToolRefusal(f"There is no tool {name[:60]!r}; there are {', '.join(known)}.")
+        wanted = known[name]["parameters"]
+        odd = [each for each in arguments if each not in wanted["properties"]]
+        absent = [each for each in wanted["required"] if not arguments.get(each)]
+        if odd or absent:
+            what = f"has no argument {odd[0][:60]!r}" if odd else f"needs {absent[0]!r}"
+            raise ToolRefusal(f"{name} {what}; it takes {', '.join(wanted['properties'])}.")
+        try:
+            output: str = await getattr(self, f"_{name}")(**arguments)
+        except StateFault as error:
+            raise ToolRefusal(str(error)) from error
+        except SandboxUnavailable as error:
+            raise Unscored(str(error), reason="sandbox", cause="caller") from error
+        except (TypeError, ValueError) as error:
+            raise ToolRefusal(f"{name}: {error}") from error
+        if len(output) > OUTPUT_CHARS:
+            output = (
+                f"{output[:OUTPUT_CHARS]}\n[{len(output) - OUTPUT_CHARS:,} characters left out]"
+            )
+        self.outputs.append(output)
+        self.names.append(name)
+        return output
+
+    # -- evidence ---------------------------------------------------------------------------------
+
+    def stands(self, source: str, quote: str) -> str:
+        """Why a quote is no evidence, '' where its words stand in the source."""
+        kind, _, name = source.strip().partition(":")
+        text: str | None = None
+        if kind == "call" and name.strip().isdigit() and 0 < int(name) <= len(self.outputs):
+            text = self.outputs[int(name) - 1]
+        elif kind == "turn" and name.strip().isdigit() and 0 < int(name) <= len(self.turns):
+            text = shown_text(self.turns[int(name) - 1])
+        elif kind == "store":
+            text = self.store.get(name)
+        elif kind == "file" and self.folder is not None:
+            try:
+                text = self._text_of(name)
+            except (ToolRefusal, StateFault):
+                text = None
+        if text is None:
+            return (
+                f"there is no source {source[:80]!r}; write call:N, turn:N, file:PATH or store:NAME"
+            )
+        if not quote.strip():
+            return "the quote is empty"
+        if " ".join(quote.split()) not in " ".join(text.split()):
+            return f"its words do not stand in {source[:80]}: {quote[:80]!r}"
+        return ""
+
+    def independent(self, source: str) -> bool:
+        """Whether a source is more than what the agent said."""
+        kind, _, name = source.strip().partition(":")
+        if kind == "call":
+            return self.names[int(name) - 1] != "read_turns"
+        return kind in ("file", "store")
+
+    # -- the tools --------------------------------------------------------------------------------
+
+    async def _list_files(self, folder: str = "") -> str:
+        return await asyncio.to_thread(self._listed, folder)
+
+    def _listed(self, folder: str) -> str:
+        files = list(self._files(folder))
+        shown = [f"{path}  {size} bytes" for path, size in files[:_MOST_FILES]]
+        more = len(files) - len(shown)
+        return "\n".join([*shown, *([f"… and {more} more"] if more else [])]) or "no files"
+
+    def _files(self, below: str) -> Iterator[tuple[str, int]]:
+        assert self.folder is not None
+        start = "" if below in ("", ".", "./", "/") else f"{below.strip('/')}/"
+        for folder, folders, names in os.walk(self.folder):
+            folders.sort()
+            for name in sorted(names):
+                path = os.path.relpath(os.path.join(folder, name), self.folder)
+                if path.startswith(start):
+                    yield path, os.lstat(os.path.join(self.folder, path)).st_size
+
+    def _text_of(self, path: str) -> str:
+        assert self.folder is not None
+        if not inner_path(path.removeprefix("./")):
+            raise ToolRefusal(f"{path[:80]!r} is no path below the workspace.")
+        with Workspace(self.folder, self.bounds) as workspace:
+            raw = workspace.read(path)
+        if raw is None:
+            raise ToolRefusal(f"There is no file {path[:80]!r}; list_files shows what there is.")
+        return raw.decode("utf-8", "replace")
+
+    async def _read_file(self, path: str, first: int = 1, last: int | None = None) -> str:
+        lines = (await asyncio.to_thread(self._text_of, path)).splitlines()
+        begin = max(1, int(first))
+        end = min(int(last or len(lines)), begin + _MOST_LINES - 1, len(lines))
+        rest = f"\n[lines {begin} to {end} of {len(lines)}]" if end - begin + 1 < len(lines) else ""
+        return "\n".join(lines[begin - 1 : end]) + rest
+
+    async def _search(self, text: str, folder: str = "") -> str:
+        return await asyncio.to_thread(self._found, text, folder)
+
+    def _found(self, text: str, folder: str) -> str:
+        hits: list[str] = []
+        for path, _ in self._files(folder):
+            try:
+                lines = self._text_of(path).splitlines()
+            except (ToolRefusal, StateFault):
+                continue
+            hits += [
+                f"{path}:{number}: {line[:400]}"
+                for number, line in enumerate(lines, 1)
+                if text in line
+            ]
+            if len(hits) > _MOST_HITS:
+                return "\n".join([*hits[:_MOST_HITS], "… and more"])
+        return "\n".join(hits) or "no line holds it"
+
+    async def _run_python(self, code: str) -> str:
+        assert self.folder is not None
+        limits = SandboxLimits(wall_seconds=self.seconds, cpu_seconds=self.seconds)
+        program = Program(["-c", code], {})
+        ended = await run_on_copy(
+            self.folder,
+            program,
+            sandbox=self.sandbox,
+            packages=(),
+            limits=limits,
+            bounds=self.bounds,
+        )
+        how = f"stopped: {ended.stopped}" if ended.stopped else f"exit code {ended.exit_code}"
+        last = f"\nlast line of errors: {ended.last_line}" if ended.last_line else ""
+        return f"{how}{last}\n{ended.stdout}"
+
+    async def _query_sql(self, path: str, query: str) -> str:
+        assert self.folder is not None
+        await asyncio.to_thread(self._text_of, path)  # whether it is a file of the workspace
+        database = os.path.realpath(os.path.join(self.folder, path))
+        found = await run_file_query_in_worker(
+            database, query, deadline=_SQL_SECONDS, max_rows=_MOST_ROWS
+        )
+        if found.error:
+            raise ToolRefusal(f"query_sql: {found.error}")
+        rows = [" | ".join(found.columns), *(" | ".join(map(str, row)) for row in found.rows)]
+        return "\n".join(rows)
+
+    async def _fetch(self, name: str) -> str:
+        if name not in self.store:
+            there = ", ".join(list(self.store)[:20])
+            raise ToolRefusal(f"The store has no {name[:60]!r}; it has {there}.")
+        return self.store[name]
+
+    async def _read_turns(self, first: int = 1, last: int | None = None) -> str:
+        begin = max(1, int(first))
+        end = min(int(last or len(self.turns)), len(self.turns))
+        return "\n\n".join(
+            f"[turn {number}, {turn.role.value}]\n{shown_text(turn)}"
+            for number, turn in enumerate(self.turns, 1)
+            if begin <= number <= end
+        )

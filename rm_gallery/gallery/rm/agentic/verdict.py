@@ -1,0 +1,158 @@
+"""The verdict of a judge that acts: one typed decision for each criterion, with evidence that stands
+where it is said to stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rm_gallery.core.reward.rubric import Criterion
+from rm_gallery.gallery.graders.checklist import first_level
+from rm_gallery.gallery.rm.agentic.tools import Toolbox
+
+SUBMIT = "submit_verdict"
+_MOST_PROBLEMS = 5
+
+
+class Evidence(NamedTuple):
+    """Words and the source they stand in: `call:N`, `turn:N`, `file:PATH` or `store:NAME`."""
+
+    source: str
+    quote: str
+
+
+class CriterionDecision(NamedTuple):
+    """What was decided of one criterion."""
+
+    value: float | None
+    """The share of its points, 0 to 1; None where it does not apply."""
+    evidence: list[Evidence]
+    reason: str = ""
+
+    def record(self, one: Criterion) -> dict[str, Any]:
+        """As records keep it."""
+        evidence = [each._asdict() for each in self.evidence]
+        return {"text": one.text, "value": self.value, "reason": self.reason, "evidence": evidence}
+
+
+class VerdictProblem(Exception):
+    """A verdict that cannot be taken; the judge is told why, and may submit it again."""
+
+
+def submit_tool() -> dict[str, Any]:
+    """The tool that takes the verdict, in OpenAI's layout."""
+    text = {"type": "string"}
+    evidence = {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "source": {**text, "description": "call:N, turn:N, file:PATH or store:NAME"},
+                "quote": {**text, "description": "Words that stand there exactly so."},
+            },
+            "required": ["source", "quote"],
+        },
+    }
+    one = {
+        "type": "object",
+        "properties": {
+            "criterion": {"type": "integer", "description": "Its number, from 1."},
+            "verdict": {
+                "type": ["boolean", "number", "null"],
+                "description": "true or false, a level, a number; null where it does not apply.",
+            },
+            "reason": text,
+            "evidence": evidence,
+        },
+        "required": ["criterion", "verdict", "evidence"],
+    }
+    verdicts = {"type": "array", "items": one}
+    parameters = {
+        "type": "object",
+        "properties": {"verdicts": verdicts},
+        "required": ["verdicts"],
+    }
+    about = "Decide every criterion, once. This ends your work."
+    return {
+        "type": "function",
+        "function": {"name": SUBMIT, "description": about, "parameters": parameters},
+    }
+
+
+def read_verdict(
+    given: Any, criteria: Sequence[Criterion], tools: Toolbox
+) -> list[CriterionDecision]:
+    """The decision of each criterion, in their order.
+
+    Raises:
+        VerdictProblem: a criterion is left out, decided twice or by what it does not take, or its
+            evidence does not stand; names each, so that all can be mended at once.
+    """
+    rows = given.get("verdicts") if isinstance(given, Mapping) else given
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise VerdictProblem("verdicts is a list with an object for each criterion.")
+    decided: dict[int, CriterionDecision] = {}
+    problems: list[str] = []
+    for row in rows:
+        number = row.get("criterion")
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int)
+            or not 0 < number <= len(criteria)
+        ):
+            problems.append(f"there is no criterion {number!r:.40}")
+        elif number in decided:
+            problems.append(f"criterion {number} is decided twice")
+        else:
+            one = criteria[number - 1]
+            found = _evidence(row.get("evidence"), number, tools, problems)
+            value = _value(one, row.get("verdict"), number, problems)
+            decided[number] = CriterionDecision(value, found, str(row.get("reason") or "")[:2000])
+    absent = [str(number) for number in range(1, len(criteria) + 1) if number not in decided]
+    if absent:
+        problems.append(f"criterion {', '.join(absent)} is not decided")
+    if problems:
+        more = len(problems) - _MOST_PROBLEMS
+        shown = "; ".join(problems[:_MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+        raise VerdictProblem(f"The verdict cannot be taken: {shown}.")
+    return [decided[number] for number in sorted(decided)]
+
+
+def _value(one: Criterion, said: Any, number: int, problems: list[str]) -> float | None:
+    if said is None:
+        if not one.not_applicable:
+            problems.append(f"criterion {number} applies to everything, and its verdict is null")
+        return None
+    if one.levels:
+        first = first_level(one)
+        known: Any = said - first if type(said) is int else None
+        fits, what = known in range(len(one.levels)), f"a level from {first}"
+    elif one.scale is not None:
+        known, (low, high) = said, one.scale
+        fits = type(said) in (int, float) and low <= said <= high
+        what = f"a number from {low:g} to {high:g}"
+    else:
+        known, fits, what = said, isinstance(said, bool), "true or false"
+    if not fits:
+        problems.append(f"criterion {number} takes {what}, and its verdict is {said!r:.40}")
+        return None
+    return one.value_of(known)
+
+
+def _evidence(given: Any, number: int, tools: Toolbox, problems: list[str]) -> list[Evidence]:
+    rows = given if isinstance(given, list) else []
+    found = [
+        Evidence(str(row.get("source", "")), str(row.get("quote", "")))
+        for row in rows
+        if isinstance(row, Mapping)
+    ]
+    wrong = [problem for each in found if (problem := tools.stands(*each))]
+    if not found:
+        problems.append(f"criterion {number} has no evidence")
+    elif wrong:
+        problems.append(f"criterion {number}: {wrong[0]}")
+    elif not any(tools.independent(each.source) for each in found):
+        # a candidate's word for its own work is what the judge is there to check
+        problems.append(f"criterion {number} rests on the agent's own turns alone")
+    return found
