@@ -359,8 +359,8 @@ class GroupRewardManager:
             )
         wait = float(config.reward.get("group_timeout", _WAIT))
         self._group: ContextVar[str] = ContextVar("group")
-        self._score = _gathering(config, wait) if workers > 1 else None
-        self._score = self._score or RolloutGroups(lambda: compute_score, wait).score
+        shared = _gathering(config, wait) if workers > 1 else None
+        self._score: Callable[..., Any] = shared or RolloutGroups(lambda: compute_score, wait).score
         self._naive = NaiveRewardManager(config, tokenizer, self._scored, **served)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
@@ -392,7 +392,7 @@ class GroupRewardManager:
 
     @classmethod
     def assemble_rm_scores(cls, data: Any, scores: Sequence[float]) -> Any:
-        """verl's own: each score at the last token of its response."""
+        """Verl's own: each score at the last token of its response."""
         from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
         return RewardManagerBase.assemble_rm_scores(data, scores)
@@ -463,7 +463,8 @@ class RolloutGroups:
             try:
                 await asyncio.wait_for(gathered.came.wait(), self._wait)
             except asyncio.TimeoutError:
-                self._close(group)
+                if not gathered.full:  # the last one may have come in that moment
+                    self._close(group)
                 break
         return await self._scored(gathered.samples, gathered.size)
 
