@@ -8,6 +8,9 @@ by default (`on_error="none"`). v0 makes a 0.0 of every exception; there the rol
 `unscored` and `failed` can be charted as metrics (`verifiers_rubric`). What the completion broke
 itself is no missing score but the worst one of the range, or `worst=`.
 
+A reward that compares is a group function of v0 (`verifiers_group_reward`), which gets a prompt's
+rollouts together. v1 scores each trace by itself, and has none.
+
 A reward that pays turns (a stepwise one, `TurnRewards`) leaves its vector where the trainer reads
 it: `trace.info["turn_rewards"]` in v1, the `reward` of each step of `state["trajectory"]` in v0.
 
@@ -23,7 +26,7 @@ from rm_gallery.core.data.load.padding import plain
 from rm_gallery.core.reward.compose import TURNS
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.causes import OnError, flags, no_score
+from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
 from rm_gallery.integrations.scoring import TrainerReward
 from rm_gallery.train.live import LiveWatch, TrainingStopped, live_watch_of
 
@@ -33,9 +36,76 @@ _DATA = (str, int, float, bool, type(None), list, tuple, dict)
 _NO_COLUMNS = frozenset(
     ("parser", "client", "model", "resources", "runtime", "prompt", "completion", "state", "trace")
 )
+_OF_THE_TASK = ("task", "info", "answer", "example_id")
+"""What v0 keeps beside the dataset's own columns, and hands over by itself."""
 
 
-class VerifiersReward(TrainerReward):
+class _Labelling(TrainerReward):
+    """What v0 is told of a score: a number, and beside it the numbers and the error of the state."""
+
+    takes_none = True
+    advice = "give it a negative weight"
+    reported = ()
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        components: Sequence[str] = (),
+        name: str | None = None,
+        on_error: OnError = "none",
+        watch: LiveWatch | Mapping[str, Any] | None = None,
+        **scoring: Any,
+    ) -> None:
+        """Build the reward; nothing is scored yet."""
+        super().__init__(reward, components=components, on_error=on_error, name=name, **scoring)
+        self.watch = live_watch_of(watch)
+
+    def _v0_row(self, columns: Any, task: Any, info: Any, answer: Any) -> Any:
+        """The columns of a v0 rollout: the dataset's, then those of its task and its info."""
+        row = {
+            key: value
+            for key, value in columns.items()
+            if key not in _NO_COLUMNS and isinstance(value, _DATA)
+        }
+        row |= task if isinstance(task, Mapping) else {}
+        row |= info if isinstance(info, Mapping) else {}
+        row["answer"] = answer
+        if "reference" not in self.scorer.columns:
+            row.setdefault("reference", answer if answer != "" else None)
+        return plain(row)
+
+    async def _show(
+        self, reply: Any, score: Score[float], asked: Any, row: Any, states: Sequence[Any]
+    ) -> None:
+        """Let the watch see one rollout; TrainingStopped where it says so."""
+        if self.watch is None:
+            return
+        beside = {"components": score.components, "prompt": asked, "row": row}
+        await self.watch.anote(reply, score.value, **beside)
+        try:
+            self.watch.check()
+        except TrainingStopped as stop:
+            _label(states, stop)
+            raise
+
+    def _keep_in_state(self, state: Any, score: Score[float]) -> float:
+        """The score of a v0 rollout; its numbers are kept for the metrics of `verifiers_rubric`."""
+        value = self.scorer.value(score)
+        numbers = self.scorer.numbers(score, self.components)
+        if isinstance(state, dict):
+            state.setdefault(KEPT, {})[self.__name__] = numbers
+            turns, taken = score.extra.get(TURNS, ()), state.get("trajectory") or ()
+            if len(turns) == len(taken):  # a trajectory that was cut has no turn for each
+                for step, reward in zip(taken, turns, strict=True):
+                    # v0 puts the rollout's reward where there is none; 0 moves nothing in a sum
+                    step["reward"] = 0.0 if reward is None else reward
+        if value is None:
+            _label([state], no_score(self.__name__, score))
+        return numbers["score"]
+
+
+class VerifiersReward(_Labelling):
     """A reward for `vf.Rubric(funcs=[…])` (v0), or for a v1 task:
     `correct = vf.reward(verifiers_reward(…))` in its class.
 
@@ -59,27 +129,7 @@ class VerifiersReward(TrainerReward):
         ConfigError: as `RowScorer` does.
     """
 
-    takes_none = True
-    one_by_one = (
-        "A group function of verifiers can ask `RowScorer.ascore_rows` for all rollouts of a "
-        "prompt at once."
-    )
-    advice = "give it a negative weight"
-    reported = ()
-
-    def __init__(
-        self,
-        reward: object,
-        *,
-        components: Sequence[str] = (),
-        name: str | None = None,
-        on_error: OnError = "none",
-        watch: LiveWatch | Mapping[str, Any] | None = None,
-        **scoring: Any,
-    ) -> None:
-        """Build the reward; nothing is scored yet."""
-        super().__init__(reward, components=components, on_error=on_error, name=name, **scoring)
-        self.watch = live_watch_of(watch)
+    one_by_one = "Take `verifiers_group_reward` in a rubric of v0; v1 scores each trace by itself."
 
     async def __call__(
         self,
@@ -103,37 +153,13 @@ class VerifiersReward(TrainerReward):
             asked, reply = _split_trace(trace)
             row = _task_row(task)
             score = await self.scorer.ascore(asked, reply, row)
-            await self._show(reply, score, asked, row, None)
+            await self._show(reply, score, asked, row, ())
             return self._record_in_trace(trace, score)
-        row = {
-            key: value
-            for key, value in columns.items()
-            if key not in _NO_COLUMNS and isinstance(value, _DATA)
-        }
-        row |= task if isinstance(task, Mapping) else {}
-        row |= info if isinstance(info, Mapping) else {}
-        row["answer"] = answer
-        if "reference" not in self.scorer.columns:
-            row.setdefault("reference", answer if answer != "" else None)
-        asked, reply, row = plain(prompt), plain(completion), plain(row)
+        asked, reply = plain(prompt), plain(completion)
+        row = self._v0_row(columns, task, info, answer)
         score = await self.scorer.ascore(asked, reply, row)
-        await self._show(reply, score, asked, row, state)
+        await self._show(reply, score, asked, row, [state])
         return self._keep_in_state(state, score)
-
-    async def _show(
-        self, reply: Any, score: Score[float], asked: Any, row: Any, state: Any
-    ) -> None:
-        """Let the watch see one rollout; TrainingStopped where it says so."""
-        if self.watch is None:
-            return
-        beside = {"components": score.components, "prompt": asked, "row": row}
-        await self.watch.anote(reply, score.value, **beside)
-        try:
-            self.watch.check()
-        except TrainingStopped as stop:
-            if isinstance(state, dict) and state.get("error") is None:
-                state["error"] = _labelling_error(stop)
-            raise
 
     def _record_in_trace(self, trace: Any, score: Score[float]) -> float:
         """The score of a v1 trace, with components and flags among its metrics."""
@@ -153,23 +179,59 @@ class VerifiersReward(TrainerReward):
             raise no_score(self.__name__, score)
         return value
 
-    def _keep_in_state(self, state: Any, score: Score[float]) -> float:
-        """The score of a v0 rollout; its numbers are kept for the metrics of `verifiers_rubric`."""
-        value = self.scorer.value(score)
-        numbers = self.scorer.numbers(score, self.components)
-        if isinstance(state, dict):
-            state.setdefault(KEPT, {})[self.__name__] = numbers
-            turns, taken = score.extra.get(TURNS, ()), state.get("trajectory") or ()
-            if len(turns) == len(taken):  # a trajectory that was cut has no turn for each
-                for step, reward in zip(taken, turns, strict=True):
-                    # v0 puts the rollout's reward where there is none; 0 moves nothing in a sum
-                    step["reward"] = 0.0 if reward is None else reward
-            if value is None and state.get("error") is None:
-                state["error"] = _labelling_error(no_score(self.__name__, score))
-        return numbers["score"]
+
+class VerifiersGroupReward(_Labelling):
+    """A reward for `vf.Rubric(funcs=[…])` of v0 that gets all rollouts of a prompt at once, so that
+    it may compare them.
+
+    v0 then scores by group (`score_group`). Columns are those of `verifiers_reward`, as is what
+    becomes of a missing score; one that is left out of the comparison costs no other its score.
+
+    Args:
+        reward: whatever `RowScorer` takes; one that compares sees the rollouts as one group.
+        watch: as that of `verifiers_reward`; a stop labels all states of the group.
+        **scoring: as those of `verifiers_reward`. `on_error="raise"` labels all states of the
+            group, since v0 makes a 0.0 for each of them of the exception.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+
+    async def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        answers: Sequence[Any] | None = None,
+        states: Sequence[Any] | None = None,
+        tasks: Sequence[Any] | None = None,
+        infos: Sequence[Any] | None = None,
+    ) -> list[float]:
+        """Score the v0 rollouts of a prompt, in their order.
+
+        Raises:
+            NoScore: there is no score for one of them, and `on_error` is "raise".
+            TrainingStopped: the watch ends the training.
+        """
+        nothing = [None] * len(completions)
+        states = nothing if states is None else states
+        beside = [nothing if each is None else each for each in (tasks, infos, answers)]
+        rows = [
+            self._v0_row(_dataset_row(state), *each)
+            for state, *each in zip(states, *beside, strict=True)
+        ]
+        asked, replies = [plain(each) for each in prompts], [plain(each) for each in completions]
+        scores = await self.scorer.ascore_rows(asked, replies, rows)
+        for reply, score, prompt, row in zip(replies, scores, asked, rows, strict=True):
+            await self._show(reply, score, prompt, row, states)
+        try:
+            return [self._keep_in_state(*each) for each in zip(states, scores, strict=True)]
+        except NoScore as missing:
+            _label(states, missing)
+            raise
 
 
 verifiers_reward = VerifiersReward
+verifiers_group_reward = VerifiersGroupReward
 
 
 def verifiers_rubric(
@@ -183,7 +245,7 @@ def verifiers_rubric(
     `NAME/…` of weight 0.
 
     Args:
-        rewards: what `verifiers_reward` gives, or takes.
+        rewards: what `verifiers_reward` gives, or takes, and what `verifiers_group_reward` gives.
         weights: one per reward; 1.0 each by default.
         parser: the rubric's.
         **settings: of `verifiers_reward`, for those that are not made yet.
@@ -200,7 +262,7 @@ def verifiers_rubric(
             f"'verifiers<0.2'"
         ) from error
     made = [
-        each if isinstance(each, VerifiersReward) else VerifiersReward(each, **settings)
+        each if isinstance(each, _Labelling) else VerifiersReward(each, **settings)
         for each in rewards
     ]
     names = [each.__name__ for each in made]
@@ -233,6 +295,20 @@ class _Metric:
 
     def __call__(self, state: Any) -> float:
         return float(state.get(KEPT, {}).get(self._reward, {}).get(self._part, 0.0))
+
+
+def _dataset_row(state: Any) -> Any:
+    """The dataset's own columns, which v0 hands to no group function."""
+    given = state.get("input") if isinstance(state, Mapping) else None
+    given = given if isinstance(given, Mapping) else {}
+    return {key: value for key, value in given.items() if key not in _OF_THE_TASK}
+
+
+def _label(states: Sequence[Any], missing: Exception) -> None:
+    """Label v0 rollouts as not to be used, but those that have an error already."""
+    for state in states:
+        if isinstance(state, dict) and state.get("error") is None:
+            state["error"] = _labelling_error(missing)
 
 
 def _labelling_error(missing: Exception) -> Exception:

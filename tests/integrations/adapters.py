@@ -37,7 +37,7 @@ from rm_gallery.integrations.openrlhf import openrlhf_reward
 from rm_gallery.integrations.skyrl import skyrl_reward
 from rm_gallery.integrations.slime import slime_reward
 from rm_gallery.integrations.trl import trl_reward, trl_rewards
-from rm_gallery.integrations.verifiers import verifiers_reward
+from rm_gallery.integrations.verifiers import verifiers_group_reward, verifiers_reward
 from rm_gallery.integrations.verl import verl_reward
 
 
@@ -168,6 +168,29 @@ async def v0(made: Any, row: Row) -> Any:
         "error": str(state["error"]) if "error" in state else None,
         **state["rm_gallery"],
     }
+
+
+async def v0_group(made: Any, rows: Sequence[Row]) -> list[Any]:
+    states: list[dict[str, Any]] = [{} for _ in rows]
+    values = await made(
+        prompts=[row.talk[:1] for row in rows],
+        completions=[row.talk[1:] for row in rows],
+        answers=[row.solution for row in rows],
+        infos=[dict(row.more) for row in rows],
+        states=states,
+    )
+    return [
+        {
+            "reward": value,
+            "error": str(state["error"]) if "error" in state else None,
+            **state["rm_gallery"],
+        }
+        for value, state in zip(values, states, strict=True)
+    ]
+
+
+async def v0_alone(made: Any, row: Row) -> Any:
+    return (await v0_group(made, [row]))[0]
 
 
 def trace(row: Row, sampled: bool = True) -> Any:
@@ -309,7 +332,7 @@ ADAPTERS: dict[str, Adapter] = {
         unflagged, lambda made, rows: made.__self__.compute_scores(
             ["d"] * len(rows), [r.completion for r in rows], [r.solution for r in rows],
             [{"prompt": r.prompt, **r.more} for r in rows],
-        ), given={},
+        ), given={}, groups=True,
     ),
     "openrlhf.openrlhf_reward": Adapter(
         partial(openrlhf_reward, json_label=True), lambda made, row: openrlhf(made, [row]),
@@ -325,6 +348,9 @@ ADAPTERS: dict[str, Adapter] = {
     ),
     "verifiers.verifiers_reward": Adapter(
         verifiers_reward, v0, lambda found: None if found["error"] else found["reward"], given={},
+    ),
+    "verifiers.verifiers_group_reward": Adapter(
+        verifiers_group_reward, v0_alone, lambda found: None if found["error"] else found["reward"], v0_group, given={}, groups=True,
     ),
     "verifiers.verifiers_reward-v1": Adapter(verifiers_reward, v1, lambda found: found[0]),
     "trl.trl_reward": Adapter(trl_reward, lambda made, row: trl(made, [row]), lambda found: found[0], trl_batch, groups=True),

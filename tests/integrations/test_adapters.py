@@ -44,7 +44,8 @@ NO_ADAPTERS = {
     "nemo_rl.EnvironmentReturn", "nemo_rl.register_nemo_rl", "openenv.RubricScore", "openenv.RubricTree",
     "openenv.RubricReward", "openrlhf.response_of", "slime.post_process", "trl_data.TrainingRows",
     "trl_data.preference_rows", "trl_data.unpaired_rows", "trl_data.step_rows", "verifiers.verifiers_rubric",
-    "verl.verl_overrides", "verl.compute_score", "verl.compute_score_sync", "verl.compute_scores", "trl.trl_components",
+    "verl.verl_overrides", "verl.compute_score", "verl.compute_score_sync", "verl.compute_scores", "verl.GroupRewardManager",
+    "verl.RolloutGroups", "trl.trl_components",
 }  # fmt: skip
 """Public names that score nothing for a trainer, or through an adapter of the table
 (`test_verl.py`, `test_trl.py`).

@@ -77,7 +77,11 @@ def test_the_table_of_causes_says_what_the_adapters_do_by_default() -> None:
         assert scorer.on_error == trainer.on_error
     choosing = {name for name, adapter in ADAPTERS.items() if adapter.chooses}
     twins = {"benchmax.BenchmaxRewards-1", "benchmax.BenchmaxRewards-2", "nemo_rl.nemo_rl_reward"}
-    twins |= {"trl.trl_rewards", "verifiers.verifiers_reward-v1"}
+    twins |= {
+        "trl.trl_rewards",
+        "verifiers.verifiers_reward-v1",
+        "verifiers.verifiers_group_reward",
+    }
     assert choosing - twins == {trainer.adapter for trainer in TRAINERS.values()}
     assert [given(Moody, cause, "mean") for cause in ("answer", "endpoint")] == ["-1", "mean"]
     assert given(Unbounded, "answer", "mean") == "refused"
@@ -104,7 +108,7 @@ def test_an_outage_for_a_third_of_a_step_moves_nobodys_advantage(name: str) -> N
     with JudgeServer(graded, faults=faults, in_process=True) as server:
         given = waited(adapter.batch(adapter.make(judged(server.base_url)), rows))
     honest = [adapter.score(each) for each in given]
-    number = "rewards" if name.startswith("openrlhf") else "score"
+    number = {"openrlhf": "rewards", "verifiers": "reward"}.get(name.partition(".")[0], "score")
     numbers = [value_of(adapter, each, number) for each in given]
     lost = [place for place, score in enumerate(honest) if score is None]
     assert 12 < len(lost) < 32
@@ -119,7 +123,10 @@ def value_of(adapter: Adapter, given: Any, number: str) -> float | None:
         if isinstance(given, list)
         else given
     )
-    value: float | None = held[number] if isinstance(held, dict) else held
+    if not isinstance(held, dict):
+        value: float | None = held
+    else:  # a state of verifiers with an error is not to be used
+        value = None if held.get("error") else held[number]
     return value
 
 

@@ -6,12 +6,21 @@ import asyncio
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from rm_gallery import ConfigError
-from rm_gallery.integrations.verifiers import verifiers_reward, verifiers_rubric
+from rm_gallery import ConfigError, EvaluateResult, FakeLLM, reward_function
+from rm_gallery.integrations.causes import NoScore
+from rm_gallery.integrations.verifiers import (
+    verifiers_group_reward,
+    verifiers_reward,
+    verifiers_rubric,
+)
+from rm_gallery.train.live import LiveWatch, TrainingStopped
+from rm_gallery.train.watch import TrainingFinding
 from tests.integrations.adapters import Moody, Row, trace
+from tests.integrations.test_adapters import shortest
 
 ASKED, SAID = [{"role": "user", "content": "q"}], [{"role": "assistant", "content": "four"}]
 
@@ -166,3 +175,131 @@ def test_a_rubric_of_rewards_has_their_numbers_as_metrics(monkeypatch: pytest.Mo
     ):
         with pytest.raises(ConfigError, match=told):
             verifiers_rubric(rewards, weights)
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def rollouts(*texts: str, **inputs: Any) -> dict[str, Any]:
+    """What v0 hands a group function of the rollouts of one prompt."""
+    given = {"prompt": ASKED, "answer": "4", "example_id": 0, "info": {"level": 3}, **inputs}
+    states = [{"input": given, "error": None} for _ in texts]
+    said = [[{"role": "assistant", "content": text}] for text in texts]
+    n = len(texts)
+    return {
+        "prompts": [ASKED] * n,
+        "completions": said,
+        "answers": [given["answer"]] * n,
+        "states": states,
+        "tasks": ["default"] * n,
+        "infos": [given["info"]] * n,
+    }
+
+
+def test_the_rollouts_of_a_prompt_are_compared_with_one_another() -> None:
+    given = rollouts("aaaa", "aa", "aaaaa", "aaaaaaaa")
+    reward = verifiers_group_reward(shortest, name="brief")
+    assert asyncio.run(reward(**given)) == [0.5, 1.0, 0.4, 0.25]
+    assert [each["rm_gallery"]["brief"]["score"] for each in given["states"]] == [
+        0.5,
+        1.0,
+        0.4,
+        0.25,
+    ]
+    assert [each["error"] for each in given["states"]] == [None] * 4
+    bare = {name: given[name] for name in ("prompts", "completions")}
+    assert asyncio.run(reward(**bare)) == [0.5, 1.0, 0.4, 0.25]
+
+
+def test_v0_tells_it_from_a_function_of_one_rollout() -> None:
+    import inspect
+
+    plural = {"states", "prompts", "completions", "answers", "tasks", "infos"}
+    assert set(inspect.signature(verifiers_group_reward(shortest)).parameters) == plural
+    assert not plural & set(inspect.signature(verifiers_reward(Moody)).parameters)
+    with pytest.raises(ConfigError, match="Take `verifiers_group_reward`") as refused:
+        verifiers_reward(shortest)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_group_has_the_columns_of_single_rollouts() -> None:
+    found: list[Any] = []
+
+    @reward_function(mode="batch", score_range=(0.0, 1.0))
+    def look(rollouts_messages: list[Any], **kwargs: Any) -> list[EvaluateResult]:
+        names = ("level", "topic", "ground_truth", "task", "example_id")
+        found.append({name: kwargs.get(name) for name in names})
+        return [EvaluateResult(score=1.0) for _ in rollouts_messages]
+
+    asyncio.run(verifiers_group_reward(look)(**rollouts("a", "b", topic="sums")))
+    assert len(found) == 1
+    assert {name: _one(value) for name, value in found[0].items()} == {
+        "level": 3,
+        "topic": "sums",
+        "ground_truth": "4",
+        "task": None,
+        "example_id": None,
+    }
+
+
+def _one(value: Any) -> Any:
+    """The value that all rows of a column have."""
+    return value[0] if isinstance(value, list) else value
+
+
+def test_one_without_a_score_costs_no_other_its_own() -> None:
+    texts = ("a", "fail", "four", "none")
+    given = rollouts(*texts, answer="")
+    given["states"][3]["error"] = "of the rollout"
+    assert asyncio.run(verifiers_group_reward(Moody)(**given)) == [1.0, 0.0, 4.0, 0.0]
+    errors = [each["error"] for each in given["states"]]
+    assert errors[0] is None and errors[2] is None and errors[3] == "of the rollout"
+    assert "the judge is gone" in str(errors[1])
+    given = rollouts(*texts, answer="")
+    # the mean is that of its group
+    reward = verifiers_group_reward(Moody, on_error="mean")
+    assert asyncio.run(reward(**given)) == [1.0, 2.5, 4.0, 2.5]
+    assert [each["error"] for each in given["states"]] == [None] * 4
+    kept = [each["rm_gallery"]["Moody"] for each in given["states"]]
+    assert [(each["failed"], each["unscored"]) for each in kept] == [
+        (0.0, 0.0),
+        (1.0, 0.0),
+        (0.0, 0.0),
+        (0.0, 1.0),
+    ]
+
+
+def test_a_judge_that_cannot_be_read_labels_every_rollout() -> None:
+    given = rollouts("a", "bbbb")
+    reward = verifiers_group_reward("ruler", llm=FakeLLM(reply="no idea"))
+    assert asyncio.run(reward(**given)) == [0.0, 0.0]
+    assert all("ruler gave no score" in str(each["error"]) for each in given["states"])
+
+
+def test_what_is_raised_for_one_labels_all_of_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """v0 makes a 0.0 of it for each of them."""
+    given = rollouts("a", "fail", "four", answer="")
+    with pytest.raises(NoScore):
+        asyncio.run(verifiers_group_reward(Moody, on_error="raise")(**given))
+    assert all("the judge is gone" in str(each["error"]) for each in given["states"])
+    watch = LiveWatch(batch=2)
+    stop = TrainingStopped(TrainingFinding("length", "warn", ("Moody",), "enough"))
+    monkeypatch.setattr(watch, "check", Mock(side_effect=stop))
+    given = rollouts("a", "four")
+    with pytest.raises(TrainingStopped):
+        asyncio.run(verifiers_group_reward(Moody, watch=watch)(**given))
+    assert all("enough" in str(each["error"]) for each in given["states"])
+
+
+def test_a_rubric_takes_both_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("verifiers")
+    module.Rubric, module.Error = Rubric, type("Error", (Exception,), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "verifiers", module)
+    group = verifiers_group_reward(shortest, name="brief")
+    rubric = verifiers_rubric([group, Moody])
+    assert rubric.funcs[0] is group and rubric.funcs[1].__name__ == "Moody"
+    assert [metric.__name__ for metric in rubric.metrics] == [
+        f"{name}/{flag}" for name in ("brief", "Moody") for flag in ("unscored", "failed")
+    ]

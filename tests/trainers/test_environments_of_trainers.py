@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery import RewardRegistry
+from rm_gallery import FakeLLM, RewardRegistry
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.rollouts import RolloutConverter
+from rm_gallery.integrations.scoring import RowScorer
 from tests.data.test_rollouts import check_turns
 from tests.trainers.environments import run
-from tests.trainers.rewards import FEW, ROWS, Parts, expected, flaky_judge, judged
+from tests.trainers.rewards import FEW, ROWS, Parts, Row, expected, flaky_judge, judged
 
 pytestmark = pytest.mark.trainers
 REWARDS = """
@@ -55,6 +56,39 @@ def test_a_rubric_of_verifiers_v0_gets_the_scores_of_evaluate() -> None:
         assert state["metrics"]["parts/gold"] == wanted.part("gold", 0.0)
         # an errored rollout is v0's word for one that has no reward
         assert (state["error"] == "Error") == (None in (wanted.score, second.score))
+
+
+@pytest.mark.system("verifiers-v0")
+def test_a_rubric_of_verifiers_v0_compares_the_rollouts_of_a_prompt() -> None:
+    reply = "<scores>[0.9, 0.1, 0.5]</scores>"
+    texts = ("It is 4.", "this breaks", "\\boxed{5} or so")
+    groups = [[("2+2?", text, truth) for text in texts] for truth in ("4", None)]
+    # the judge scores three answers, and there are two different ones
+    groups.append([("2+2?", text, "4") for text in (*texts[:2], texts[0])])
+    found = run("verifiers-v0", "groups_in_verifiers_v0.py", {"reply": reply, "groups": groups})
+    other = RewardRegistry.create("math_verify_reward")
+    for states, group in zip(found, groups, strict=True):
+        rows = tuple(Row(*row) for row in group)
+        ruler = RowScorer("ruler", llm=FakeLLM(reply=reply))
+        compared = ruler.score_rows(*zip(*((r.prompt, r.completion) for r in rows), strict=True))
+        singles = zip(expected(Parts(), rows), expected(other, rows), strict=True)
+        total = 0.0
+        for state, first, (parts, maths) in zip(states, compared, singles, strict=True):
+            numbers = [first.value or 0.0, parts.score or 0.0, maths.score or 0.0]
+            names = ("ruler", "parts", "math_verify_reward")
+            assert [state["metrics"][name] for name in names] == numbers
+            assert state["metrics"]["ruler/unscored"] == (first.status == "unscored")
+            assert state["metrics"]["parts/failed"] == (parts.status == "failed")
+            assert state["metrics"]["parts/gold"] == parts.part("gold", 0.0)
+            assert state["reward"] == numbers[0] + 0.5 * numbers[1] + 0.25 * numbers[2]
+            missing = None in (first.value, parts.score, maths.score)
+            assert (state["error"] == "Error") == missing
+            total += state["reward"]
+        assert [each["advantage"] for each in states] == pytest.approx(
+            [each["reward"] - total / 3 for each in states]
+        )
+    assert sorted(state["metrics"]["ruler"] for state in found[0]) == [0.1, 0.5, 0.9]
+    assert [state["metrics"]["ruler/unscored"] for state in found[2]] == [1.0] * 3
 
 
 @pytest.mark.system("verifiers")

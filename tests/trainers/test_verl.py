@@ -88,3 +88,55 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
     own = trl_reward(broken)(["q"] * 4, texts, reference=[truth] * 4)
     assert found["std"] == pytest.approx(group_advantages(own, 4, eps=1e-6), abs=1e-6)
     assert found["mean"] == pytest.approx(group_advantages(own, 4, "mean"), abs=1e-6)
+
+
+GROUP_FILE = """
+from rm_gallery.integrations.verl import verl_reward
+from tests.integrations.test_adapters import shortest
+
+compute_score = verl_reward(shortest)
+one_by_one = verl_reward("math_verify_reward")
+"""
+SHORT = ("aaaa", "aa", "aaaaa", "aaaaaaaa")
+
+
+def test_the_reward_loop_compares_the_rollouts_of_a_prompt(tmp_path: Path) -> None:
+    file = tmp_path / "my_reward.py"
+    file.write_text(GROUP_FILE, encoding="utf-8")
+    path = f"reward.custom_reward_function.path={file}"
+    named = verl_overrides("ruler", groups=True, llm="fake:<scores>[0.9, 0.1, 0.5, 0.3]</scores>")
+    own = [path, *named[-3:]]
+    # (prompt, completion, truth), uid, split; sixteen full groups, and one that lacks two
+    rows = [[[f"q{at}", text, "4"], f"u{at}", None] for at in range(16) for text in SHORT] + [
+        [["q", text, "4"], "few", None] for text in SHORT[:2]
+    ]
+    tested = [[row, uid, "test" if at % 2 else None] for at, (row, uid, _) in enumerate(rows[:4])]
+    jobs = [
+        ([*own, "+reward.group_timeout=3", "trainer.val_before_train=False"], rows),
+        (named, [[row, uid, "train"] for row, uid, _ in rows[:8]]),
+        (own, tested),
+    ]
+    refused = [
+        [path, "reward.custom_reward_function.name=one_by_one", *named[-3:]],
+        named[-3:],
+        [*own, "actor_rollout_ref.rollout.n=1"],
+    ]
+    found = run("verl", "groups_in_verl.py", {"jobs": jobs, "refused": refused}, timeout=300)
+    wanted = [share for _ in range(16) for share in (0.5, 1.0, 0.4, 0.25)] + [0.5, 1.0]
+    for scored in (found["0"], found["ray"]):
+        assert [each["reward_score"] for each in scored] == wanted
+        told = [each["reward_extra_info"] for each in scored]
+        assert [each["incomplete"] for each in told] == [0.0] * 64 + [1.0] * 2
+        assert [each["score"] for each in told] == [each["acc"] for each in told] == wanted
+        assert {(each["unscored"], each["failed"]) for each in told} == {(0.0, 0.0)}
+    for group in (found["1"][:4], found["1"][4:]):
+        assert sorted(each["reward_score"] for each in group) == [0.1, 0.3, 0.5, 0.9]
+    # verl validates with one rollout a prompt, and where no split is named nothing tells them apart
+    assert [isinstance(each, str) for each in found["2"]] == [True, False, True, False]
+    assert "put `split` into extra_info" in found["2"][0]
+    assert found["merged"] == [0.0, 1.0, 2.0, 3.0]
+    assert [each.partition(";")[0] for each in found["refused"]] == [
+        "GroupRewardManager needs a function of a batch",
+        "GroupRewardManager needs a function of a batch",
+        "actor_rollout_ref.rollout.n is 1",
+    ]
