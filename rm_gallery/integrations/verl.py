@@ -359,8 +359,8 @@ class GroupRewardManager:
             )
         wait = float(config.reward.get("group_timeout", _WAIT))
         self._group: ContextVar[str] = ContextVar("group")
-        shared = _gathering(config, wait) if workers > 1 else None
-        self._score: Callable[..., Any] = shared or RolloutGroups(lambda: compute_score, wait).score
+        gathering = _gathering(config, wait) if workers > 1 else None
+        self._score = gathering or RolloutGroups(lambda: compute_score, wait).score
         self._naive = NaiveRewardManager(config, tokenizer, self._scored, **served)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
@@ -392,7 +392,7 @@ class GroupRewardManager:
 
     @classmethod
     def assemble_rm_scores(cls, data: Any, scores: Sequence[float]) -> Any:
-        """Verl's own: each score at the last token of its response."""
+        """As verl does it: each score at the last token of its response."""
         from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
         return RewardManagerBase.assemble_rm_scores(data, scores)
@@ -424,6 +424,18 @@ class RolloutGroups:
         load: gives the function of a batch, `compute_scores`; called once, in this process.
         wait: seconds after the last rollout of a group that came before it is scored without those
             that have not.
+
+    Example:
+        >>> def longest(data_sources, solution_strs, ground_truths, extra_infos):
+        ...     most = max(map(len, solution_strs))
+        ...     return [{"score": len(text) / most} for text in solution_strs]
+        >>> async def two() -> list[dict[str, float]]:
+        ...     groups = RolloutGroups(lambda: longest, wait=60.0)
+        ...     row = {"data_source": "x", "ground_truth": None, "extra_info": {}}
+        ...     said = [{**row, "solution_str": text} for text in ("a", "four")]
+        ...     return await asyncio.gather(*(groups.score("uid", 2, each) for each in said))
+        >>> asyncio.run(two())
+        [{'score': 0.25, 'incomplete': 0.0}, {'score': 1.0, 'incomplete': 0.0}]
     """
 
     def __init__(self, load: Callable[[], Callable[..., Any]], wait: float) -> None:
@@ -449,11 +461,10 @@ class RolloutGroups:
             gathered.scores = asyncio.ensure_future(self._when_full(group, gathered))
         place = len(gathered.samples)
         gathered.samples.append(sample)
-        gathered.came.set()
-        gathered.full = place + 1 >= size
+        gathered.size, gathered.full = size, place + 1 >= size
         if gathered.full:
             self._close(group)
-        gathered.size = size
+        gathered.came.set()
         # one rollout may be cancelled; the others still wait
         return (await asyncio.shield(gathered.scores))[place]
 
@@ -463,7 +474,7 @@ class RolloutGroups:
             try:
                 await asyncio.wait_for(gathered.came.wait(), self._wait)
             except asyncio.TimeoutError:
-                if not gathered.full:  # the last one may have come in that moment
+                if not gathered.full:  # else the last came just now
                     self._close(group)
                 break
         return await self._scored(gathered.samples, gathered.size)

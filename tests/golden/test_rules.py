@@ -52,9 +52,13 @@ SAME_SCORES = {
 
 @cache
 def rules() -> dict[str, type[BaseReward]]:
-    """Every registered reward that needs no model."""
+    """Every registered reward that needs no judge."""
     found = {name: RewardRegistry.get(name) for name in RewardRegistry.list()}
-    return {name: reward for name, reward in found.items() if not reward.needs & MODELS}
+    return {
+        name: reward
+        for name, reward in found.items()
+        if not (reward.needs & MODELS or reward.judged)
+    }
 
 
 def text_of(given: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Judges that act: they open what an agent left, run it, and decide by what they find."""
+"""What an agent left behind: checks of it, and judges that open it and decide by what they find."""

@@ -48,7 +48,7 @@ from rm_gallery.core.utils.errors import (
     Unscored,
 )
 from rm_gallery.core.utils.shown import excerpt
-from rm_gallery.gallery.rm.state_checks import (
+from rm_gallery.gallery.rm.agentic.state_checks import (
     ABSENT,
     LISTED,
     CallsCheck,
