@@ -376,7 +376,7 @@ def adapted(adapter: Adapter) -> Callable[[Ask], list[Read]]:
     return call
 
 
-ONE_BY_ONE = frozenset({"verl.verl_reward", "openrlhf.openrlhf_reward"})
+ONE_BY_ONE = frozenset({"openrlhf.openrlhf_reward"})
 """Adapters that take a batch and may still not see all answers to one prompt."""
 
 
