@@ -207,7 +207,7 @@ class OrsReward(BehindServer):
         name = urlsplit(known).path.rpartition("/")[2]
         return known.removesuffix(f"/{name}") if name else known, unquote(name)
 
-    def _further(self, target: str) -> dict[str, Any]:
+    def _url_settings(self, target: str) -> dict[str, Any]:
         return {"env": target, "tool": self.tool, "argument": self.argument}
 
     def item(self, sample: DataSample) -> dict[str, Any]:

@@ -349,7 +349,7 @@ class BehindServer(BasePointWiseReward):
         """What the server is sent of a sample with one output."""
         raise NotImplementedError(f"{type(self).__name__} says what its server is sent.")
 
-    def _further(self, target: str) -> dict[str, Any]:
+    def _url_settings(self, target: str) -> dict[str, Any]:
         """Settings of the server that not all of its kind have."""
         return {}
 
@@ -360,7 +360,7 @@ class BehindServer(BasePointWiseReward):
         settings: dict[str, Any] = {"model": target, "base_url": base, "api_key": self.api_key}
         settings |= {"default_headers": self.default_headers, "timeout": self.timeout}
         settings |= {"max_attempts": self.max_attempts, "max_outage": self.max_outage}
-        settings |= self._further(target)
+        settings |= self._url_settings(target)
         known: tuple[dict[str, Any], RewardServer] | None = self.__dict__.get(_SERVER)
         if known is None or known[0] != settings:
             known = self.__dict__[_SERVER] = settings, self.SERVER(**settings)
