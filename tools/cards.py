@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -327,7 +328,11 @@ def _example(entries: Sequence[Entry]) -> str:
     code = ["\n".join(imports), "", f"sample = {literal(fields, 0, 9)}", judge]
     for entry in entries:
         own = example_of(entry)
-        create = f"reward = RewardRegistry.create({', '.join([literal(entry.name), *settings])})"
+        given = [literal(entry.name), *settings]
+        create = f"reward = RewardRegistry.create({', '.join(given)})"
+        if "\n" in create:
+            lines = "".join(indent(f"{each},\n", "    ") for each in given)
+            create = f"reward = RewardRegistry.create(\n{lines})"
         score = f"round(output.answer.reward.score, {DIGITS})"
         if own.judge is not None:
             loop = [f"scores = [{score} for output in reward.evaluate(sample).output]"]

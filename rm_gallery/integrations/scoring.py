@@ -76,9 +76,12 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
 
 def _turns(reward: BaseReward, output: DataOutput) -> dict[str, list[float | None]]:
     """The reward of each turn, of a reward that pays turns."""
-    if reward.kind == "stepwise" or isinstance(reward, TurnRewards):
-        return {TURNS: turn_rewards_of(reward, output)}
-    return {}
+    return {TURNS: turn_rewards_of(reward, output)} if pays_turns(reward) else {}
+
+
+def pays_turns(reward: BaseReward) -> bool:
+    """Whether it gives each turn a reward of its own."""
+    return reward.kind == "stepwise" or isinstance(reward, TurnRewards)
 
 
 def _finite_metrics(metrics: Any) -> dict[str, float]:

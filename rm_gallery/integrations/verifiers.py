@@ -27,7 +27,7 @@ from rm_gallery.core.reward.compose import TURNS
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
-from rm_gallery.integrations.scoring import TrainerReward
+from rm_gallery.integrations.scoring import TrainerReward, pays_turns
 from rm_gallery.train.live import LiveWatch, TrainingStopped, live_watch_of
 
 KEPT = "rm_gallery"
@@ -266,6 +266,12 @@ def verifiers_rubric(
         for each in rewards
     ]
     names = [each.__name__ for each in made]
+    paying = [each.__name__ for each in made if pays_turns(each.scorer.reward)]
+    if len(paying) > 1:
+        raise ConfigError(
+            f"{paying[0]} and {paying[1]} both pay turns, and a step has room for one reward; put "
+            f"them into one reward."
+        )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(

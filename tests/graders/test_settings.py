@@ -30,7 +30,8 @@ GRADERS = {name: kind for name, kind in KINDS.items() if not issubclass(kind, Re
 REWARDS = {
     name: RewardRegistry.get(name)
     for name in RewardRegistry.list()
-    if RewardRegistry.get(name).judged
+    # judges that act need a workspace, and have tests of their own
+    if RewardRegistry.get(name).judged and RewardRegistry.get(name).kind != "trajectory"
 }
 DOCUMENTATION = {"description"}
 

@@ -120,3 +120,37 @@ def test_episodes_beside_each_other_do_not_mix() -> None:
     assert [first.step("one two"), second.step("one"), first.step("one")] == pytest.approx(
         [0.2, 0.1, -0.1]
     )
+
+
+BROKEN = {"role": "assistant", "content": "BAD"}
+CALLS = {**CALL, "function": {"name": "add", "arguments": '{"x": "BAD"}'}}
+RESULT = {"role": "tool", "tool_call_id": "a", "content": "4"}
+GOING_ON = {"role": "user", "content": "go on"}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [BROKEN, GOING_ON],
+        [{**BROKEN, "tool_calls": [CALL]}, RESULT],
+        [{"role": "assistant", "content": None, "tool_calls": [CALLS]}, RESULT],
+    ],
+    ids=["text", "text with a call", "call"],
+)
+@pytest.mark.parametrize("made_of", ["steps", "turns", "differences"])
+def test_a_turn_that_breaks_its_judge_costs_itself_alone_at_every_door(
+    made_of: str, bad: list[dict[str, Any]]
+) -> None:
+    def reply(question: str) -> str:
+        step = question.rpartition("<step ")[2]
+        return "I cannot say." if "BAD" in step else "<reason>fine</reason><score>3</score>"
+
+    judge = Rubric(llm=FakeLLM(reply=reply), repair_attempts=0)
+    turned = TurnRewards(steps=judge, differences=made_of == "differences")
+    made = EpisodeRewards(judge if made_of == "steps" else turned, worst=1.0)
+    first = {"role": "assistant", "content": "one"}
+    turns = [first, GOING_ON, *bad, {**first, "content": "two"}]
+    score = made.scorer.score("2 + 2?", turns)
+    wanted = [3.0, -2.0, 2.0] if made_of == "differences" else [3.0, 1.0, 3.0]
+    assert score.extra["turns"] == wanted
+    assert taken(made.episode("2 + 2?"), turns) == wanted

@@ -35,7 +35,7 @@ psycopg, uvicorn bounds heads by httptools), or what imports us.
 
 HOSTS = frozenset({"pytest"})
 """What loads a file of ours as its plugin, and is there when that file is imported."""
-TRAINERS = frozenset({"areal", "nemo_rl", "openenv", "ray", "skyrl_gym", "verifiers"})
+TRAINERS = frozenset({"areal", "nemo_rl", "openenv", "ray", "skyrl_gym", "verifiers", "verl"})
 """What calls an adapter of ours, and is there when the adapter makes one of its objects."""
 PARTS = frozenset({"pydantic_core"})
 """Halves of a package that is declared."""

@@ -216,3 +216,15 @@ def test_a_long_trajectory_takes_time_in_proportion_to_its_turns() -> None:
     reward = TurnRewards(steps=Words(), outcome=OUTCOME, credit="equal")
     rewards, total = vector(reward, *["one"] * 400, "4")
     assert len(rewards) == 401 and total == pytest.approx(401 * 0.1 + 1.0)
+
+
+def test_a_judge_of_trajectories_sees_what_came_after_the_last_turn() -> None:
+    seen: list[str] = []
+
+    def reply(question: str) -> str:
+        seen.append(question)
+        return "<reason>fine</reason><score>7</score>"
+
+    sample = sample_of_completion("2 + 2?", TURNS[:2])
+    BaseTrajectoryRubricReward(llm=FakeLLM(reply=reply)).evaluate(sample)
+    assert "[tool]\n    tools say a lot of words" in seen[0]

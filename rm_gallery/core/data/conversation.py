@@ -398,6 +398,12 @@ def group_of(sample: DataSample) -> str:
     return repr(([dict_of(message) for message in sample.input], sample.reference()))
 
 
+def turns_after(output: DataOutput) -> list[ChatMessage]:
+    """What tools, users and environments said after the answer, such as the result of a last call."""
+    after = output.answer.additional_kwargs.get(_AFTER, ())
+    return [_chat(dict(turn), "after the answer") for turn in after]
+
+
 def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
     """The conversation that leads to an output: input, steps, answer and what followed it, as
     OpenAI-style dicts.

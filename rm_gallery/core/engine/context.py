@@ -74,6 +74,8 @@ class RunControl:
     """Whether the caller says itself what failed, so that the run does not."""
     trainer_state: Any = None
     """What a trainer says of where its run stands, for rewards that name a parameter so."""
+    probes: bool = False
+    """Whether what has no score is tried again with control answers (`blame="probe"`)."""
     offline: bool = False
     """Whether no model is to be called: what no cached reply answers raises `NotAsked`."""
     served: dict[str, set[str]] = field(default_factory=dict)

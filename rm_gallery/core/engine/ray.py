@@ -802,6 +802,7 @@ class Member:
             cache=settings["cache"],
             repeat=settings["repeat"],
         )
+        control.probes = options.blame == "probe"
         self._work = work = Work(
             execute,
             merge if merging else self._unmerged,

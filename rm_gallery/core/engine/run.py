@@ -472,6 +472,7 @@ def begin(control: RunControl, options: RunOptions) -> None:
         cache=options.cache,
         repeat=options.repeat,
     )
+    control.probes = options.blame == "probe"
     if options.batch and options.run_dir:
         control.batch = options.batch, options.run_dir, options.submit
         if control.budget is not None:

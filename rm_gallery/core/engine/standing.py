@@ -137,7 +137,8 @@ class _Turn:
     """A run from its begin until it stops or breaks."""
 
     def __init__(self, run: StandingRun) -> None:
-        self.control = control = RunControl(fail_fast=None)
+        # what is served may train, so that who is to blame is found out always
+        self.control = control = RunControl(fail_fast=None, probes=True)
         workers = run._max_workers
         control.begin(max_workers=workers, budget=None, cache=None, repeat=0)
         self._run = run

@@ -219,6 +219,8 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     be said here.
     """
     said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
+    finds_blame_in_parts: ClassVar[bool] = False
+    """Whether it finds out itself, part by part, which missing scores are an answer's own doing."""
     judged: ClassVar[bool] = False
     """Whether a model judges: candidate order is then permuted and preference labels are withheld
     from the hooks.

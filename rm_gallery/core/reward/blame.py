@@ -174,19 +174,18 @@ class _Place(NamedTuple):
         if text is not None:
             output = stand_in(text, output)
         if self.step is not None:
-            step = self.written_to if text is None else copy_with(self.written_to, content=text)
-            output = DataOutput(answer=output.answer, steps=[step])
+            step = self.written_to
+            if text is not None:
+                # a call may be what breaks the judge, and is no part of a neutral turn
+                step = copy_with(step, content=text, tool_calls=None)
+            output = DataOutput(answer=step)
         shown = {**self.others, self.at: output}
         return copy_with(self.sample, output=[shown[i] for i in sorted(shown)])
 
     def judged(self, reward: AbstractReward, trial: DataSample) -> Score[float]:
         """What became of the answer in a trial."""
         output = trial.output[sorted({*self.others, self.at}).index(self.at)]
-        return (
-            said_of(reward, output)
-            if self.step is None
-            else said_of_step(reward, (output.steps or [])[0])
-        )
+        return said_of(reward, output) if self.step is None else said_of_step(reward, output.answer)
 
     def blame(self, reward: AbstractReward) -> None:
         """Write that the answer caused it."""
@@ -203,6 +202,8 @@ class _Place(NamedTuple):
 
 def _without_score(reward: AbstractReward, sample: DataSample) -> Iterable[_Place]:
     """The places without a score that may be their answers' own doing."""
+    if reward.finds_blame_in_parts:
+        return
     judged = asks_a_model(reward)
     for at, output in enumerate(sample.output):
         if reward.kind == "stepwise":

@@ -193,7 +193,10 @@ class Composition(PerOutputReward):
             if len(at) == len(sample.output)
             else copy_with(sample, output=[sample.output[i] for i in at])
         )
-        judged = await part.async_evaluate(chosen, hooks=hooks or None)
+        run = current_run.get()
+        probing = self.finds_blame_in_parts and run is not None and run.probes
+        options: dict[str, Any] = {"blame": "probe"} if probing else {}
+        judged = await part.async_evaluate(chosen, hooks=hooks or None, **options)
         return [_Part(said_of(part, output), output) for output in judged.output]
 
 

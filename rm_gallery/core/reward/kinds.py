@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
+from rm_gallery.core.data.conversation import turns_after
 from rm_gallery.core.data.schema import (
     DataOutput,
     DataSample,
@@ -221,7 +222,10 @@ class BaseTrajectoryReward(BasePointWiseReward):
     def view(self, sample: DataSample) -> View:
         """The query, its context, and the turns of each output, each below its speaker."""
         view = _view(sample)
-        answers = [turns_text([*(o.steps or ()), o.answer], view.parts) for o in sample.output]
+        answers = [
+            turns_text([*(o.steps or ()), o.answer, *turns_after(o)], view.parts)
+            for o in sample.output
+        ]
         return view._replace(answers=answers)
 
 

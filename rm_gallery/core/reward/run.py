@@ -339,7 +339,8 @@ def _plain_call(
         return sample, _PLAIN, dict(hooks or {}), True
     chosen, values = options_of(reward, options, hooks, keywords)
     own = RunOptions(max_workers=reward.max_workers, blame=chosen.blame)
-    return sample, chosen, values, chosen == own
+    in_a_run = reward.finds_blame_in_parts and chosen.blame == "probe"
+    return sample, chosen, values, chosen == own and not in_a_run
 
 
 def single_run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny
 
@@ -44,6 +44,9 @@ class TurnRewards(Composition):
     Raises:
         ConfigError: neither steps nor outcome is given, `steps` is not stepwise, or `outcome` is.
     """
+
+    # a turn that breaks its judge must not cost the turns around it
+    finds_blame_in_parts: ClassVar[bool] = True
 
     rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
     credit: Credit = "last"

@@ -318,7 +318,7 @@ class Toolbox:
                 continue
             for number, line in enumerate(lines, 1):
                 if text in line:
-                    hits.append(f"{_shown_name(path)}:{number}: {_one(line[:400])}")
+                    hits.append(f"{_shown_name(path)}:{number}: {_on_one_line(line[:400])}")
                 if len(hits) > _MOST_HITS:
                     return "\n".join([*hits[:_MOST_HITS], "… and more"])
         return "\n".join(hits) or "no line holds it"
@@ -349,7 +349,7 @@ class Toolbox:
                 f"{own}/database", query, deadline=_SQL_SECONDS, max_rows=_MOST_ROWS
             )
         if found.error:
-            return f"error: {_one(found.error)}"  # in part the workspace's words
+            return f"error: {_on_one_line(found.error)}"  # in part the workspace's words
         return "\n".join(" | ".join(map(_cell, row)) for row in (found.columns, *found.rows))
 
     async def _fetch(self, name: str) -> str:
@@ -404,7 +404,7 @@ def _shown_name(path: str) -> str:
     return path if path.isprintable() and not re.search(r"[\s'\"]", path) else repr(path)
 
 
-def _one(line: str) -> str:
+def _on_one_line(line: str) -> str:
     """A line that stays one, whatever it holds."""
     return " ".join(line.splitlines())
 
