@@ -331,8 +331,8 @@ def _example(entries: Sequence[Entry]) -> str:
         given = [literal(entry.name), *settings]
         create = f"reward = RewardRegistry.create({', '.join(given)})"
         if "\n" in create:
-            lines = "".join(indent(f"{each},\n", "    ") for each in given)
-            create = f"reward = RewardRegistry.create(\n{lines})"
+            inner = "".join(indent(f"{each},\n", "    ") for each in given)
+            create = f"reward = RewardRegistry.create(\n{inner})"
         score = f"round(output.answer.reward.score, {DIGITS})"
         if own.judge is not None:
             loop = [f"scores = [{score} for output in reward.evaluate(sample).output]"]
