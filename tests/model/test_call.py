@@ -26,6 +26,7 @@ from rm_gallery.core.model import transport
 from rm_gallery.core.model.base import BaseLLM, registered
 from rm_gallery.core.model.decisions import DecisionLLM, Question
 from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.environment_servers import NemoGymServer, OrsServer
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer
 from rm_gallery.core.models import FakeLLM
@@ -61,6 +62,18 @@ WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
     (BaseLLM, lambda llm, question, **more: llm.achat(question, **more), chat(), 50),
     (BaseEmbeddings, lambda model, text: model.aembed([text]), VECTOR, 50),
     (
+        NemoGymServer,
+        lambda model, text: model.ascore([{"completion": text}]),
+        {"reply": {"reward": 0.5}},
+        0,
+    ),
+    (
+        OrsServer,
+        lambda model, text: model.ascore([{"answer": text, "index": 0}]),
+        {"events": [("end", '{"ok": true, "output": {"reward": 0.5}}')]},
+        0,
+    ),
+    (
         RewardServer,
         lambda model, text: model.ascore([{"completion": text}]),
         {"results": [ANSWER]},
@@ -77,6 +90,7 @@ WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
 NEEDED: dict[str, dict[str, Any]] = {
     "ServedScorer": {"endpoint": "vllm/score"},
     "RewardServer": {"model": "reward:r"},
+    "OrsServer": {"env": "sums", "tool": "submit"},
 }
 NOT_THE_QUESTION = {"enable_thinking", "batch", "proxy", "ca_bundle", "api_key", "cache"}
 """Settings that change how one asks, and nothing of what an equal request is answered."""

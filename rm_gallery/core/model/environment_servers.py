@@ -10,7 +10,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -146,6 +146,11 @@ class OrsServer(_EnvironmentServer):
     """The tool that takes the answer; empty for the terminal tool, else the only one."""
     argument: str = ""
     """What the tool calls the answer; empty for its only field."""
+
+    async def ascore(self, items: Sequence[dict[str, Any]]) -> list[Score[float]]:
+        """As of every server; another tool's answers are another question to the cache."""
+        own = [self.env, self.tool, self.argument]
+        return await super().ascore([{**item, "answered_by": own} for item in items])
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """One session, from its begin to its end."""
