@@ -426,6 +426,7 @@ OTHER_ADAPTERS = {
     "harbor.write_harbor_reward": "writes what RowScorer gives to files, once",
     "nemo_rl.EnvironmentReturn": "what a step gives",
     "scoring.scored_of": "reads a scored sample",
+    "scoring.pays_turns": "says what a reward is",
     "scoring.RowScorer": "below all adapters, a door of its own",
     "scoring.TrainerReward": "below all adapters",
     "trl.trl_components": "one function per component, of the same scores",
