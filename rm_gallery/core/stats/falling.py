@@ -68,7 +68,7 @@ class FallTest:
         self.bounds = (float(low), float(high))
         self.first = first
         self.n_steps = 0
-        self._windows = np.zeros((1, 2 + 2 * len(_RATIOS)))
+        self._windows: Floats = np.zeros((1, 2 + 2 * len(_RATIOS)))
         """By window: observations, their sum on 0..1, and their sum of log(1 + s x) for each s."""
         self._closed: list[Floats] = []
         """The capital above each supposed mean of the windows that are over."""
