@@ -105,6 +105,10 @@ class CannotBeMade(Exception):
     """The environment cannot be made on this machine; the message says why."""
 
 
+class OtherPython(CannotBeMade):
+    """The package is for other Pythons than this one, which no installation mends."""
+
+
 def run(name: str, program: str, request: Any, *, timeout: float = 120.0, **variables: str) -> Any:
     """Run `programs/PROGRAM` in the trainer's environment: `request` goes in as JSON, the last line
     out is the JSON answer.
@@ -154,7 +158,7 @@ def _place(name: str) -> tuple[Path, Path]:
     trainer = TRAINERS[name]
     low, high = trainer.python
     if not low <= sys.version_info[:2] < high:
-        raise CannotBeMade(f"needs Python >= {low[0]}.{low[1]}, < {high[0]}.{high[1]}")
+        raise OtherPython(f"needs Python >= {low[0]}.{low[1]}, < {high[0]}.{high[1]}")
     key = json.dumps([trainer.packages, trainer.imports, sys.version, _seen()])
     base = _folder() / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     return base, base / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -202,7 +206,9 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def main(names: list[str]) -> int:
-    """Make the named environments, all of them without a name; 1 when one cannot be made."""
+    """Make the named environments, all of them without a name; 1 when one cannot be made for this
+    Python.
+    """
 
     def made(name: str) -> Path | CannotBeMade:
         try:
@@ -214,7 +220,8 @@ def main(names: list[str]) -> int:
     with ThreadPoolExecutor(3) as making:  # each mostly waits for a server or for a child process
         found = list(making.map(made, asked))
     sys.stdout.writelines(f"{name}: {what}\n" for name, what in zip(asked, found, strict=True))
-    return int(any(isinstance(what, CannotBeMade) for what in found))
+    lost = [what for what in found if isinstance(what, CannotBeMade)]
+    return int(any(not isinstance(what, OtherPython) for what in lost))
 
 
 if __name__ == "__main__":
