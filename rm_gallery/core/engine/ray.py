@@ -147,7 +147,8 @@ class _Post:
         self._mailbox, self._name, self._receive, self._cut_off = mailbox, name, receive, cut_off
         self._loop = library_loop.get_loop()
         self._out: dict[str, list[Any]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0
         self.letters = 0
         """How many were sent."""
         self._listening = library_loop.submit(self._listen())
@@ -167,10 +168,11 @@ class _Post:
         self._out.setdefault(to, []).append(message)
         within = NEWS_SECONDS if message[0] in ("tell", "beat") else LETTER_SECONDS
         due = self._loop.time() + within
-        if self._timer is None or self._timer.when() > due:
+        # uvloop gives a handle that knows no time where that is all but now
+        if self._timer is None or self._due > due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(due, self.flush)
+            self._timer, self._due = self._loop.call_at(due, self.flush), due
 
     def post(self, to: str, message: Any) -> None:
         """`say` from any thread."""
