@@ -313,9 +313,8 @@ class BaseStepWiseReward(BaseReward):
         for i, output in enumerate(sample.output):
             shown = withheld(output) if self.judged else output
             spoken = [*(shown.steps or ()), shown.answer]
-            for j, place in enumerate(output.turn_places):
-                if _NEWEST_ONLY in self.__dict__ and j < len(output.turns) - 1:
-                    continue
+            places = list(enumerate(output.turn_places))
+            for j, place in places[-1:] if _NEWEST_ONLY in self.__dict__ else places:
                 part = build(DataOutput, {"answer": shown.answer, "steps": spoken[: place + 1]})
                 jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
         return jobs
@@ -324,9 +323,10 @@ class BaseStepWiseReward(BaseReward):
         self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
         """Each outcome goes to its own step."""
+        turns = [output.turns for output in sample.output]
         for job, raw in zip(jobs, outcomes, strict=True):
             i, j = job.place
-            write_scores(self, sample.output[i].turns[j], raw)
+            write_scores(self, turns[i][j], raw)
 
 
 class _ComparingReward(_WholeAnswers):

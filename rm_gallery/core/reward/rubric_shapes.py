@@ -288,6 +288,14 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
     return _made({**known.rubric, **_rule(about), "criteria": criteria, "shape": kind})
 
 
+def rubric_of_setting(value: Any) -> Rubric:
+    """`read_rubric` for a field of a reward or grader: what cannot be read is a ValueError."""
+    try:
+        return read_rubric(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
 def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
     """A rubric in a format, its own unless one is named, ready for JSON; ConfigError for what the
     format cannot say.

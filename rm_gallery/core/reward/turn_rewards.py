@@ -88,11 +88,6 @@ class TurnRewards(Composition):
         return dict(self.rewards)
 
     @property
-    def compares(self) -> bool:
-        """Whether the outcome compares answers."""
-        return any(part.compares for part in self.rewards.values())
-
-    @property
     def higher_is_better(self) -> bool:  # type: ignore[override]
         """The direction of the parts."""
         return all(part.higher_is_better for part in self.rewards.values())

@@ -21,7 +21,7 @@ from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.reward.asking import parsed, repeat_index
 from rm_gallery.core.reward.channel import LEVELS
 from rm_gallery.core.reward.rubric import LIKERT, Criterion, Rubric, RubricResult, likert
-from rm_gallery.core.reward.rubric_shapes import read_rubric
+from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, OnScale, ReadBy, render
 from rm_gallery.core.score import Bounds
@@ -177,13 +177,7 @@ class ChecklistGrader(LLMGrader):
     and the mean of numbers.
     """
 
-    @field_validator("criteria", mode="before")
-    @classmethod
-    def _any_shape(cls, value: Any) -> Any:
-        try:
-            return read_rubric(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
+    _any_shape = field_validator("criteria", mode="before")(rubric_of_setting)
 
     @model_validator(mode="after")
     def _ranged(self) -> ChecklistGrader:

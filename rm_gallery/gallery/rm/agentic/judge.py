@@ -27,7 +27,7 @@ from rm_gallery.core.reward.judge import judge_of
 from rm_gallery.core.reward.kinds import conversation_text, turns_text
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rubric import Rubric
-from rm_gallery.core.reward.rubric_shapes import read_rubric
+from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
 from rm_gallery.core.reward.rule import known, one_score
 from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
@@ -125,13 +125,7 @@ class ActingJudge(BaseTrajectoryReward):
     language: str = Field(default="en", pattern="^(en|zh)$")
     """Language of the instructions."""
 
-    @field_validator("criteria", mode="before")
-    @classmethod
-    def _any_shape(cls, value: Any) -> Any:
-        try:
-            return read_rubric(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
+    _any_shape = field_validator("criteria", mode="before")(rubric_of_setting)
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         return await self._decided(sample, None)
@@ -246,7 +240,7 @@ class AgentJudge(ActingJudge):
     come with the sample. Its tools list, read and search files, run Python in the sandbox, query
     SQLite, fetch documents and read turns; it must end with one verdict for each criterion, each with
     evidence: words that are checked to stand where it says. What the agent says of its own work is no
-    evidence where there is more to look at. Programs run in bubblewrap, without network, on a copy of
+    evidence. Programs run in bubblewrap, without network, on a copy of
     the copy; `unisolated_agent_judge` runs them without walls.
 
     Range [0, 1], higher is better: the points of the criteria met over the sum of the positive ones,
@@ -299,7 +293,7 @@ class AgentJudge(ActingJudge):
         return {**super().describe(), "prompts": prompts_hash("agent")}
 
     def check(self) -> None:
-        """Raise ConfigError without a judge, or where it or the sandbox could not be used at all."""
+        """Raise ConfigError without a judge, or where it could not be called at all."""
         if self.llm is None:
             raise ConfigError(
                 f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
