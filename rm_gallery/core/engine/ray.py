@@ -27,13 +27,13 @@ from loguru import logger as _loguru
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import coordinator
-from rm_gallery.core.engine.calls.cache import VARIABLE as CACHE_VARIABLE
 from rm_gallery.core.engine.calls.coordinator import (
     CoordinatedBudget,
     Coordinator,
     CoordinatorClient,
 )
 from rm_gallery.core.engine.calls.retry import FailFast
+from rm_gallery.core.engine.calls.storage import VARIABLE as CACHE_VARIABLE
 from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
 from rm_gallery.core.engine.garbage import RELAXED_GC

@@ -14,9 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls import cache as call_cache
-from rm_gallery.core.engine.calls import coordinator
-from rm_gallery.core.engine.calls.cache import canonical_key
+from rm_gallery.core.engine.calls import coordinator, storage
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
@@ -104,10 +102,10 @@ async def _complete(
             raise NotAsked(f"{llm.model} would have to be asked.")
         return (await _ModelCall(llm, payload, route, run).answer())[1]
     try:
-        key = canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
+        key = storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
     except (TypeError, ValueError) as error:
         raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-    cache = call_cache.shared()
+    cache = storage.shared()
     stored = cache.get(key) if cache is not None else None
     if stored is not None:
         with suppress(ProviderError, ValueError):  # a row that cannot be read is asked for anew
@@ -142,7 +140,7 @@ async def _complete(
                 raise
 
 
-async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCache | None) -> Any:
+async def _asked_and_kept(call: _ModelCall, key: str, cache: storage.KeptReplies | None) -> Any:
     """The checked reply, once it is in the cache; where the run has several processes, of whichever
     asked.
     """
@@ -155,9 +153,9 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
     try:
         raw, reply = await call.answer()
         stored = call.llm.kept(raw, reply)
-        # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays
-        # nothing twice
-        if cache is not None and stored is not None and await cache.put(key, stored):
+        # a reply is on disk before its sample counts as judged, so that a killed run pays nothing
+        # twice
+        if cache is not None and stored is not None and cache.put(key, stored):
             stored = b""
         return reply
     finally:
