@@ -32,7 +32,7 @@ from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
-from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
+from rm_gallery.core.engine.run_folder import FEW, Again, RunFolder, blind, options_again
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score, is_run_level, stopped
 from rm_gallery.core.utils.compat import earlier
@@ -480,12 +480,16 @@ class Batch(Generic[R]):
 
     def _compare(self, *, rest: bool = False) -> None:
         check = self._folder.check
-        if check is None or not (taken := check.take(rest=rest)):
+        if check is None:
             return
-        began = time.monotonic()
-        self._score_again(taken, options_again(self._options))
-        check.learn(len(taken), time.monotonic() - began)
-        if (control := self._options.control) is not None and control.progress is not None:
+        if taken := check.take(rest=rest):
+            began = time.monotonic()
+            self._score_again(taken, options_again(self._options, self._folder.replies))
+            check.learn(len(taken), time.monotonic() - began)
+        if check.is_blind and (rest or len(taken) >= FEW):
+            raise blind(self._folder.path, check.of)
+        control = self._options.control
+        if taken and control is not None and control.progress is not None:
             control.progress.compared = f"{check.compared:,} of {check.of:,}"
 
     def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:

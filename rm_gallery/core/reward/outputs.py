@@ -413,7 +413,7 @@ class PartAgain(Again):
                 now[place] = part.reported(outcome.value)
             elif about_code(outcome.status, outcome.code or "", outcome.cause):
                 now[place] = NO_SCORE
-        self._hold(data, before, now)
+        self._hold(data, record, before, now)
 
 
 NO_SCORE = "no score"

@@ -30,9 +30,9 @@ async def answered(
     others: CoordinatorClient,
     key: str,
     cache: call_cache.CallCache | None,
-    restore: Callable[[bytes], Any | None],
-) -> Any | None:
-    """The reply to an equal question of another process; None where this one is to ask, and to say
+    restore: Callable[[bytes], tuple[Any, bytes] | None],
+) -> tuple[Any, bytes] | None:
+    """The reply to an equal question of another process, and its bytes; None where this one is to ask, and to say
     what came of it.
 
     A reply that cannot be read, or is gone from the cache again, is asked for anew.
