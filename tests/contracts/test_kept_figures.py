@@ -27,7 +27,7 @@ from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.reward.template import BasePromptTemplate
 from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError, ParseError, logger
 from rm_gallery.study.grading import grade
 from rm_gallery.study.rejudge import rejudge
 from rm_gallery.study.table import score_table
@@ -47,7 +47,7 @@ def late(text: str) -> float:
 
 
 class Asks(BasePromptTemplate):
-    score: float = Field(default=..., description="score from 0 to 10")
+    score: float = Field(default=..., ge=0, le=10, description="score from 0 to 10")
 
     @classmethod
     def format(cls, answer: str, **kwargs: Any) -> str:
@@ -58,6 +58,8 @@ class Asks(BasePromptTemplate):
 class Reads(Asks):
     @classmethod
     def parse(cls, text: str, *args: Any, **kwargs: Any) -> Any:
+        if "unreads" in CHANGED:
+            raise ParseError("There is no verdict in this.")
         found = super().parse(text, *args, **kwargs)
         return found.model_copy(update={"score": found.score + 1}) if "parser" in CHANGED else found
 
@@ -265,6 +267,52 @@ def test_no_old_figure_is_shown_as_todays(
     assert run.asked == asked
 
 
+CHANNELS = ("schema", "tool", "text", "logprobs")
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_every_way_to_ask_is_compared(channel: str, plain: Runs) -> None:
+    """Also with votes, each of which is a request of its own."""
+    llm = OpenaiLLM(model="m", base_url=plain.judge.base_url, api_key=KEY, temperature=0.7)
+    how = {"run_dir": str(plain.folder), "repeat": 3}
+    first, asked = library(Judge(llm=llm, channel=channel), **how), plain.asked
+    assert library(Judge(llm=llm, channel=channel), **how) == first and plain.asked == asked
+    assert plain.compared == {"records": N, "of": N, "scores": N}
+    CHANGED.add("after")
+    with pytest.raises(ConfigError, match="holds results of something else"):
+        library(Judge(llm=llm, channel=channel), **how)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_reader_that_reads_nothing_any_more_or_only_now_is_other_code(
+    before: bool, plain: Runs
+) -> None:
+    plain.change = "parser"
+    CHANGED.update({"unreads"} if before else ())
+    plain.go()
+    CHANGED.symmetric_difference_update({"unreads"})
+    with pytest.raises(ConfigError, match="holds results of something else"):
+        plain.go()
+
+
+def test_shards_put_together_are_compared_from_the_replies_of_each(
+    judge: JudgeServer, tmp_path: Path
+) -> None:
+    def go(**shard: Any) -> Any:
+        llm = OpenaiLLM(model="m", base_url=judge.base_url, api_key=KEY, temperature=0.7)
+        folder = str(tmp_path / "run")
+        return rm_gallery.evaluate(Judge(llm=llm), ROWS, run_dir=folder, progress=False, **shard)
+
+    for shard in ("1/2", "2/2"):
+        go(shard=shard)
+    go()
+    compared = json.loads((tmp_path / "run" / "summary.json").read_text())["compared"]
+    assert compared == {"records": N, "of": N, "scores": 2 * N}
+    CHANGED.add("after")
+    with pytest.raises(ConfigError, match="holds results of something else"):
+        go()
+
+
 @pytest.fixture
 def plain(judge: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return Runs(judge, tmp_path, monkeypatch, ("after", "library", "off", 0.7))
@@ -293,21 +341,29 @@ def test_a_folder_without_replies_goes_on_and_vouches_for_nothing(
     assert f"{N} more scores could not be" in said and "--force-new" in said
 
 
-def test_where_nothing_can_be_compared_the_run_refuses(plain: Runs) -> None:
+def test_a_folder_that_lost_its_replies_is_refused(plain: Runs) -> None:
     plain.go()
-    (plain.folder / "replies.jsonl").unlink()
-    with pytest.raises(ConfigError, match=f"None of the {N} records .* --force-new"):
-        plain.go()
+    path = plain.folder / "replies.jsonl"
+    for kept in (path.read_bytes().splitlines(keepends=True)[:4], []):
+        path.write_bytes(b"".join(kept))
+        with pytest.raises(ConfigError, match="replies.jsonl has lost .* --force-new"):
+            plain.go()
 
 
 def test_no_more_is_said_to_be_compared_than_was(plain: Runs, told: list[str]) -> None:
-    plain.go()
-    path = plain.folder / "replies.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:4]))
-    plain.go()
-    assert plain.compared == {"records": 4, "of": N, "scores": 4, "missed": N - 4}
-    assert f"4 of {N} kept records" in told[-1]
+    """One reply echoes the key it was sent, and so is not kept."""
+    with JudgeServer(
+        lambda call: f"<score>5</score> {KEY if LATE in call.reading.prompt else ''}",
+        in_process=True,
+    ) as echoing:
+        plain.judge, plain.change = echoing, "parser"
+        first = plain.go()
+        assert plain.go() == first
+    assert plain.compared == {"records": N - 1, "of": N, "scores": N - 1, "missed": 1}
+    assert f"{N - 1} of {N} kept records" in told[-1]
+    assert all(
+        KEY.encode() not in path.read_bytes() for path in plain.folder.iterdir() if path.is_file()
+    )
 
 
 def test_a_rule_beside_a_judge_vouches_for_itself_alone(
@@ -356,16 +412,6 @@ def test_a_reply_is_kept_before_anything_is_made_of_it(plain: Runs) -> None:
     llm = OpenaiLLM(model="m", base_url=plain.judge.base_url, api_key=KEY, temperature=0.7)
     library(Looks(llm=llm), run_dir=str(plain.folder), max_workers=1)
     assert seen == list(range(1, N + 1))
-
-
-def test_no_secret_is_kept_beside_a_reply(plain: Runs) -> None:
-    """An endpoint that echoes the key it was sent: its reply is not kept."""
-    with JudgeServer(lambda call: f"<score>5</score> {KEY}", in_process=True) as echoing:
-        plain.judge, plain.change = echoing, "parser"
-        plain.go()
-    assert all(
-        KEY.encode() not in path.read_bytes() for path in plain.folder.iterdir() if path.is_file()
-    )
 
 
 def test_replies_survive_a_cut_at_every_byte(tmp_path: Path) -> None:

@@ -294,6 +294,10 @@ class Questions:
     """
 
     only: bool = False
+    lost: bool = False
+    """Whether a request was made then, and its reply is not known."""
+    new: bool = False
+    """Whether a request is made now that was not made then."""
     hashes: set[str] = field(default_factory=set)
 
     def note(self, messages: Sequence[Mapping[str, Any]]) -> None:

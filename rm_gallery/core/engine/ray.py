@@ -741,7 +741,11 @@ class _RepliesThere:
         """None: what is scored once more is scored where the records are."""
         return None
 
-    def put(self, key: str, reply: bytes) -> None:
+    def knows(self, key: str) -> bool:
+        """False, for the same reason."""
+        return False
+
+    def put(self, key: str, reply: bytes | None) -> None:
         """Send a reply; it goes ahead of the scores that were made of it."""
         self._there.tell("reply", key, reply)
 

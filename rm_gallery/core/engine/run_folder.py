@@ -366,7 +366,7 @@ def changed(folder: Path, sample_id: str, what: str) -> ConfigError:
 
 SECONDS = 1.0
 """About how long comparing may take."""
-_FIRST, FEW, _MOST, _MOST_CHEAP = 3, 32, 512, 4096
+_FIRST, _LEAST, _MOST, _MOST_CHEAP = 3, 32, 512, 4096
 """How many records are compared at once, at first; how many of a run, at least and at most, and at
 most where one takes less than `CHEAP` seconds."""
 CHEAP = 0.001
@@ -391,7 +391,6 @@ class ResumeCheck:
         each other, and how many could not be: there is no reply to score them from."""
         self._whole: dict[str, bool] = {}
         """By record, whether all its scores were held against what comes out now."""
-        self._replied = False
         self._ranks = {key: rank for rank, key in enumerate(drawn)}
         self._limit, self._size = _MOST, _FIRST
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
@@ -417,7 +416,6 @@ class ResumeCheck:
         """Hear how many scores of a record were held against each other, and how many could not be."""
         self.scores += held
         self.missed += missed
-        self._replied = self._replied or record.get("replies") is True
         if held or missed:
             key = record.get("key", record["id"])
             self._whole[key] = self._whole.get(key, True) and not missed
@@ -426,11 +424,6 @@ class ResumeCheck:
     def compared(self) -> int:
         """How many records were compared, with all their scores."""
         return sum(self._whole.values())
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether nothing could be compared of records that were made with replies beside them."""
-        return self.missed > 0 and not self.scores and self._replied
 
     def counts(self) -> dict[str, int]:
         """What was compared, for the summary."""
@@ -458,7 +451,7 @@ class ResumeCheck:
         most = (
             _MOST_CHEAP
             if seconds < CHEAP * n
-            else max(FEW, min(_MOST, int(SECONDS * n / max(seconds, 1e-9))))
+            else max(_LEAST, min(_MOST, int(SECONDS * n / max(seconds, 1e-9))))
         )
         self._limit = most
         self._size = min(4 * self._size, _MOST)
@@ -492,12 +485,21 @@ class Again:
         asked = self._asked.pop(id(data), Questions())
         if not self._folder.asked_by_parts:
             self._folder.check_asked(data, record, asked)
+        self._check_new(data, record, asked)
         self._hold(
             data,
             record,
             self._folder.scores_in(record),
             self._folder.scores_in(self._folder.new_record(data, *results)),
         )
+
+    def _check_new(self, data: Any, record: Mapping[str, Any], now: Questions) -> None:
+        """Raise ConfigError where a model would be asked what it was not asked then. Where a reply
+        is lost another part may be asked in its place.
+        """
+        if record.get("replies") and now.new and not now.lost:
+            what = f"a model would be asked something else (or {REPLIES} has lost its reply)"
+            raise changed(self._folder.path, data.sample_id, what)
 
     def _hold(
         self,
@@ -532,16 +534,6 @@ def _show_scores(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_show_scores, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def blind(folder: Path, of: int) -> ConfigError:
-    """The error that says that nothing of what is kept could be compared."""
-    return ConfigError(
-        f"None of the {of:,} records of {folder} could be compared with today's code: where the "
-        f"model was asked then, something else would be asked now, or {REPLIES} has lost the "
-        f"replies. Use another folder, or --force-new (force_new=True) to move this one aside and "
-        f"judge anew."
-    )
 
 
 def options_again(options: RunOptions, replies: KeptReplies) -> RunOptions:

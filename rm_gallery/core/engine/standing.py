@@ -32,7 +32,7 @@ from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
-from rm_gallery.core.engine.run_folder import FEW, Again, RunFolder, blind, options_again
+from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score, is_run_level, stopped
 from rm_gallery.core.utils.compat import earlier
@@ -486,8 +486,6 @@ class Batch(Generic[R]):
             began = time.monotonic()
             self._score_again(taken, options_again(self._options, self._folder.replies))
             check.learn(len(taken), time.monotonic() - began)
-        if check.is_blind and (rest or len(taken) >= FEW):
-            raise blind(self._folder.path, check.of)
         control = self._options.control
         if taken and control is not None and control.progress is not None:
             control.progress.compared = f"{check.compared:,} of {check.of:,}"

@@ -29,6 +29,7 @@ from rm_gallery.core.engine.context import (
     current_run,
     note_stop,
     on_trial,
+    questions,
     stop_mark,
 )
 from rm_gallery.core.engine.deadline import Deadline
@@ -114,7 +115,7 @@ async def _complete(
         return _reply_kept(llm, key, replies)
     if not cached:
         raw, reply = await _ModelCall(llm, payload, route, run).answer()
-        _keep_beside(llm, key, llm.kept(raw, reply), replies)
+        _keep_beside(llm, key, llm.kept(raw, reply), reply, replies)
         return reply
     cache = call_cache.shared()
     stored = cache.get(key) if cache is not None else None
@@ -123,7 +124,7 @@ async def _complete(
             reply = llm.restored(stored)
             if run is not None:
                 run.count("cached")
-            _keep_beside(llm, key, stored, replies)
+            _keep_beside(llm, key, stored, reply, replies)
             return reply
     own = False
 
@@ -145,7 +146,7 @@ async def _complete(
                 reply, stored = await _shared.flights.run(
                     key, ask_and_store, deadline or Deadline()
                 )
-            _keep_beside(llm, key, stored, replies)
+            _keep_beside(llm, key, stored, reply, replies)
             return reply
         except (DeadlineExceeded, BudgetExceeded, RunStopped):
             # the limits of whoever asked first are not the limits of this sample
@@ -154,13 +155,12 @@ async def _complete(
 
 
 def _keep_beside(
-    llm: BaseModelCall, key: str, stored: bytes | None, replies: Replies | None
+    llm: BaseModelCall, key: str, stored: bytes | None, reply: Any, replies: Replies | None
 ) -> None:
     """Keep a reply beside the records of its run, before any of them counts."""
-    if replies is not None and stored is not None:
-        kept = llm.kept_beside(stored)
-        if kept is not None:
-            replies.put(key, kept)
+    # one that ended and says nothing is asked for once more, by the same request
+    if replies is not None and (stored is not None or getattr(reply, "ended", "") != "done"):
+        replies.put(key, None if stored is None else llm.kept_beside(stored))
 
 
 def _reply_kept(llm: BaseModelCall, key: str, replies: Replies | None) -> Any:
@@ -169,6 +169,12 @@ def _reply_kept(llm: BaseModelCall, key: str, replies: Replies | None) -> Any:
     if kept is not None:
         with suppress(ProviderError, ValueError):
             return llm.restored(kept)
+    noted = questions.get()
+    if noted is not None and replies is not None and on_trial.get() != "trial":
+        if replies.knows(key):
+            noted.lost = True
+        else:
+            noted.new = True
     raise NotAsked(f"{llm.model} would have to be asked.")
 
 

@@ -27,8 +27,11 @@ class Replies(Protocol):
     def get(self, key: str) -> bytes | None:
         """The reply to a request."""
 
-    def put(self, key: str, reply: bytes) -> None:
-        """Keep a reply."""
+    def knows(self, key: str) -> bool:
+        """Whether the request was made."""
+
+    def put(self, key: str, reply: bytes | None) -> None:
+        """Keep a reply, or that there was one which is not kept."""
 
 
 class KeptReplies:
@@ -103,15 +106,21 @@ class KeptReplies:
             return None
         if rest.startswith(_BYTES):
             return base64.b64decode(rest[len(_BYTES) : -3])
-        return rest[len(_TEXT) : -2]
+        reply = rest[len(_TEXT) : -2]
+        return None if reply == b"null" else reply
 
-    def put(self, key: str, reply: bytes) -> None:
-        """Keep a reply: JSON as it is, other bytes as text. It survives a killed process when this
-        returns.
+    def knows(self, key: str) -> bool:
+        """Whether the request was made, also where no reply to it is kept."""
+        return self._places.get(int(key[:16], 16) - (1 << 63)) is not None
+
+    def put(self, key: str, reply: bytes | None) -> None:
+        """Keep a reply: JSON as it is, other bytes as text; None for one that is not to be kept. It
+        survives a killed process when this returns.
 
         Raises ConfigError where it cannot be written.
         """
-        is_json = reply[:1] in (b"{", b"[") and b"\n" not in reply
+        reply = b"null" if reply is None else reply
+        is_json = (reply[:1] in (b"{", b"[") or reply == b"null") and b"\n" not in reply
         body = _TEXT + reply if is_json else _BYTES + base64.b64encode(reply) + b'"'
         line = _HEAD + key.encode() + body + b"}\n"
         with self._lock:
