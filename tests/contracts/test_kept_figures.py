@@ -350,17 +350,12 @@ def test_a_folder_that_lost_its_replies_is_refused(plain: Runs) -> None:
             plain.go()
 
 
-def test_no_more_is_said_to_be_compared_than_was(plain: Runs, told: list[str]) -> None:
-    """One reply echoes the key it was sent, and so is not kept."""
-    with JudgeServer(
-        lambda call: f"<score>5</score> {KEY if LATE in call.reading.prompt else ''}",
-        in_process=True,
-    ) as echoing:
+def test_no_secret_is_kept_beside_a_reply(plain: Runs) -> None:
+    """An endpoint that echoes the key it was sent."""
+    with JudgeServer(lambda call: f"<score>5</score> {KEY}", in_process=True) as echoing:
         plain.judge, plain.change = echoing, "parser"
-        first = plain.go()
-        assert plain.go() == first
-    assert plain.compared == {"records": N - 1, "of": N, "scores": N - 1, "missed": 1}
-    assert f"{N - 1} of {N} kept records" in told[-1]
+        assert plain.go() == plain.go()
+    assert plain.compared["scores"] == N
     assert all(
         KEY.encode() not in path.read_bytes() for path in plain.folder.iterdir() if path.is_file()
     )
@@ -377,13 +372,14 @@ def test_a_rule_beside_a_judge_vouches_for_itself_alone(
 
 
 def test_a_question_with_two_answers_is_no_sign_of_other_code(
-    plain: Runs, monkeypatch: pytest.MonkeyPatch
+    plain: Runs, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a temperature a judge says one thing of one row and another of an equal one."""
     same = [{**row, "chosen": ANSWERS[k % 4]} for k, row in enumerate(ROWS)]
     monkeypatch.setitem(globals(), "ROWS", same)
     assert plain.go() == plain.go()
     assert plain.compared == {"records": 2, "of": N, "scores": 2, "missed": 4}
+    assert f"2 of {N} kept records" in told[-1] and "4 more scores could not be" in told[-1]
 
 
 def test_an_endpoint_that_refuses_a_schema_is_compared_by_another_process(

@@ -59,7 +59,7 @@ class BaseLLM(BaseModelCall):
         """Replies that ended by themselves and hold text."""
         return orjson.dumps(raw) if is_complete(reply) else None
 
-    def kept_beside(self, stored: bytes) -> bytes | None:
+    def kept_beside(self, stored: bytes) -> bytes:
         """What it says, without ids, times and counts: the same reply is then the same bytes."""
         raw = orjson.loads(stored)
         if isinstance(raw, dict) and "choices" in raw:

@@ -112,8 +112,8 @@ class BaseModelCall(Configured):
     def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
         """What the cache keeps of an answer; None for one that is not worth keeping."""
 
-    def kept_beside(self, stored: bytes) -> bytes | None:
-        """What a run folder keeps of what the cache keeps; None where that holds a credential."""
+    def kept_beside(self, stored: bytes) -> bytes:
+        """What a run folder keeps of what the cache keeps."""
         return stored
 
     @abstractmethod

@@ -78,14 +78,6 @@ class OpenaiEndpoint(BaseModelCall):
         """A hash of the key and of other credentials."""
         return _digest(self._resolved_key() or "", *_secrets(*self._hiding_places(None)))
 
-    def kept_beside(self, stored: bytes) -> bytes | None:
-        """As for every model, unless the endpoint echoes a credential."""
-        kept = super().kept_beside(stored)
-        secrets = _secrets(*self._hiding_places(self._resolved_key()))
-        if kept is None or any(secret.encode() in kept for secret in secrets):
-            return None
-        return kept
-
     def describe(self) -> dict[str, Any]:
         """As for every model; headers and query count by their hash."""
         settings = super().describe()
