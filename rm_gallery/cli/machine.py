@@ -148,7 +148,7 @@ cache_app = typer.Typer(
 )
 
 
-def _cache() -> storage.KeptReplies:
+def _cache() -> storage.ReplyCache:
     cache = storage.shared()
     if cache is None:
         typer.echo(f"The cache is switched off ({storage.VARIABLE}=off).", err=True)

@@ -19,16 +19,16 @@ from unittest import mock
 import pytest
 
 from rm_gallery.core.engine.calls import storage
-from rm_gallery.core.engine.calls.storage import FILE_NAME, KeptReplies, canonical_key
+from rm_gallery.core.engine.calls.storage import FILE_NAME, ReplyCache, canonical_key
 from tests.engine.processes import finish, kill_after_lines, start
 
 KEYS = [canonical_key(number) for number in range(200)]
 DAY = 86_400.0
 
 
-def opened(folder: Path, **settings: object) -> closing[KeptReplies]:
+def opened(folder: Path, **settings: object) -> closing[ReplyCache]:
     """A cache that has nothing to warn of."""
-    return closing(KeptReplies(folder, **{"on_warning": pytest.fail, **settings}))  # type: ignore[arg-type]
+    return closing(ReplyCache(folder, **{"on_warning": pytest.fail, **settings}))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -266,9 +266,9 @@ def test_replies_of_earlier_versions_are_found_and_taken_over(tmp_path: Path) ->
 WRITER = """
     import os, sys
     from pathlib import Path
-    from rm_gallery.core.engine.calls.storage import KeptReplies, canonical_key
+    from rm_gallery.core.engine.calls.storage import ReplyCache, canonical_key
 
-    cache = KeptReplies(Path(sys.argv[1]), max_bytes=int(sys.argv[3]))
+    cache = ReplyCache(Path(sys.argv[1]), max_bytes=int(sys.argv[3]))
     for number in range(int(sys.argv[4])):
         key = canonical_key([sys.argv[2], number])
         assert cache.put(key, key.encode() * 10)

@@ -401,7 +401,9 @@ class PartAgain(Again):
         than before.
         """
         record, part = self._records.pop(id(data)), self._part.pop(id(data))
-        self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
+        asked = self._asked.pop(id(data), Questions())
+        self._folder.check_asked(data, record, asked)
+        self._check_new(data, record, asked)
         whole = self._folder.scores_in(record)
         before: dict[str, Any] = {}
         now: dict[str, Any] = {}
@@ -413,7 +415,7 @@ class PartAgain(Again):
                 now[place] = part.reported(outcome.value)
             elif about_code(outcome.status, outcome.code or "", outcome.cause):
                 now[place] = NO_SCORE
-        self._hold(data, before, now)
+        self._hold(data, record, before, now)
 
 
 NO_SCORE = "no score"

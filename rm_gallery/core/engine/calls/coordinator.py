@@ -29,10 +29,10 @@ Rates = tuple[float | None, float | None]
 async def answered(
     others: CoordinatorClient,
     key: str,
-    cache: storage.KeptReplies | None,
-    restore: Callable[[bytes], Any | None],
-) -> Any | None:
-    """The reply to an equal question of another process; None where this one is to ask, and to say
+    cache: storage.ReplyCache | None,
+    restore: Callable[[bytes], tuple[Any, bytes] | None],
+) -> tuple[Any, bytes] | None:
+    """The reply to an equal question of another process, and its bytes; None where this one is to ask, and to say
     what came of it.
 
     A reply that cannot be read, or is gone from the cache again, is asked for anew.

@@ -84,7 +84,7 @@ class CacheStats:
     writable: bool
 
 
-class KeptReplies:
+class ReplyCache:
     """Map from a request's hash to its reply; it stores what it is given, so give it good replies
     only. Memory: about 120 bytes a reply. Thread-safe, and safe after a fork.
 
@@ -407,7 +407,7 @@ def _read_at(file: int, length: int, offset: int) -> bytes:
     return os.read(file, length)
 
 
-def shared() -> KeptReplies | None:
+def shared() -> ReplyCache | None:
     """The cache this process uses, opened at first use; None when the environment switches it off.
     Raises ConfigError where that names a URL.
     """
@@ -421,11 +421,11 @@ def shared() -> KeptReplies | None:
                 f"{VARIABLE} is a URL; give the folder that keeps replies, or off. Several "
                 f"machines share replies through one run on Ray (--engine ray)."
             )
-        cache = _shared.setdefault(setting, KeptReplies(Path(setting) if setting else None))
+        cache = _shared.setdefault(setting, ReplyCache(Path(setting) if setting else None))
     return cache
 
 
-_shared: dict[str, KeptReplies] = {}
+_shared: dict[str, ReplyCache] = {}
 
 
 @library_loop.at_close
