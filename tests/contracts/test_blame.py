@@ -36,6 +36,7 @@ from rm_gallery.serve.formats import NATIVE
 from rm_gallery.serve.handler import Handler
 from tests.gallery.registry_cases import example_of
 from tests.integrations.adapters import ADAPTERS, Row, one_by_one, waited
+from tests.integrations.packages import installed
 from tests.reward.rewards import scored
 from tests.serve.asking import post
 
@@ -361,16 +362,21 @@ def one_after_another(name: str) -> Callable[[BaseReward, Sequence[str]], list[f
     adapter = ADAPTERS[name]
 
     def scores(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
-        made = adapter.make(reward)
         rows = [Row("Which?", text) for text in texts]
-        return [adapter.score(each) for each in one_by_one(adapter, made, rows)]
+        with installed():
+            made = adapter.make(reward)
+            return [adapter.score(each) for each in one_by_one(adapter, made, rows)]
 
     return scores
 
 
 ALL_DOORS = {
     **DOORS,
-    **{name: one_after_another(name) for name, each in ADAPTERS.items() if each.batch is None},
+    **{
+        name: one_after_another(name)
+        for name, each in ADAPTERS.items()
+        if each.batch is None and each.chooses
+    },
 }
 
 
@@ -400,8 +406,8 @@ def test_a_function_that_fails_for_all_is_the_rules_fault() -> None:
 def test_trls_components_of_a_breaker_are_the_worst_score() -> None:
     reward = WRITTEN["@reward_function"](parsed)
     texts = [*MALFORMED["json.loads"][1], "no JSON"]
-    [total, *_] = trl_components(reward, ["words"])
-    assert total(prompts=["q"] * 4, completions=texts) == [0.9, 0.5, 0.7, 0.0]
+    [words, *_] = trl_components(reward, ["words"])
+    assert words(prompts=["q"] * 4, completions=texts) == [None, None, None, 0.0]
 
 
 # -- all that the candidate made ---------------------------------------------------------------------
@@ -461,17 +467,16 @@ TURNS: dict[str, tuple[list[dict[str, Any]], list[float]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["method", "TurnRewards", "trl", "verifiers", "episode"])
+@pytest.mark.parametrize("way", ["method", "TurnRewards", "trl", "episode"])
 @pytest.mark.parametrize("broken", TURNS)
 def test_a_turn_that_breaks_the_judge_costs_itself_and_those_not_judged_for_it(
     broken: str, way: str
 ) -> None:
     talk, expected = TURNS[broken]
     mean = sum(expected) / len(expected)
-    if way in ("trl", "verifiers"):
+    if way == "trl":
         skipped = TurnRewards(steps=Judged(), missing="skip", total="mean")
-        name = {"trl": "trl.trl_reward", "verifiers": "verifiers.verifiers_reward"}[way]
-        adapter = ADAPTERS[name]
+        adapter = ADAPTERS["trl.trl_reward"]
         [given] = one_by_one(adapter, adapter.make(skipped), [Row("q", talk)])
         assert adapter.score(given) == mean
     elif way == "episode":
