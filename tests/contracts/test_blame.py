@@ -425,7 +425,8 @@ def test_a_workspace_that_breaks_its_judge_is_the_candidates_own_doing(place: st
 
     def sample(said: str) -> DataSample:
         made = {"workspace": {"total.txt": said}}
-        label, metadata = {"reference": "r"}, {}
+        label: dict[str, Any] = {"reference": "r"}
+        metadata: dict[str, Any] = {}
         (label if place == "label" else metadata).update(made)
         one = sample_of("q", {"content": "Done.", "label": label})
         one.metadata = metadata

@@ -209,20 +209,20 @@ def test_changed_code_that_alters_only_the_last_rows_of_a_sorted_file_is_noticed
 def test_a_sample_is_judged_again_where_any_of_its_answers_failed(
     statuses: tuple[str, str], tmp_path: Path
 ) -> None:
-    calls: list[str] = []
+    down = [True, False]
 
     class Says(BasePointWiseReward):
         score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
             said = sample.output[0].answer.text
-            calls.append(said)
-            if said == "failed":
+            if said == "failed" and down[0]:
                 raise ConnectionError("refused")
             if said == "unscored":
                 raise Unscored("nothing to judge by", reason="no_reference")
             return scored(self.name, 1.0)
 
-    for _ in range(2):
-        Says().evaluate_batch([make_sample(*statuses)], run_dir=str(tmp_path / "run"))
-    assert len(calls) == (4 if "failed" in statuses else 2)
+    for want in ({"scored": 1.0}, {"scored": 1.0, "failed": 1.0}):
+        [done] = Says().evaluate_batch([make_sample(*statuses)], run_dir=str(tmp_path / "run"))
+        assert [output.answer.reward.score for output in done.output] == [*map(want.get, statuses)]
+        down.pop(0)
