@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.reward.blame import SecondLook
+from rm_gallery.core.reward.blame import SecondLook, suspected
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import look_again, planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
@@ -58,6 +58,10 @@ class _PendingRequest:
     left: int
     waiter: asyncio.Future[None]
     seconds: float
+    judged: list[DataSample] = field(default_factory=list)
+    """What is settled: controls for the others."""
+    suspects: list[tuple[int, DataSample]] = field(default_factory=list)
+    """What waits for a second look until all else is settled."""
 
 
 class RewardLane:
@@ -200,15 +204,14 @@ class RewardLane:
         self.broken = ""
         for number, sample in results:
             known = self._open.get(number)
-            if (
-                known is not None
-                and not known[0].waiter.done()
-                and SecondLook(self.reward, [sample]).asked
-            ):
-                looking = asyncio.ensure_future(self._look_again(number, sample, known[0].seconds))
-                self._looking.add(looking)
-                looking.add_done_callback(self._looking.discard)
+            if known is None:
+                continue
+            call = known[0]
+            if not call.waiter.done() and any(suspected(self.reward, sample)):
+                call.suspects.append((number, sample))
+                self._when_all_else_is_settled(call)
             else:
+                call.judged.append(sample)
                 self._settle_one(number, sample)
         self._done += len(results)
         passed = time.monotonic() - self._since
@@ -217,17 +220,29 @@ class RewardLane:
             self._since += passed
             self._done = 0
 
-    async def _look_again(self, number: int, sample: DataSample, seconds: float) -> None:
-        """Find out whether the answer is to blame that it has no score: what is served may train."""
-        options = RunOptions(max_workers=self.reward.max_workers, deadline=seconds, blame="probe")
+    def _when_all_else_is_settled(self, call: _PendingRequest) -> None:
+        if call.suspects and call.left == len(call.suspects):
+            looking = asyncio.ensure_future(self._look_again(call))
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+
+    async def _look_again(self, call: _PendingRequest) -> None:
+        """Find out which answers are to blame that they have no score: what is served may train."""
+        options = RunOptions(
+            max_workers=self.reward.max_workers, deadline=call.seconds, blame="probe"
+        )
+        suspects, call.suspects = call.suspects, []
+        judged, call.judged = [*call.judged, *(sample for _, sample in suspects)], []
         try:
-            await look_again(self.reward, [sample], options, {})
+            if not call.waiter.done():
+                await look_again(self.reward, judged, options, {})
         except RMGalleryError as error:
             logger.warning(
                 "{}: the second look at an answer failed: {}", self.name, redact(str(error))
             )
         finally:  # whatever became of it, who asked is answered
-            self._settle_one(number, sample)
+            for number, sample in suspects:
+                self._settle_one(number, sample)
 
     def _settle_one(self, number: int, sample: DataSample) -> None:
         known = self._open.pop(number, None)
@@ -269,7 +284,10 @@ class RewardLane:
 
     def _count_down(self, call: _PendingRequest) -> None:
         call.left -= 1
-        if not call.left and not call.waiter.done():
+        if call.left:
+            self._when_all_else_is_settled(call)
+        elif not call.waiter.done():
+            SecondLook(self.reward, call.judged)  # answers to one request are controls for the next
             call.waiter.set_result(None)
 
 
