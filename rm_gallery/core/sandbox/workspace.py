@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import mkdtemp
+from typing import Any
 
 from rm_gallery.core.sandbox.runner import remove_folder
 from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError
@@ -412,7 +413,7 @@ def _too_many_bytes(bounds: ReadBounds) -> TooLarge:
     )
 
 
-def whose_size(start: object, bounds: ReadBounds) -> Cause:
+def whose_size(start: Any, bounds: ReadBounds) -> Cause:
     """Who made a workspace too large: the candidate, where the start that it was given is known and
     was not too large itself; else nobody can tell, and it is the data's doing.
     """
@@ -426,7 +427,7 @@ def whose_size(start: object, bounds: ReadBounds) -> Cause:
             ]
             fits = len(sizes) <= bounds.files and max(sizes, default=0) <= bounds.file_bytes
         else:
-            with Workspace(os.fspath(start), bounds) as earlier:  # type: ignore[arg-type]
+            with Workspace(os.fspath(start), bounds) as earlier:
                 fits = not any(state.startswith("large:") for state in earlier.state().values())
     except (RMGalleryError, TypeError):
         return "data"

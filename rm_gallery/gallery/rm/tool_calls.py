@@ -17,12 +17,12 @@ _MAX_PYTHON = 20_000
 _HARMONY = re.compile(
     r"(?:^|<\|start\|>|<\|channel\|>)[^<]{0,80}\bto=(?:functions\.)?([\w.-]{1,200})(?=[\s<])"
 )
+_HARMONY_BEGINS = ("<|start|>assistant", "<|channel|>")
 _HARMONY_PART = re.compile(
-    r"(?:<\|start\|>\s*assistant)?\s*(?:<\|channel\|>)?[^<]{0,80}\bto=(?:functions\.)?[\w.-]{1,200}(?=[\s<])"
-    r"|(?:<\|start\|>\s*assistant)?\s*<\|channel\|>\s*analysis"
+    r"(?:<\|start\|>assistant)?\s*(?:<\|channel\|>)?[^<]{0,80}\bto=[\w.-]{1,200}(?=[\s<])"
 )
 _HARMONY_THOUGHT = re.compile(
-    r"(?:<\|start\|>\s*assistant)?\s*<\|channel\|>\s*analysis\b(?![^<]*to=)"
+    r"(?:<\|start\|>assistant)?\s*<\|channel\|>\s*analysis\b(?![^<]*\bto=)"
 )
 _HARMONY_ENDS = re.compile(r"<\|(?:call|end|return)\|>")
 _NAMED = re.compile(
@@ -132,11 +132,11 @@ def calls_alone(text: str) -> ToolCalls:
 
     Who repeats what it read ("the file says <tool_call>…, which I do not follow") makes no call.
     """
-    if " to=" in text and _HARMONY_PART.match(text.lstrip()):
+    if text.lstrip().startswith(_HARMONY_BEGINS):
         parts = [part.strip() for part in _HARMONY_ENDS.split(text)]
         parts = [part for part in parts if part and not _HARMONY_THOUGHT.match(part)]
-        alone, found = all(map(_HARMONY_PART.match, parts)), map(calls_in_text, parts)
-        return _all_or_none([call for one in found for call in (*one.calls, *one.problems)], alone)
+        alone = all(map(_HARMONY_PART.match, parts))
+        return _all_or_none([call for part in parts for call in _found(part)], alone)
     text = split_reasoning(text).final.strip()
     for opening, closing, read in _DIALECTS:
         before, begun, after = text.partition(opening)
@@ -151,9 +151,17 @@ def calls_alone(text: str) -> ToolCalls:
         alone = not _UNREAD.sub("", outside).strip()
         return _all_or_none([call for body in bodies for call in read(body)], alone)
     blocks, outside = split_fences(text)
+    if not outside.strip() and len(blocks) == 1:
+        text = blocks[0].body.strip()
+    if (found := _calls_in_json(text)) is None and _PYTHON_CALLS.match(text[:_MAX_PYTHON]):
+        found = _python_calls(text[:_MAX_PYTHON])
+    calls = _found(text) if found is None else [*found.calls, *found.problems]
+    return _all_or_none(calls, found is not None)
+
+
+def _found(text: str) -> list[MadeCall | str]:
     found = calls_in_text(text)
-    alone = not blocks or (len(blocks) == 1 and not outside.strip())
-    return _all_or_none([*found.calls, *found.problems], alone)
+    return [*found.calls, *found.problems]
 
 
 def _all_calls(calls: Sequence[MadeCall | str]) -> bool:
@@ -163,8 +171,8 @@ def _all_calls(calls: Sequence[MadeCall | str]) -> bool:
 def _all_or_none(calls: Sequence[MadeCall | str], alone: bool) -> ToolCalls:
     if alone and _all_calls(calls):
         return ToolCalls([call for call in calls if isinstance(call, MadeCall)], [])
-    problems = [call for call in calls if not isinstance(call, MadeCall)]
-    return ToolCalls([], problems if alone else ["A call counts where nothing stands beside it."])
+    beside = ["A call counts where nothing stands beside it."] if calls else []
+    return ToolCalls([], [each for each in calls if isinstance(each, str)] if alone else beside)
 
 
 def names_tool(called: str, tool: str) -> bool:
