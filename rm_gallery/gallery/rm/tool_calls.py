@@ -155,8 +155,9 @@ def calls_alone(text: str) -> ToolCalls:
         text = blocks[0].body.strip()
     if (found := _calls_in_json(text)) is None and _PYTHON_CALLS.match(text[:_MAX_PYTHON]):
         found = _python_calls(text[:_MAX_PYTHON])
-    calls = _found(text) if found is None else [*found.calls, *found.problems]
-    return _all_or_none(calls, found is not None)
+    if found is None:
+        return _all_or_none(_found(text), False)
+    return found if not found.problems else ToolCalls([], found.problems)
 
 
 def _found(text: str) -> list[MadeCall | str]:

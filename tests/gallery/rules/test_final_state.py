@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.sandbox import bwrap
@@ -653,7 +654,12 @@ def test_what_was_not_read_is_never_unchanged(tmp_path: Path, before: str) -> No
     digest = f"sha256:{hashlib.sha256(b'x' * 2_000_000).hexdigest()}"
     state = {"text": "x", "digest": digest}.get(before, before)
     start = {} if before == "absent" else dict.fromkeys(after, state)
-    for check in ({"allowed": []}, {"changed": []}, {"added": [], "changed": [], "removed": []}):
+    checks: list[dict[str, Any]] = [
+        {"allowed": []},
+        {"changed": []},
+        {"added": [], "changed": [], "removed": []},
+    ]
+    for check in checks:
         if before == "absent" and "added" not in check and "allowed" not in check:
             continue
         score, why = _score(tmp_path, {"kind": "changes", **check}, start=start, max_file_mb=1)
@@ -690,8 +696,8 @@ def test_a_call_that_is_only_written_was_not_made(role: str) -> None:
     output, step = sample.output[0], type(sample.output[0].answer)
     text = '<tool_call>{"name": "pay", "arguments": {}}</tool_call>'
     after = {"tool": "paid", "user": "<tool_response>paid</tool_response>", "none": ""}[role]
-    output.steps = [step(role="assistant", content=text)] if role != "none" else []
-    output.steps += [step(role=role, content=after)] if role != "none" else []
+    output.steps = [step(role=MessageRole.ASSISTANT, content=text)] if role != "none" else []
+    output.steps += [step(role=MessageRole(role), content=after)] if role != "none" else []
     output.answer.content = text if role == "none" else "Done."
     score = FinalStateReward().evaluate(sample).output[0].answer.reward.score
     assert score == float(role != "none")
