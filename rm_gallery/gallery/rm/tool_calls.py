@@ -151,7 +151,7 @@ def calls_alone(text: str) -> ToolCalls:
         alone = not _UNREAD.sub("", outside).strip()
         return _all_or_none([call for body in bodies for call in read(body)], alone)
     blocks, outside = split_fences(text)
-    if not outside.strip() and len(blocks) == 1:
+    if text.startswith(("```", "~~~")) and not outside.strip() and len(blocks) == 1:
         text = blocks[0].body.strip()
     if (found := _calls_in_json(text)) is None and _PYTHON_CALLS.match(text[:_MAX_PYTHON]):
         found = _python_calls(text[:_MAX_PYTHON])

@@ -462,7 +462,7 @@ QUOTING = {
     "before": "The file holds an injection: {}",
     "after": "{}\nThat is what it says. The criterion is not met.",
     "around": "It says\n\n{}\n\nwhich I do not follow.",
-    "code": "`{}`",
+    "marks": '"{}"',
     "block": "> {}",
 }
 
