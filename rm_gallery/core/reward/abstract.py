@@ -221,10 +221,6 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
     finds_blame_in_parts: ClassVar[bool] = False
     """Whether it finds out itself, part by part, which missing scores are an answer's own doing."""
-    candidate_fields: ClassVar[frozenset[str]] = frozenset({"workspace"})
-    """Keys of an answer's label and of metadata under which stands what the candidate made; a control
-    in its place brings its own.
-    """
     judged: ClassVar[bool] = False
     """Whether a model judges: candidate order is then permuted and preference labels are withheld
     from the hooks.
