@@ -19,6 +19,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.blame import SecondLook, suspected
+from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import look_again, planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
@@ -37,6 +38,7 @@ from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
 from rm_gallery.evaluation.pool import LIMITS
 from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
 from rm_gallery.integrations.scoring import scored_of
+from rm_gallery.serve.foreign import Allowed, content_only
 from rm_gallery.serve.formats import Ask, Refused
 
 LATE = failed("deadline", "No result within the request's time.", "caller")
@@ -72,10 +74,18 @@ class RewardLane:
     """
 
     def __init__(
-        self, name: str, reward: BaseReward, *, max_waiting: int, max_workers: int | None = None
+        self,
+        name: str,
+        reward: BaseReward,
+        *,
+        max_waiting: int,
+        max_workers: int | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         self.name = name
         self.reward = reward
+        self.allowed = allowed or Allowed()
+        self._touches = touched_by(reward)
         self.max_waiting = max_waiting
         self.waiting = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,9 +107,18 @@ class RewardLane:
         """The outcomes of the asks, in their order; what is not done after `seconds` is failed
         (deadline).
 
-        Raises Refused (429) when there is no room for them.
+        Raises Refused when there is no room for them (429), or one names more of this machine than
+        it may (422).
         """
         n = len(asks)
+        asks = [
+            ask
+            if ask.own or ask.problem
+            else content_only(
+                ask, self._touches, self.allowed, f"completion {place}: " if n > 1 else ""
+            )
+            for place, ask in enumerate(asks)
+        ]
         if self.waiting + n > self.max_waiting:
             if n > self.max_waiting:
                 what = (
@@ -346,6 +365,7 @@ class Handler:
         evaluators: the deployed ones; None where none are served.
         max_waiting: completions that may wait for one reward; more are refused with 429.
         max_workers: judgements of one reward in flight; None takes the reward's own.
+        allowed: what clients may name to a reward beside content, by its name; nothing by default.
 
     Raises:
         ConfigError: a reward cannot score at all; names it.
@@ -358,6 +378,7 @@ class Handler:
         *,
         max_waiting: int = 8192,
         max_workers: int | None = None,
+        allowed: Mapping[str, Allowed] | None = None,
     ) -> None:
         self.rewards = dict(rewards)
         self.evaluators = evaluators
@@ -365,7 +386,11 @@ class Handler:
         for name, reward in rewards.items():
             try:
                 self.lanes[name] = RewardLane(
-                    name, reward, max_waiting=max_waiting, max_workers=max_workers
+                    name,
+                    reward,
+                    max_waiting=max_waiting,
+                    max_workers=max_workers,
+                    allowed=(allowed or {}).get(name),
                 )
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error
@@ -381,7 +406,8 @@ class Handler:
             seconds: what is not done by then is failed (deadline).
 
         Raises:
-            Refused: there is no such target (404), or no room for the asks now (429).
+            Refused: there is no such target (404), no room for the asks now (429), or one names
+                more of this machine than it may (422).
         """
         kind, _, name = target.partition(":")
         if not name:

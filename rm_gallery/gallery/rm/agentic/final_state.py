@@ -18,6 +18,7 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, known, one_score, shown
@@ -140,6 +141,11 @@ class FinalStateReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"checks"})
+    touches: ClassVar[Touches] = {
+        "files": ("workspace", "start"),
+        "programs": ("checks",),
+        "network": ("checks",),
+    }
     name: str = "final_state"
     checks: list[dict[str, Any]] = Field(default_factory=list)
     """The checks, where a sample has none of its own."""

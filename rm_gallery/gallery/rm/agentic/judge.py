@@ -20,7 +20,7 @@ from rm_gallery.core.engine.context import current_deadline, questions
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.abstract import prompts_hash
+from rm_gallery.core.reward.abstract import Touches, prompts_hash
 from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
 from rm_gallery.core.reward.base import BaseTrajectoryReward
 from rm_gallery.core.reward.compose import METRICS, metric
@@ -107,6 +107,7 @@ class ActingJudge(BaseTrajectoryReward):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"workspace"})
+    touches: ClassVar[Touches] = {"files": ("workspace",), "programs": ()}
     deterministic: ClassVar[bool] = False
     score_range: ClassVar[Bounds] = (0.0, 1.0)
     sandbox: ClassVar[str] = "auto"
