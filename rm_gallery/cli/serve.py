@@ -250,7 +250,11 @@ class Offer:
 
         limits = self.settings
         handler = Handler(
-            rewards, served, max_waiting=limits.max_waiting, max_workers=limits.max_workers
+            rewards,
+            served,
+            max_waiting=limits.max_waiting,
+            max_workers=limits.max_workers,
+            max_seconds=limits.max_seconds,
         )
         return create_app(handler, limits, tokens=tokens, tasks=tasks)
 

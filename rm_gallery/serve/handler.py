@@ -5,6 +5,7 @@ request has) and deployed evaluators.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from rm_gallery.core.data.conversation import group_of, sample_of_completion, sample_of_messages
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.blame import SecondLook
@@ -58,6 +60,7 @@ class _PendingRequest:
     left: int
     waiter: asyncio.Future[None]
     seconds: float
+    deadline: Deadline
 
 
 class RewardLane:
@@ -68,8 +71,15 @@ class RewardLane:
     """
 
     def __init__(
-        self, name: str, reward: BaseReward, *, max_waiting: int, max_workers: int | None = None
+        self,
+        name: str,
+        reward: BaseReward,
+        *,
+        max_waiting: int,
+        max_workers: int | None = None,
+        max_seconds: float = math.inf,
     ) -> None:
+        self.max_seconds = max_seconds
         self.name = name
         self.reward = reward
         self.max_waiting = max_waiting
@@ -114,8 +124,8 @@ class RewardLane:
         loop = self._loop = asyncio.get_running_loop()
         outcomes: list[Any] = [None] * n
         limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
-        call = _PendingRequest(outcomes, 0, loop.create_future(), limit)
-        deadline = Deadline(limit, shared=True)
+        deadline = Deadline(limit, shared=True, work=n * self.max_seconds)
+        call = _PendingRequest(outcomes, 0, loop.create_future(), limit, deadline)
         groups: dict[str, int] = {}
         fresh = self._fresh
         begins = len(fresh)
@@ -205,7 +215,7 @@ class RewardLane:
                 and not known[0].waiter.done()
                 and SecondLook(self.reward, [sample]).asked
             ):
-                looking = asyncio.ensure_future(self._look_again(number, sample, known[0].seconds))
+                looking = asyncio.ensure_future(self._look_again(number, sample, known[0]))
                 self._looking.add(looking)
                 looking.add_done_callback(self._looking.discard)
             else:
@@ -217,9 +227,14 @@ class RewardLane:
             self._since += passed
             self._done = 0
 
-    async def _look_again(self, number: int, sample: DataSample, seconds: float) -> None:
-        """Find out whether the answer is to blame that it has no score: what is served may train."""
-        options = RunOptions(max_workers=self.reward.max_workers, deadline=seconds, blame="probe")
+    async def _look_again(self, number: int, sample: DataSample, call: _PendingRequest) -> None:
+        """Find out whether the answer is to blame that it has no score: what is served may train.
+        It is paid from the request's own time.
+        """
+        current_deadline.set(call.deadline)
+        options = RunOptions(
+            max_workers=self.reward.max_workers, deadline=call.seconds, blame="probe"
+        )
         try:
             await look_again(self.reward, [sample], options, {})
         except RMGalleryError as error:
@@ -328,6 +343,8 @@ class Handler:
         evaluators: the deployed ones; None where none are served.
         max_waiting: completions that may wait for one reward; more are refused with 429.
         max_workers: judgements of one reward in flight; None takes the reward's own.
+        max_seconds: seconds of worker processes that a request may take for each of its
+            completions, all together.
 
     Raises:
         ConfigError: a reward cannot score at all; names it.
@@ -340,6 +357,7 @@ class Handler:
         *,
         max_waiting: int = 8192,
         max_workers: int | None = None,
+        max_seconds: float = 30.0,
     ) -> None:
         self.rewards = dict(rewards)
         self.evaluators = evaluators
@@ -347,7 +365,11 @@ class Handler:
         for name, reward in rewards.items():
             try:
                 self.lanes[name] = RewardLane(
-                    name, reward, max_waiting=max_waiting, max_workers=max_workers
+                    name,
+                    reward,
+                    max_waiting=max_waiting,
+                    max_workers=max_workers,
+                    max_seconds=max_seconds,
                 )
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error

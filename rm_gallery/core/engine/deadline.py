@@ -26,6 +26,7 @@ class Deadline:
         "_waiting",
         "due",
         "note",
+        "work",
     )
 
     def __init__(
@@ -35,12 +36,17 @@ class Deadline:
         clock: Callable[[], float] = time.monotonic,
         *,
         shared: bool = False,
+        work: float = math.inf,
     ) -> None:
         self._clock = clock
         self._end = clock() + seconds
         self.due = self._end if shared else math.inf
         """Where all samples of a request share it, when whoever asked goes away, whatever waits: no
         clock stands still for him.
+        """
+        self.work = work
+        """Seconds of worker processes that are left to the request; what begins without any is cut
+        short. For coroutines of one event loop.
         """
         self._outer = outer
         """Of the sample around this one, whose end holds here as well and whose clock stands still
