@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rm_gallery.core.utils.errors import Cause
+
 
 class Deadline:
     """When a sample runs out of time; the clock stands still while one of its calls waits for the
@@ -24,6 +26,7 @@ class Deadline:
         "_since",
         "_turns",
         "_waiting",
+        "by",
         "due",
         "note",
         "work",
@@ -55,6 +58,8 @@ class Deadline:
         self._waiting = self._turns = 0
         self._since = 0.0
         self._followers: list[Deadline] = []
+        self.by: Cause = "caller"
+        """Who is to be named where the time ends now: the endpoint, while it is what is waited for."""
         self.note = ""
         """What a call was at when its time ended, for the message; empty where there is nothing to
         tell.

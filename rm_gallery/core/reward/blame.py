@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import detached_options
-from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.model.call import trouble_at
+from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
     PLAIN,
@@ -65,6 +66,9 @@ class SecondLook:
         """Find out what is to be tried; nothing is judged here."""
         self._reward, self._round, self._going = reward, 0, list[tuple[Trials, list[DataSample]]]()
         self._about: list[DataSample] = []
+        # time and load are no answer's doing: nothing is tried out on an endpoint in trouble
+        if any(map(trouble_at, models_of(reward))):
+            samples = ()
         for sample in samples:
             trials = _trials(reward, sample)
             first = next(trials, None)
