@@ -208,6 +208,18 @@ def _paused(deadline: Deadline | None) -> AbstractContextManager[None]:
     return deadline.paused() if deadline is not None else nullcontext()
 
 
+def trouble_at(llm: BaseModelCall) -> str:
+    """Why the endpoint of a model is in trouble now (slow, limited or down), as far as this process
+    has asked it; empty while it is not. From any thread.
+    """
+    endpoint = _shared.endpoints.get(_key_of(llm, llm.route()))
+    return "" if endpoint is None else endpoint.trouble
+
+
+def _key_of(llm: BaseModelCall, route: str) -> str:
+    return f"{route} {llm.account()} {llm.model}"
+
+
 class _ModelCall:
     """One call and its attempts: each takes a turn at the endpoint and its share of rate and budget
     by itself, so that a call that waits to retry blocks nobody, and every attempt is paid for.
@@ -232,7 +244,7 @@ class _ModelCall:
         """Whether this one ends for it, or with its run."""
         self.twice = self.cut_off = False
         self.task: asyncio.Task[Any] | None = None
-        self.key = f"{route} {llm.account()} {llm.model}"
+        self.key = _key_of(llm, route)
         self.endpoint = _endpoint(self.key, llm, run)
         self.rate = _unlimited  # the limits that another model object asked for are that one's own
         if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
@@ -413,7 +425,7 @@ class _ModelCall:
         since = run.started if run is not None and run.max_outage is not None else None
         probe = False
         if not endpoint.enter():
-            with _paused(deadline):
+            with endpoint.waiting_on(deadline):
                 probe = await endpoint.wait(line, fresh=self.fresh, since=since)
         self.fresh = False
         claims: list[tuple[Budget, Reservation]] = []

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 from rm_gallery.core.data.schema import CONVERSATION, DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import detached_options
-from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.model.call import trouble_at
+from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
     PLAIN,
@@ -147,6 +148,8 @@ class SecondLook:
         samples = list(samples)
         known = known_of(reward)
         suspects = [(one, places) for one in samples if (places := list(suspected(reward, one)))]
+        if suspects and self._in_trouble():
+            suspects = []
         scored = [
             Control(sample, output)
             for sample in (samples if suspects else samples[-_REMEMBERED:])
@@ -167,6 +170,10 @@ class SecondLook:
         if reward.kind == "stepwise" and suspects:
             # a turn is tried with what came before it, which need not be judged again
             self.reward = cast("BaseStepWiseReward", reward).for_newest_turn()
+
+    def _in_trouble(self) -> bool:
+        """Time and load are no answer's doing: nothing is tried out on an endpoint in trouble."""
+        return any(map(trouble_at, models_of(self._of)))
 
     def _scores_of(self, sample: DataSample) -> list[Score[float]]:
         return [said_of(self._of, output) for output in sample.output]
@@ -204,7 +211,7 @@ class SecondLook:
                 going.append((trials, trials.send([next(results) for _ in asked])))
             except StopIteration:
                 continue
-        self._going = going
+        self._going = going = [] if going and self._in_trouble() else going
         if not going and progress is not None:
             for sample, before in zip(self._about, self._before, strict=True):
                 if (after := self._scores_of(sample)) != before:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import Cause, ConfigError
 
 W = TypeVar("W")
 
@@ -210,6 +210,9 @@ twice before.
 class StoppableClock(Protocol):
     """A sample's clock."""
 
+    by: Cause
+    """Who is named where its time ends."""
+
     def stop(self, since: float) -> None:
         """Let it stand still from `since` on."""
 
@@ -267,6 +270,14 @@ class Overdue:
             if self._stopped:
                 clock.stop(now)
         return now
+
+    @property
+    def slow(self) -> bool:
+        """Whether the last answers took more than a second and than five times what quick ones do."""
+        took = list(self._took)
+        if len(took) < _ENOUGH:
+            return False
+        return sorted(took[-_ENOUGH:])[_ENOUGH // 2] > max(1.0, 5.0 * sorted(took)[len(took) // 10])
 
     def stop_clocks(self) -> None:
         """The endpoint is down: no sample's time passes for what it has there."""
