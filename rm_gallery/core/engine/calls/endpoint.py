@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from rm_gallery.core.engine.calls.limits import FairQueue, Overdue, StoppableClock
+from rm_gallery.core.engine.calls.limits import CallsOut, FairQueue, StoppableClock
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 
 CallEnd = Literal["ok", "rate_limit", "transient", "unreachable", "other"]
@@ -124,10 +124,7 @@ class Endpoint:
         self._clocks: dict[object, StoppableClock] = {}
         self._still = True
         """Whether the clocks of samples whose calls wait stand still."""
-        self.overdue = Overdue(
-            clock, self._looks_by_asking_again, lambda: self._in_flight < self._limit, self._silent
-        )
-        """The calls that are out, of which some may have been forgotten there."""
+        self.out = CallsOut(clock)
 
     @property
     def state(self) -> State:
@@ -153,7 +150,7 @@ class Endpoint:
         """
         if self.state != "open" or (self._held and self._held[-1] > self._clock()):
             return f"{self.name} is {'limited' if self.state == 'open' else self.state}"
-        return f"{self.name} is slow" if self.overdue.slow else ""
+        return f"{self.name} is slow" if self.out.slow else ""
 
     @contextmanager
     def waiting_on(self, clock: StoppableClock | None) -> Iterator[None]:
@@ -341,7 +338,7 @@ class Endpoint:
         self.served = self.answered = True
         self._failing.clear()
         self._away_since = math.inf
-        self.overdue.start_clocks()
+        self.out.stand_still(False)
         if self._shut:
             self._shut = None
             self._probe_every = _FIRST_PROBE
@@ -401,24 +398,7 @@ class Endpoint:
     def _shut_endpoint(self, state: Literal["limited", "down"], now: float) -> None:
         self._shut, self._open = state, False
         self._probe_at = now + self._probe_every
-        self.overdue.stop_clocks()
-
-    def _silent(self, since: float) -> None:
-        """Nothing that was sent since has been answered, although answers took a tenth of that time
-        before.
-        """
-        if not self._shut and self.served and self.max_outage > 0:
-            now = self._clock()
-            self._trouble = f"no answer for {now - since:.0f} s."
-            self._note_silence(since, now)
-            self._shut_endpoint("down", now)
-            self._tick()
-
-    def _looks_by_asking_again(self) -> bool:
-        """Whether calls that are out are asked again: while it is down, only where no caller waits
-        to be sent ahead.
-        """
-        return self._open or (self._shut is not None and not self._paused_until and not self._queue)
+        self.out.stand_still(True)
 
     def _note_silence(self, sent: float | None, now: float) -> None:
         began = now if sent is None else sent
