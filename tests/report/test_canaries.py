@@ -133,3 +133,14 @@ def test_the_command_gates(tmp_path: Path) -> None:
     assert "task 1: gold hedged gets 0: ties with floor empty, refusal, did nothing" in done.err
     done = command("check-reward", "accuracy", "--env", str(file), "--forge")
     assert done.code == 2 and "leave out --forge" in done.err
+
+
+@pytest.mark.parametrize("start", [None, {"bill.txt": "3 4"}])
+def test_canaries_have_workspaces_of_their_own(start: dict[str, str] | None) -> None:
+    """Floors inherited gold's files, so that doing nothing was worth as much as gold."""
+    done = {"bill.txt": "3 4", "total.txt": "7"}
+    checks = [{"kind": "file", "path": "total.txt", "equals": "7"}]
+    rows = [row("gold", "Done.", workspace=done, start=start, checks=checks)]
+    found = check_canaries("final_state", rows)
+    assert not found.of_level("fault"), [one.line() for one in found.tried]
+    assert [one.scored.value for one in found.tried] == [1.0, 0.0, 0.0, 0.0]
