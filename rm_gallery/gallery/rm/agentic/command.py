@@ -5,6 +5,7 @@ in a file.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -126,8 +127,8 @@ class UnisolatedCommandJudge(ActingJudge):
             program = shutil.which(arguments[0])
             if program is None:
                 raise ConfigError(
-                    f"{self.name}: the command {excerpt(arguments[0])!r} cannot be started: there is "
-                    "no such program."
+                    f"{self.name}: the command {excerpt(arguments[0])!r} cannot be started: "
+                    f"{os.strerror(errno.ENOENT)}."
                 )
             entry = floor(files=True).entry(_BECOME)
             process = await asyncio.create_subprocess_exec(
