@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 REJUDGED = "rejudged.json"
-VERSION = "mean over rollouts"
+RULE = "mean over rollouts"
 BROKEN = "broken_rollout"
 """The reason of a rollout that has no end to be judged."""
 
@@ -158,7 +158,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     if not samples:
         raise DataError(f"{name}: no rollouts found; give a log with at least one.")
     built = asked.reward
-    about = {"rejudge": 1, "benchmark": "rollouts", "rule": VERSION, **identity}
+    about = {"rejudge": 1, "benchmark": "rollouts", "rule": RULE, **identity}
     whole = [sample for sample in samples if not _broke(sample)]
     broken = [sample for sample in samples if _broke(sample)]
     chosen, control = begun(asked.options, about, total=len(whole))
@@ -186,7 +186,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         figures,
         extra=extra,
         benchmark="rollouts",
-        version=VERSION,
+        version=RULE,
         reward=built.name,
         judge=judge,
         endpoint=endpoint,

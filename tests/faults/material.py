@@ -125,7 +125,7 @@ class Ran:
         return {i.message for s in self.samples for o in s.output for i in o.answer.reward.issues}
 
     @property
-    def causes(self) -> set[str]:
+    def causes(self) -> set[str | None]:
         return {i.cause for s in self.samples for o in s.output for i in o.answer.reward.issues}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import BasePointWiseReward, DataSample, RewardResult, reward_function
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.study.canaries import check_canaries, read_canaries
 from tests.reward.rewards import scored
 from tests.serve.test_ors import Shortest
@@ -31,7 +31,9 @@ def contains(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> floa
 
 @reward_function(score_range=(0, 1))
 def refuses_to_say(messages: list[Any], **kwargs: Any) -> float | None:
-    return 1.0 if "42" in messages[-1].text else None
+    if "42" in messages[-1].text:
+        return 1.0
+    raise Unscored("There is nothing to compare with.", reason="no_reference")
 
 
 class Fewer(BasePointWiseReward):

@@ -112,9 +112,7 @@ class RunControl:
         self.max_workers = max_workers
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
-        self.calls = self.cached = self.skipped_by_gate = self.retries = (
-            self.in_flight
-        ) = 0
+        self.calls = self.cached = self.skipped_by_gate = self.retries = self.in_flight = 0
         self.served = {}
         self.stopped, self.stopped_by, self.halted, self.unread = None, "caller", False, 0
         self.parent, self.waiting, self.batch = None, set(), None

@@ -52,7 +52,6 @@ from rm_gallery.core.utils.models import copy_with
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import Progress, RunOptions
     from rm_gallery.core.reward.abstract import AbstractReward
-    from rm_gallery.core.reward.kinds import BaseStepWiseReward
 
 TRIALS = 3
 """How often an answer has to fail at least, and controls have to get a score, before it is to
@@ -169,7 +168,7 @@ class SecondLook:
         self._before = [self._scores_of(sample) for sample in self._about]
         if reward.kind == "stepwise" and suspects:
             # a turn is tried with what came before it, which need not be judged again
-            self.reward = cast("BaseStepWiseReward", reward).for_newest_turn()
+            self.reward = cast(Any, reward).for_newest_turn()
 
     def _in_trouble(self) -> bool:
         """Time and load are no answer's doing: nothing is tried out on an endpoint in trouble."""
@@ -260,12 +259,11 @@ def _of_smallest_hash(controls: Iterable[Control]) -> list[Control]:
 
 
 def _beside_the_reference(sample: DataSample, controls: list[Control]) -> list[Control]:
-    """Without those that are the reference to the letter, where there are others: a function gives
-    them their score before it asks anything, and seems to work while its own judge is down.
+    """Without those that are the reference to the letter: a function gives them their score before
+    it asks anything, and seems to work while its own judge is down.
     """
     reference = str(sample.reference()).strip()
-    others = [one for one in controls if one.output.answer.text.strip() != reference]
-    return others or controls
+    return [one for one in controls if one.output.answer.text.strip() != reference]
 
 
 def _scored(reward: AbstractReward, output: DataOutput) -> bool:

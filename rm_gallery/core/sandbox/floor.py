@@ -48,7 +48,7 @@ class Floor:
 
     def entry(self, then: str, *, user: int = 0) -> str:
         """The text of a Python program that reaches this floor and does `then`."""
-        return f"{_source()}\nenter({self.way!r}, {user})\n{then}"
+        return f"{_entry_source()}\nenter({self.way!r}, {user})\n{then}"
 
 
 def executable() -> str:
@@ -58,7 +58,7 @@ def executable() -> str:
 
 
 @functools.cache
-def _source() -> str:
+def _entry_source() -> str:
     inside = importlib.resources.files("rm_gallery.core.sandbox.inside")
     return (inside / "entry.py").read_text(encoding="utf-8")
 
@@ -73,7 +73,7 @@ def floor(*, files: bool = False) -> Floor:
 
     Raises SandboxUnavailable as root where there is none.
     """
-    found = _found(os.geteuid())
+    found = _floor_of(os.geteuid())
     if os.geteuid() == 0 and (found.way == "none" or (files and found.way == "user")):
         raise SandboxUnavailable(
             "as root nothing is run without walls here, for it could end every process of this "
@@ -85,7 +85,7 @@ def floor(*, files: bool = False) -> Floor:
 
 
 @functools.cache
-def _found(user: int) -> Floor:
+def _floor_of(user: int) -> Floor:
     reasons: list[str] = []
     ways = [Floor("namespace"), Floor("user")] if user == 0 else [Floor("namespace")]
     for floor in ways if sys.platform == "linux" else []:
