@@ -36,7 +36,6 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.ray_data import evaluate_dataset
 from tests.faults.material import make_judge, make_samples, oracle_for, texts
 from tests.support.children import ROOT, run_command
 from tests.support.judge_server import JudgeServer
@@ -153,10 +152,21 @@ def same(title: str, here: Report, there: Report) -> None:
     check(f"{title}: the report of one process ({', '.join(different)} differ)", not different)
 
 
+def on_ray(nodes: Nodes, reward: Any, data: Path, **how: Any) -> Report:
+    """What the cluster makes of it."""
+    return evaluate(reward, data, engine="ray", address=nodes.cluster.address, **how)
+
+
+def kept(out: Path) -> list[str]:
+    """The records of a run."""
+    file = out / "results.jsonl"
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
 def each_once(title: str, out: Path, count: int) -> None:
     """Check that every row was written once."""
-    ids = pq.read_table(sorted(out.glob("part-*.parquet")), columns=["rm_id"])["rm_id"]
-    check(f"{title}: each row once ({len(ids)} of {count})", len(ids) == count == len(ids.unique()))
+    ids = [json.loads(line)["id"] for line in kept(out)]
+    check(f"{title}: each row once ({len(ids)} of {count})", len(ids) == count == len(set(ids)))
 
 
 def timed(title: str, count: int, what: Callable[[], Any]) -> tuple[float, Any]:
@@ -183,11 +193,6 @@ def spent_since(before: dict[int, float]) -> float:
     return sum(seconds - before.get(pid, 0.0) for pid, seconds in processor_seconds().items())
 
 
-def parts(out: Path) -> int:
-    """How many are written."""
-    return sum(1 for _ in out.glob("part-*.parquet"))
-
-
 def rules(nodes: Nodes, folder: Path, count: int) -> None:
     """Short rows and a quick rule."""
     data = write_rows(
@@ -197,11 +202,11 @@ def rules(nodes: Nodes, folder: Path, count: int) -> None:
     )
     _, here = timed("rules, one process", count, lambda: evaluate("length_baseline", data))
     out = folder / "rules"
-    with nodes.one_lost(lambda: parts(out) >= count // 30_000):
-        _, (there, _) = timed(
+    with nodes.one_lost(lambda: len(kept(out)) >= count // 3):
+        _, there = timed(
             "rules, two nodes, one lost",
             count,
-            lambda: evaluate_dataset("length_baseline", data, out=out),
+            lambda: on_ray(nodes, "length_baseline", data, run_dir=str(out)),
         )
     same("rules", here, there)
     each_once("rules", out, count)
@@ -224,10 +229,10 @@ def heavy(nodes: Nodes, folder: Path, count: int) -> None:
     )
     one = spent_since(before)
     # a cluster that was begun judges many data sets: its processes are up
-    evaluate_dataset(Heavy(), data, part_rows=count // 2)
+    on_ray(nodes, Heavy(), data)
     before = processor_seconds()
-    title, cut = "2 ms of processor a rule, two nodes", count // 20
-    both, (there, _) = timed(title, count, lambda: evaluate_dataset(Heavy(), data, part_rows=cut))
+    title = "2 ms of processor a rule, two nodes"
+    both, there = timed(title, count, lambda: on_ray(nodes, Heavy(), data))
     two = spent_since(before)
     print(f"{'':42} {alone / both:8.2f} x; counting side by side {machine(2):.2f} x")
     print(
@@ -248,11 +253,11 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
             lambda: evaluate(make_judge(server.base_url), data, **made),
         )
         out, before = folder / "judged", server.stats(detail=False)["requests"]
-        with nodes.one_lost(lambda: parts(out) >= count // 3_000):
-            _, (there, _) = timed(
+        with nodes.one_lost(lambda: len(kept(out)) >= count // 3):
+            _, there = timed(
                 "judged, two nodes, one lost",
                 count,
-                lambda: evaluate_dataset(make_judge(server.base_url), data, out=out, **made),
+                lambda: on_ray(nodes, make_judge(server.base_url), data, run_dir=str(out), **made),
             )
         asked = server.stats(detail=False)["requests"] - before
         print(f"{'':42} {asked:,} calls for {count:,} rows")
@@ -262,7 +267,7 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
         timed(
             "judged again into the same folder",
             count,
-            lambda: evaluate_dataset(make_judge(server.base_url), data, out=out, **made),
+            lambda: on_ray(nodes, make_judge(server.base_url), data, run_dir=str(out), **made),
         )
         check("what is there is not judged again", server.stats(detail=False)["requests"] == before)
 
@@ -270,9 +275,8 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
         pq.write_table(pq.read_table(data).slice(0, count // 4), few)
         limit = count // 10
         before = server.stats(detail=False)["requests"]
-        report, _ = evaluate_dataset(
-            make_judge(server.base_url), few, budget=Budget(max_calls=limit), **made
-        )
+        budget = Budget(max_calls=limit)
+        report = on_ray(nodes, make_judge(server.base_url), few, budget=budget, **made)
         asked = server.stats(detail=False)["requests"] - before
         print(
             f"budget of {limit:,} calls: {asked:,} made, {report.n_stopped:,} of {count // 4:,} "
@@ -296,7 +300,7 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
         thread.start()
         slow = folder / "slow.parquet"
         pq.write_table(pq.read_table(data).slice(0, rate * 15), slow)
-        evaluate_dataset(judge, slow, part_rows=250, **made)
+        on_ray(nodes, judge, slow, **made)
         over.set()
         thread.join()
         going = [(at, n) for at, n in asked_at if rate < n < rate * 14]
@@ -309,9 +313,7 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
         part = pq.read_table(data).slice(0, 1_000)
         pq.write_table(pa.concat_tables([part] * 2), twice)
         before = server.stats(detail=False)["requests"]
-        evaluate_dataset(
-            make_judge(server.base_url), twice, max_workers=256, cache=True, part_rows=250
-        )
+        on_ray(nodes, make_judge(server.base_url), twice, max_workers=256, cache=True)
         asked = server.stats(detail=False)["requests"] - before
         print(f"2,000 rows, 1,000 different: {asked:,} calls")
         check("one call for equal questions", asked == 1_000)
@@ -366,7 +368,7 @@ def main() -> int:
     parser.add_argument(
         "--cli", action="store_true", help="also through rm-gallery eval --engine ray"
     )
-    parser.add_argument("--folder", type=Path, help="where data, parts and what Ray spills go")
+    parser.add_argument("--folder", type=Path, help="where data, runs and what Ray spills go")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=options.folder))
     os.environ.setdefault("RM_GALLERY_CACHE", str(folder / "cache"))

@@ -42,7 +42,6 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "table": "table run-a run-b --format latex",
         "view": "view run",
         "explain": "explain run row-17",
-        "trace": "trace run row-17",
     },
     "Serve": {
         "serve": "serve --reward math=math_verify_reward",

@@ -20,7 +20,7 @@ from rm_gallery.cli.help import arranged
 from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
 from rm_gallery.cli.project import init
-from rm_gallery.cli.runs import compare, explain, plan, report, table, trace
+from rm_gallery.cli.runs import compare, explain, plan, report, table
 from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app, view
 from rm_gallery.cli.settings import defaults, explained
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, judge_select, rejudge, watch
@@ -59,7 +59,6 @@ app.command("report", short_help="Write a page about a run, or md, json, junit."
 app.command("view", short_help="Show runs in the browser, live; label rows.")(view)
 app.command("serve", short_help="Serve rewards over HTTP.")(serve)
 app.command("explain", short_help="Explain the score of one sample of a run.")(explain)
-app.command("trace", short_help="Print the judgements of one sample of a run.")(trace)
 app.command("preview", short_help="Run metric folders on samples.")(preview)
 app.command("deploy", short_help="Store metric folders as an evaluator.")(deploy)
 app.add_typer(evaluators_app, name="evaluators")

@@ -1,4 +1,4 @@
-"""Before and after a run: `rm-gallery plan`, `compare`, `table`, `report` and `trace`."""
+"""Before and after a run: `rm-gallery plan`, `compare`, `table`, `report` and `explain`."""
 
 from __future__ import annotations
 
@@ -447,34 +447,6 @@ def _explained(row: SampleRow, rule: str) -> list[str]:
     credit = "nothing that counts" if row.credit is None else f"{row.credit:.6g}"
     cause = f", missing by {row.cause}" if row.cause else ""
     return [*lines, f"--- credit{f' under {rule}' if rule else ''}: {credit}{cause}"]
-
-
-def trace(
-    run: Annotated[str, typer.Argument(help="Folder of a run that was made with --trace.")],
-    sample: Annotated[
-        str | None,
-        typer.Argument(metavar="ID", help="Id of a sample; without one all ids are listed."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the judgements as JSON lines.")
-    ] = False,
-) -> None:
-    """Print every judgement of one sample: prompt, reply, tokens, seconds and what became of it."""
-    if sample is None:
-        for known in dict.fromkeys(str(entry.get("id")) for entry in read_trace(run)):
-            typer.echo(_printable(known))
-        return
-    entries = list(read_trace(run, sample))
-    if not entries:
-        near = nearest(sample, {str(entry.get("id")) for entry in read_trace(run)})
-        raise DataError(
-            f"{run} has no judgement of sample "
-            f"'{sample}'{'; near are ' + ', '.join(near) if near else ''}."
-        )
-    for number, entry in enumerate(entries):
-        typer.echo(
-            _as_json(entry) if as_json else ("\n" if number else "") + _judgement_text(entry)
-        )
 
 
 def _judgement_text(entry: dict[str, Any]) -> str:

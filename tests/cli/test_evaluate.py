@@ -85,8 +85,8 @@ def test_a_deadline_fails_its_sample_and_an_endpoint_that_is_away_stops_the_run(
 
 
 def test_blame_is_settled_by_control_answers(tmp_path: Path) -> None:
-    """A judge that gives no verdict whatever it is shown is asked twice more about each answer and
-    once about a neutral one.
+    """A judge that gives no verdict whatever it is shown is asked three times more about each
+    answer and once about a neutral one.
     """
     (data := tmp_path / "one.jsonl").write_text(
         json.dumps({"prompt": "q", "chosen": "one", "rejected": "two"}) + "\n"
@@ -111,7 +111,7 @@ def test_blame_is_settled_by_control_answers(tmp_path: Path) -> None:
             assert found["usage"]["input_tokens"] > 10 * sum(requests[-1:]), (
                 "the second look is on the bill"
             )
-    assert requests == [2, 2 + 2 * (2 + 1)]
+    assert requests == [2, 2 + 2 * (3 + 1)]
     refused = command(*asked, "--blame", "judge")
     assert refused.code == 2 and "blame is 'judge'; it is 'probe' or 'off'" in refused.err
 

@@ -523,12 +523,6 @@ def test_no_command_shows_the_help_and_an_unknown_one_is_an_error() -> None:
     ).out
 
 
-def test_a_trace_as_json_is_a_line_a_judgement() -> None:
-    assert {json.loads(line)["id"] for line in run("trace traced r0 --json").out.splitlines()} == {
-        "r0"
-    }
-
-
 def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

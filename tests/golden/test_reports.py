@@ -118,8 +118,7 @@ TABLES = {
     "drift": "drift old.jsonl new.jsonl --old-again same.jsonl",
     "plan": "plan --precision 0.05 --judged 1000",
     "list": "list --task math --long",
-    "trace": "trace traced s0",
-    "trace of all": "trace traced",
+    "explain": "explain traced s0",
 }
 
 
@@ -153,7 +152,7 @@ def test_what_a_command_prints(name: str, folder: Path, monkeypatch: pytest.Monk
 
 
 WHOLE = {
-    **{name: call for name, call in TABLES.items() if not name.startswith("trace")},
+    **{name: call for name, call in TABLES.items() if name != "explain"},
     "winrate of the second": TABLES["winrate"].replace("<best>1", "<best>2"),
     "audit of pairs": "audit safety_pairwise_reward --llm fake:<best>1</best> --limit 12",
     "audit of everything": "audit length_baseline --limit 12",

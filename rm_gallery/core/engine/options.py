@@ -188,8 +188,8 @@ def _on_a_disk(folder: str) -> str:
         r"[a-z][a-z0-9+.-]+:/", folder
     ):  # a path has lost one of the slashes; C:/ is no URL
         raise ConfigError(
-            f"run_dir is {folder!r:.80}, and a run folder stands on a disk: name a folder. "
-            f"evaluate_dataset(…, out=URL) writes to object stores."
+            f"run_dir is {folder!r:.80}, and a run folder stands on a disk: name a folder, "
+            f"and copy it when the run is over."
         )
     return folder
 

@@ -426,11 +426,6 @@ def all_said(reward: AbstractReward, sample: DataSample) -> dict[str, Any]:
     return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
 
 
-def restore_all(reward: AbstractReward, sample: DataSample, record: dict[str, Any]) -> bool:
-    """Write to a sample what `all_said` told of it; False where that does not fit it."""
-    return _restored(reward, _read_record(reward, record, sample))
-
-
 def _restored(reward: AbstractReward, kept: list[tuple[Step, _Kept]] | None) -> bool:
     for step, (details, issue, extra) in kept or ():
         write(step, reward, details, issue, extra)
