@@ -358,10 +358,23 @@ def opened(text: str) -> str:
     return text if written else f"<think>{text}"
 
 
-def opens_thought(prompt: str) -> bool:
-    """Whether a prompt, as a chat template wrote it, ends with the opening tag of a thought."""
-    *_, last = [None, *_marks(prompt[-200:])]
-    return last is not None and last.opens and not prompt[-200:][last.end :].strip()
+_ASSISTANT_BEGINS = re.compile(
+    r"(?i)(?:(?:\A|[\n|>｜])\s{0,4}assistant\s{0,4}(?:[:|>｜\n]|<\|)|\[/INST\]|of_turn>model\b)[^<\[]{0,120}"
+    r"(?:<\|\w{1,20}\|>\s{0,4})?\Z"
+)
+
+
+def opens_thought(prompt: str, prefill: bool = False) -> bool:
+    """Whether a prompt, as a chat template wrote it, ends with the opening tag of a thought.
+
+    Behind the assistant's header, since a user may end a question with such a tag; a `prefill` is
+    the assistant's own text.
+    """
+    end = prompt[-300:]
+    *_, last = [None, *_marks(end)]
+    if last is None or not last.opens or end[last.end :].strip():
+        return False
+    return prefill or _ASSISTANT_BEGINS.search(end[: last.start]) is not None
 
 
 def split_reasoning(text: str, later: bool = True) -> Reasoned:
@@ -376,9 +389,20 @@ def split_reasoning(text: str, later: bool = True) -> Reasoned:
     in a fenced block, in code or quotation marks on its line, in a text that is one JSON value, or
     in a sentence that goes on ("the </think> tag is …").
 
-    With `later=False` only thoughts at the start count. Takes time linear in the text.
+    Blank lines between the thought and what follows belong to neither. With `later=False` only
+    thoughts at the start count. Takes time linear in the text.
     """
     text = _unhidden(turn_text(text))
+    parts = _split(text, later)
+    return parts if text.startswith(parts.final) else parts._replace(final=_unled(parts.final))
+
+
+def _unled(final: str) -> str:
+    blank = len(final) - len(final.lstrip())
+    return final[final.rfind("\n", 0, blank) + 1 :]
+
+
+def _split(text: str, later: bool) -> Reasoned:
     start = _HARMONY_START.match(text)
     if start:
         return _harmony(text, start.end())

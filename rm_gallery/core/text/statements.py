@@ -46,12 +46,13 @@ class Form:
         every = "|".join(
             re.escape(name) for name in sorted(self.prose | verdicts, key=len, reverse=True)
         )
+        any_verdict = "|".join(map(re.escape, sorted(verdicts))) or "(?!)"
         self.tokens = re.compile(
             r"(?im)<[ \t]?(?P<slash>/?)[ \t]?(?P<sure>(?:final|corrected|revised|overall)[_-])?"
             rf"(?P<name>{every})(?P<attributes>\s[^<>]{{0,200}})?[ \t]?(?P<self>/?)>"
             r"|(?P<comment><!--)|(?P<fence>^[ \t]{0,8}(?:`{3,}|~{3,}))"
             r"|(?P<object>\{)(?=\s*[\"'“}/])"
-            rf"|<[ \t]?(?P<broken>{'|'.join(map(re.escape, sorted(verdicts))) or '(?!)'})\b(?=[\s:=])"
+            rf"|(?:<[ \t]?|&lt;|\[|[\"'“](?=\w+[\"'”]\s?[:：]))(?P<broken>{any_verdict})\b"
         )
         keys = "|".join(re.escape(name) for name in sorted(verdicts))
         self.member = re.compile(rf"(?i)[\"'“](?:{keys})[\"'”]\s*[:：]") if keys else None
@@ -158,8 +159,8 @@ _CLOSED_IN_QUOTES = re.compile(r"([\"'`])</[^\"'`\n]{0,400}>\1")
 """A closing tag, and what follows it, in quotation marks of its own."""
 _OWN_LINE = re.compile(r"\n[ \t]*<([a-z_]{1,40})>[^<>\n]{0,300}</\1>$", re.I)
 _IN_BROKEN = re.compile(
-    r"<[ \t]?(?:(?:final|corrected|revised|overall)[_-])?([\w-]+?)[\s:=>\"']{1,4}"
-    r"([\w.+-]{1,20})(?=\s*(?:$|[<\n/,;>\"']|\.(?:\s|$)))"
+    r"(?:<[ \t]?(?:(?:final|corrected|revised|overall)[_-])?|&lt;|\[|[\"'“])([\w-]+?)"
+    r"(?:[\s:：=>\]\"'”]|&gt;){1,6}([\w.+-]{1,20})(?=\s*(?:$|[<\[\n/,;>\"'}&]|\.(?:\s|$)))"
 )
 _BEFORE_CLOSE = re.compile(r"(^|[\s>])([\w.+-]{1,20})\s{0,4}$")
 _QUOTES = {"“": "”", "„": "“", "「": "」", "『": "』", "«": "»", "‘": "’"}
@@ -198,6 +199,7 @@ class Scan:
             if not token.opens or token.name == "fence":
                 self.last[token.name] = i
         self.stated: list[StatedValue] = []
+        self.broken: list[StatedValue] = []
         self.read: list[tuple[int, int]] = []
         """Spans that are done: read or skipped as a whole."""
         self.position = 0
@@ -444,8 +446,8 @@ class Scan:
         self.position = close.end
 
     def _broken(self, i: int) -> None:
-        """A verdict whose tag is broken (`<score 7`, `<score>7`, `7</score>`) is none, and contradicts
-        another one.
+        """A verdict whose tag or object is broken (`<score 7`, `7</score>`, `{"score": 7`) is none, and
+        contradicts another one.
         """
         token = self.tokens[i]
         if token.opens:
@@ -462,9 +464,7 @@ class Scan:
         except ParseError:
             return
         if not self._quoted(token.start, token.end):
-            self.stated.append(
-                StatedValue(name, shown[2], token.start, token.end, False, doubtful=True)
-            )
+            self.broken.append(StatedValue(name, shown[2], token.start, token.end, False, True))
 
     # -- what is quoted ----------------------------------------------------------------------------
 

@@ -271,6 +271,8 @@ def _resolved(scan: Scan) -> dict[str, Any]:
     for name, field in scan.form.fields.items():
         own = [one for one in scan.stated if one.name == name]
         if any(not one.doubtful for one in own):
+            broken = [one for one in scan.broken if one.name == name]
+            own = sorted([*own, *broken], key=lambda one: one.start) if broken else own
             out[name] = (
                 field.read(own[0].value)
                 if field.prose
