@@ -116,7 +116,7 @@ class BaseLLM(BaseModelCall):
         reply = await library_loop.bridge(
             complete(self, self.payload(messages, **overrides), repeat)
         )
-        if not self.thought_opened or reply.message.reasoning_content:
+        if not self.thought_opened:
             return reply
         said = {**reply.message.additional_kwargs, OPENED: True}
         message = reply.message.model_copy(update={"additional_kwargs": said})

@@ -37,7 +37,6 @@ from rm_gallery.core.reward.echo import fenced_texts, without_echoes
 from rm_gallery.core.reward.kinds import shown_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, open_forms
 from rm_gallery.core.score import score_of_error, scored
-from rm_gallery.core.text.canonical import OPENED, opened
 from rm_gallery.core.text.statements import REASONS
 from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.shown import excerpt, redact
@@ -445,8 +444,7 @@ def usable_text(reply: ChatResponse) -> str:
     text = stated_text(reply)
     if not text.strip():
         raise Unscored("The judge's reply is empty.", reason="empty", cause="judge")
-    spoken = text is reply.text or not reply.message.tool_calls
-    return opened(text) if spoken and reply.message.additional_kwargs.get(OPENED) else text
+    return text if reply.message.tool_calls else reply.message.read_text
 
 
 def no_text(error: BaseException) -> bool:

@@ -397,7 +397,7 @@ class _JudgeSession:
     async def take(self, said: ChatMessage) -> None:
         """Do what a reply asks for; sets `decisions` where it holds a verdict that can be taken."""
         self.spoken.append(said.to_openai())
-        in_text = calls_in_text(Step(**said.model_dump()).text)
+        in_text = calls_in_text(Step(**said.model_dump()).read_text)
         read: list[MadeCall | str] = [
             as_call(call.function.model_dump()) for call in said.tool_calls or ()
         ]
