@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,6 +21,7 @@ from rm_gallery.core.text.canonical import split_reasoning
 from tests.gallery import registry_cases
 from tests.gallery.registry_cases import example_of
 from tests.graders.material import fields_for, judged_graders, low_high, make
+from tests.support.samples import make_sample
 
 OPENERS = ("nothing", "fact", "written")
 FIRST = {
@@ -52,6 +54,9 @@ class Row(NamedTuple):
         return (
             f"{'<think>' if self.opener == 'written' else ''}{thought}</think>{self.begun(answer)}"
         )
+
+    def alone(self, answer: str) -> str:
+        return self.begun(answer).lstrip("\n")
 
     def begun(self, answer: str) -> str:
         first = FIRST[self.answer]
@@ -92,9 +97,7 @@ def test_a_rule_scores_what_follows_the_thought(name: str) -> None:
         return
     slow = "sandbox" in reward.needs or name.startswith(("code_", "unisolated"))
     rows = [*_rows(RULES.index(name), every=len(FIRST) if slow else 2)]
-    plain = [
-        _answered(sample, None, lambda text, r=row: r.begun(text).lstrip("\n")) for row in rows
-    ]  # type: ignore[misc]
+    plain = [_answered(sample, None, row.alone) for row in rows]
     given = [_answered(sample, row, row.text) for row in rows]
     if name not in WHOLE:  # cut off: only what the prompt said tells that this is thought
         plain.append(_answered(sample, None, lambda text: ""))
@@ -127,7 +130,7 @@ def test_a_judge_states_its_verdict_after_its_thought(name: str) -> None:
     differ = []
     for row in _rows(JUDGES.index(name), every=6):
         wanted = judged(row.begun, False)
-        found = judged(lambda text, r=row: r.text(text, decoy), row.opener == "fact")  # type: ignore[misc]
+        found = judged(partial(row.text, decoy=decoy), row.opener == "fact")
         differ += [(row, wanted, found)] if found != wanted else []
     cut = judged(lambda text: f"Perhaps {text}", True)
     assert not differ and cut == judged(lambda text: "", False), (differ, cut)
@@ -175,7 +178,7 @@ def test_a_grader_of_texts_grades_what_follows_the_thought(name: str) -> None:
         if row.opener != "fact":
             whole, final = (
                 {"response": text, "reference_response": right}
-                for text in (row.text(right), row.begun(right).lstrip("\n"))
+                for text in (row.text(right), row.alone(right))
             )
             wanted, found = (
                 grader.evaluate({k: v for k, v in each.items() if k in grader.inputs})
@@ -233,13 +236,13 @@ def test_the_fact_is_read_from_a_prompt_and_from_every_place_of_the_data(
     reward = RewardRegistry.create("accuracy")
 
     def score(answer: dict[str, Any], **known: Any) -> float | None:
-        row = {"output": [{"answer": {"role": "assistant", "content": "Paris", **answer}}]}
         given = known.pop("prompt", "hi")
-        row |= {
+        row = {
             "input": [{"role": "user", "content": given}],
+            "output": [{"answer": {"role": "assistant", "content": "Paris", **answer}}],
             "metadata": {"reference": "Paris", **known},
         }
-        return _scores(reward.evaluate(DataSample(**row)))[0]
+        return _scores(reward.evaluate(DataSample.model_validate(row)))[0]
 
     assert score({}, prompt=prompt) == (0.0 if opens else 1.0)
     for fact in (opens, str(opens), int(opens)):
@@ -258,10 +261,7 @@ BROKEN = (
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_second_verdict_in_a_broken_tag_is_a_second_verdict(broken: str) -> None:
-    sample = DataSample(
-        input=[{"role": "user", "content": "q"}],
-        output=[{"answer": {"role": "assistant", "content": "a"}}],
-    )
+    sample = make_sample("a")
 
     def scored(reply: str) -> float | None:
         judge = FakeLLM(reply=reply)

@@ -113,7 +113,7 @@ class BaseLLM(BaseModelCall):
         """
         from rm_gallery.core.model.call import complete
 
-        reply = await library_loop.bridge(
+        reply: ChatResponse = await library_loop.bridge(
             complete(self, self.payload(messages, **overrides), repeat)
         )
         if not self.thought_opened:

@@ -124,8 +124,8 @@ def think_format(
     Strict: each tag occurs exactly once, the thought begins the text, and neither the thought nor
     what follows is blank. With `strict=False` the rule is that of TRL's `think_format_reward`,
     which also takes an empty thought, a second `</think>` and no answer. `prefilled` is for prompts
-    that already end in `<think>` and of which the data do not say so (`thought_opened`). Range [0, 1], higher is better. Source: the format of DeepSeek-R1
-    (arXiv 2501.12948).
+    that already end in `<think>` and of which the data do not say so (`thought_opened`). Range
+    [0, 1], higher is better. Source: the format of DeepSeek-R1 (arXiv 2501.12948).
     """
     problem = think_problem(f"<think>{text}" if prefilled and not thought_opened else text, strict)
     return Score(0.0 if problem else 1.0, problem or "The format is right.")
@@ -251,7 +251,8 @@ def reasoning_tool_call_format(
     Tool calls hold a JSON object with a name and an object of arguments; calls in the answer's
     `tool_calls` field stand for those in the text. Tags occur in pairs, no section is blank (a
     thought may be with `allow_empty`), and nothing but white space stands outside. `prefilled` is
-    for prompts that already end in `<think>` and of which the data do not say so (`thought_opened`). Range [0, 1], higher is better.
+    for prompts that already end in `<think>` and of which the data do not say so
+    (`thought_opened`). Range [0, 1], higher is better.
     """
     message = sample.output[0].answer
     field = calls_of_message(message) if message.tool_calls else None
