@@ -201,15 +201,16 @@ def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
     """
     final = reasoned.final
     _check_length(final)
-    stated = _stated(_unwrapped(final), form, reasoned.sure)
     if body.startswith("{") and not _LIKE_JSON.match(body):
-        return stated
+        return _stated(_unwrapped(final), form, reasoned.sure)
     whole, place = Scan(body, form), len(body) - len(final)
     inside = next(
         (part for part in [*whole.read, *whole.doubted] if part[0] < place <= part[1]), None
     )
-    if inside is not None and body[inside[0]] == "{":
+    # an object, or the reason that the reply begins with, holds the tag: it is a quoted one
+    if inside is not None and (body[inside[0]] == "{" or inside[0] == 0):
         return _resolved(whole)
+    stated = _stated(_unwrapped(final), form, reasoned.sure)
     # thoughts do not begin with a verdict; a reply that does may quote such a tag
     first = next((one for one in whole.stated if not form.fields[one.name].prose), None)
     early = (
