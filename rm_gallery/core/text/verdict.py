@@ -207,8 +207,8 @@ def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
     inside = next(
         (part for part in [*whole.read, *whole.doubted] if part[0] < place <= part[1]), None
     )
-    # an object, or the reason that the reply begins with, holds the tag: it is a quoted one
-    if inside is not None and (body[inside[0]] == "{" or inside[0] == 0):
+    # an object, or a reason in a reply that begins with its elements, holds the tag: it is quoted
+    if inside is not None and (body[inside[0]] == "{" or body[0] == "<"):
         return _resolved(whole)
     stated = _stated(_unwrapped(final), form, reasoned.sure)
     # thoughts do not begin with a verdict; a reply that does may quote such a tag
