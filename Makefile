@@ -81,7 +81,7 @@ check: $(VENV)/.dev-$(KEY)  ## Lint and type-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m tools.way --check rule=11/45/25 judge=35/245/140 pair=43/530/250
+	$(BIN)/python -m tools.house --check
 
 $(VENV)/.docs-$(KEY): $(VENV)/.run-$(KEY)
 	$(call install,$(VENV),-e '.[docs]' -c tests/constraints.txt)

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from rm_gallery.cli.options import Json, RewardArgument, parse_params
 from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.reward.abstract import Identified
+from rm_gallery.core.reward.abstract import Identified, Touches
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example
@@ -466,6 +466,7 @@ def _as_text(entry: Entry) -> str:
         f"kind: {entry.reward.kind}",
         *([] if fields is None else [f"fields: {', '.join(named)}"]),
         f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}",
+        f"touches: {_shown_touches((entry.grader or reward).touches)}",
         f"cost: {entry.cost} per sample of n answers",
         f"range: {entry.bounds}, {entry.direction}",
         "",
@@ -475,6 +476,12 @@ def _as_text(entry: Entry) -> str:
         lines.append(f"  {parameter.name} = {parameter.default}  ({parameter.type})")
         lines += [f"      {parameter.description}"] if parameter.description else []
     return "\n".join(lines)
+
+
+def _shown_touches(touches: Touches) -> str:
+    """What a reward touches of the machine, with the fields that name it."""
+    shown = (f"{kind}{f' ({chr(44).join(by)})' if by else ''}" for kind, by in touches.items())
+    return ", ".join(shown) or "nothing"
 
 
 def _shown_value(value: Any) -> str:

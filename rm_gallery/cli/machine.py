@@ -15,8 +15,7 @@ import typer
 
 from rm_gallery._version import __version__
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.calls import cache as call_cache
-from rm_gallery.core.engine.calls.cache import CallCache
+from rm_gallery.core.engine.calls import storage
 from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
@@ -114,8 +113,8 @@ def doctor(
     typer.echo(f"{_mark(key)} OPENAI_API_KEY is {'set' if key else 'not set'}")
     url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("BASE_URL")
     typer.echo(f"{_mark(bool(url))} endpoint: {url or 'the default, https://api.openai.com/v1'}")
-    cache = call_cache.shared()
-    where = f"switched off ({call_cache.VARIABLE}=off)" if cache is None else cache.path
+    cache = storage.shared()
+    where = f"switched off ({storage.VARIABLE}=off)" if cache is None else cache.path
     typer.echo(f"{_mark(cache is not None and cache.writable)} cache: {where}")
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
@@ -149,10 +148,10 @@ cache_app = typer.Typer(
 )
 
 
-def _cache() -> CallCache:
-    cache = call_cache.shared()
+def _cache() -> storage.ReplyCache:
+    cache = storage.shared()
     if cache is None:
-        typer.echo(f"The cache is switched off ({call_cache.VARIABLE}=off).", err=True)
+        typer.echo(f"The cache is switched off ({storage.VARIABLE}=off).", err=True)
         raise typer.Exit(2)
     return cache
 

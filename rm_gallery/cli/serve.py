@@ -120,7 +120,7 @@ def serve(
         typer.Option(
             help=(
                 "YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: "
-                "URL}}."
+                "URL, root: FOLDER, hosts: [HOST]}}."
             )
         ),
     ] = None,
@@ -246,11 +246,19 @@ class Offer:
     ) -> FastAPI:
         """The application that serves what `checked` gave."""
         from rm_gallery.serve.app import create_app
+        from rm_gallery.serve.foreign import Allowed
         from rm_gallery.serve.handler import Handler
 
         limits = self.settings
         handler = Handler(
-            rewards, served, max_waiting=limits.max_waiting, max_workers=limits.max_workers
+            rewards,
+            served,
+            max_waiting=limits.max_waiting,
+            max_workers=limits.max_workers,
+            allowed={
+                name: Allowed(entry.get("root"), frozenset(map(str.lower, entry.get("hosts", ()))))
+                for name, entry in _entries(self.config)
+            },
         )
         return create_app(handler, limits, tokens=tokens, tasks=tasks)
 
@@ -345,7 +353,7 @@ def named_rewards(
 
 
 _OWN_JUDGE = frozenset({"llm", "base_url"})
-_ENTRY = _OWN_JUDGE | {"reward", "params"}
+_ENTRY = _OWN_JUDGE | {"reward", "params", "root", "hosts"}
 
 
 def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
@@ -365,11 +373,14 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
             not isinstance(entry, dict)
             or not isinstance(entry.get("reward"), str)
             or entry.keys() - _ENTRY
+            or not isinstance(entry.get("root", ""), str)
+            or not isinstance(hosts := entry.get("hosts", []), list)
+            or not all(isinstance(host, str) for host in hosts)
         ):
             given = ", ".join(map(str, entry)) if isinstance(entry, dict) else repr(entry)
             raise ConfigError(
-                f"--config {config}: rewards.{name} takes reward (a name), params, llm and "
-                f"base_url; found {given or 'nothing'}."
+                f"--config {config}: rewards.{name} takes reward (a name), params, llm, "
+                f"base_url, root (a folder) and hosts (a list); found {given or 'nothing'}."
             )
     return [(str(name), entry) for name, entry in rewards.items()]
 

@@ -39,6 +39,8 @@ class Ask(NamedTuple):
     """Why this item of a batch cannot be scored: it becomes failed (invalid_item) and costs no
     other one.
     """
+    own: bool | None = None
+    """Whether the server's own files say what it holds beside the completion, as those of tasks do."""
     kept: Any = None
     """What the codec needs of the request again for its reply; nobody else reads it."""
 

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -18,7 +18,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.reward.blame import SecondLook
+from rm_gallery.core.reward.blame import SecondLook, suspected
+from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import look_again, planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
@@ -37,6 +38,7 @@ from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
 from rm_gallery.evaluation.pool import LIMITS
 from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
 from rm_gallery.integrations.scoring import scored_of
+from rm_gallery.serve.foreign import Allowed, content_only
 from rm_gallery.serve.formats import Ask, Refused
 
 LATE = failed("deadline", "No result within the request's time.", "caller")
@@ -58,6 +60,10 @@ class _PendingRequest:
     left: int
     waiter: asyncio.Future[None]
     seconds: float
+    judged: list[DataSample] = field(default_factory=list)
+    """What is settled: controls for the others."""
+    suspects: list[tuple[int, DataSample]] = field(default_factory=list)
+    """What waits for a second look until all else is settled."""
 
 
 class RewardLane:
@@ -68,10 +74,18 @@ class RewardLane:
     """
 
     def __init__(
-        self, name: str, reward: BaseReward, *, max_waiting: int, max_workers: int | None = None
+        self,
+        name: str,
+        reward: BaseReward,
+        *,
+        max_waiting: int,
+        max_workers: int | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         self.name = name
         self.reward = reward
+        self.allowed = allowed or Allowed()
+        self._touches = touched_by(reward)
         self.max_waiting = max_waiting
         self.waiting = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,9 +107,18 @@ class RewardLane:
         """The outcomes of the asks, in their order; what is not done after `seconds` is failed
         (deadline).
 
-        Raises Refused (429) when there is no room for them.
+        Raises Refused when there is no room for them (429), or one names more of this machine than
+        it may (422).
         """
         n = len(asks)
+        asks = [
+            ask
+            if ask.own or ask.problem
+            else content_only(
+                ask, self._touches, self.allowed, f"completion {place}: " if n > 1 else ""
+            )
+            for place, ask in enumerate(asks)
+        ]
         if self.waiting + n > self.max_waiting:
             if n > self.max_waiting:
                 what = (
@@ -200,15 +223,14 @@ class RewardLane:
         self.broken = ""
         for number, sample in results:
             known = self._open.get(number)
-            if (
-                known is not None
-                and not known[0].waiter.done()
-                and SecondLook(self.reward, [sample]).asked
-            ):
-                looking = asyncio.ensure_future(self._look_again(number, sample, known[0].seconds))
-                self._looking.add(looking)
-                looking.add_done_callback(self._looking.discard)
+            if known is None:
+                continue
+            call = known[0]
+            if not call.waiter.done() and any(suspected(self.reward, sample)):
+                call.suspects.append((number, sample))
+                self._when_all_else_is_settled(call)
             else:
+                call.judged.append(sample)
                 self._settle_one(number, sample)
         self._done += len(results)
         passed = time.monotonic() - self._since
@@ -217,17 +239,29 @@ class RewardLane:
             self._since += passed
             self._done = 0
 
-    async def _look_again(self, number: int, sample: DataSample, seconds: float) -> None:
-        """Find out whether the answer is to blame that it has no score: what is served may train."""
-        options = RunOptions(max_workers=self.reward.max_workers, deadline=seconds, blame="probe")
+    def _when_all_else_is_settled(self, call: _PendingRequest) -> None:
+        if call.suspects and call.left == len(call.suspects):
+            looking = asyncio.ensure_future(self._look_again(call))
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+
+    async def _look_again(self, call: _PendingRequest) -> None:
+        """Find out which answers are to blame that they have no score: what is served may train."""
+        options = RunOptions(
+            max_workers=self.reward.max_workers, deadline=call.seconds, blame="probe"
+        )
+        suspects, call.suspects = call.suspects, []
+        judged, call.judged = [*call.judged, *(sample for _, sample in suspects)], []
         try:
-            await look_again(self.reward, [sample], options, {})
+            if not call.waiter.done():
+                await look_again(self.reward, judged, options, {})
         except RMGalleryError as error:
             logger.warning(
                 "{}: the second look at an answer failed: {}", self.name, redact(str(error))
             )
         finally:  # whatever became of it, who asked is answered
-            self._settle_one(number, sample)
+            for number, sample in suspects:
+                self._settle_one(number, sample)
 
     def _settle_one(self, number: int, sample: DataSample) -> None:
         known = self._open.pop(number, None)
@@ -269,7 +303,10 @@ class RewardLane:
 
     def _count_down(self, call: _PendingRequest) -> None:
         call.left -= 1
-        if not call.left and not call.waiter.done():
+        if call.left:
+            self._when_all_else_is_settled(call)
+        elif not call.waiter.done():
+            SecondLook(self.reward, call.judged)  # answers to one request are controls for the next
             call.waiter.set_result(None)
 
 
@@ -328,6 +365,7 @@ class Handler:
         evaluators: the deployed ones; None where none are served.
         max_waiting: completions that may wait for one reward; more are refused with 429.
         max_workers: judgements of one reward in flight; None takes the reward's own.
+        allowed: what clients may name to a reward beside content, by its name; nothing by default.
 
     Raises:
         ConfigError: a reward cannot score at all; names it.
@@ -340,6 +378,7 @@ class Handler:
         *,
         max_waiting: int = 8192,
         max_workers: int | None = None,
+        allowed: Mapping[str, Allowed] | None = None,
     ) -> None:
         self.rewards = dict(rewards)
         self.evaluators = evaluators
@@ -347,7 +386,11 @@ class Handler:
         for name, reward in rewards.items():
             try:
                 self.lanes[name] = RewardLane(
-                    name, reward, max_waiting=max_waiting, max_workers=max_workers
+                    name,
+                    reward,
+                    max_waiting=max_waiting,
+                    max_workers=max_workers,
+                    allowed=(allowed or {}).get(name),
                 )
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error
@@ -363,7 +406,8 @@ class Handler:
             seconds: what is not done by then is failed (deadline).
 
         Raises:
-            Refused: there is no such target (404), or no room for the asks now (429).
+            Refused: there is no such target (404), no room for the asks now (429), or one names
+                more of this machine than it may (422).
         """
         kind, _, name = target.partition(":")
         if not name:

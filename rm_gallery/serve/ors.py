@@ -425,7 +425,13 @@ class OrsEnvironments:
     ) -> list[Score[float]]:
         task, target = session.task, f"reward:{session.env}"
         asks = [
-            Ask(prompt=task.prompt, completion=answer, reference=task.reference, row=task.row)
+            Ask(
+                prompt=task.prompt,
+                completion=answer,
+                reference=task.reference,
+                row=task.row,
+                own=True,
+            )
             for answer in answers
         ]
         outcomes = await self.door.handler.score(target, asks, self.door.deadline(headers))

@@ -405,7 +405,8 @@ class Viewer:
     def reward_page(self, name: str, form: dict[str, str] | None = None) -> Sent:
         """A reward, and a box in which a rule is tried; nothing that calls a model is run."""
         reward = RewardRegistry.get(name)
-        free = not (reward.judged or reward.needs - {"reference"}) and reward.kind == "pointwise"
+        closed = reward.judged or reward.touches or reward.needs - {"reference"}
+        free = not closed and reward.kind == "pointwise"
         outcome = None
         if form is not None:
             if not free:

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from rm_gallery.cli.machine import EXTRAS
-from rm_gallery.core.engine.calls.cache import CallCache
+from rm_gallery.core.engine.calls.storage import ReplyCache
 from rm_gallery.core.reward.registry import RewardRegistry
 from tests.support.children import run_python
 from tests.support.command import command
@@ -157,7 +157,7 @@ def test_the_cache_is_counted_shrunk_and_emptied() -> None:
     shown = command("cache", "stats").out.splitlines()
     assert [line.split()[0] for line in shown] == ["path", "entries", "bytes", "oldest", "newest"]
     assert [shown[1].split()[1], *(line.split()[1] for line in shown[3:])] == ["0", "-", "-"]
-    with mock.patch.object(CallCache, "prune", return_value=3) as prune:
+    with mock.patch.object(ReplyCache, "prune", return_value=3) as prune:
         assert (
             command("cache", "prune", "--max-days", "2", "--max-bytes", "5").out
             == "3 replies removed\n"

@@ -4,6 +4,9 @@ answers, at every door.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple
@@ -11,6 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 
 from rm_gallery import DataSample
+from rm_gallery.core.data.conversation import sample_of_completion
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward, BaseStepWiseReward
 from rm_gallery.core.reward.blame import TRIALS
@@ -18,16 +23,20 @@ from rm_gallery.core.reward.compose import Cascade, Composition, Gate, Stage, We
 from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.outputs import NEUTRAL
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.reward.schema import PhraseJudge, RewardResult, sample_of
-from rm_gallery.core.reward.turn_rewards import TurnRewards
+from rm_gallery.core.reward.turn_rewards import TurnRewards, turn_rewards_of
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.episodes import EpisodeRewards
+from rm_gallery.integrations.trl import trl_components
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import NATIVE
 from rm_gallery.serve.handler import Handler
 from tests.gallery.registry_cases import example_of
-from tests.integrations.adapters import ADAPTERS, Row, waited
+from tests.integrations.adapters import ADAPTERS, Row, one_by_one, waited
+from tests.integrations.packages import installed
 from tests.reward.rewards import scored
 from tests.serve.asking import post
 
@@ -249,7 +258,7 @@ def test_every_registered_one_finds_its_breaker_in_a_bounded_number_of_calls(nam
         honest is not None and breaker is not None and breaker <= honest and None not in neighbours
     )
     pair = RewardRegistry.get(name).kind == "pairwise"
-    assert most - calls <= (2 * TRIALS if pair else len(scores) + 2)
+    assert most - calls <= (2 * (TRIALS + 1) if pair else len(scores) + 4)
 
 
 def test_who_caused_it_is_said_of_the_breaker_alone() -> None:
@@ -285,6 +294,229 @@ def test_a_step_that_breaks_its_reward_has_the_worst_score() -> None:
         {"input": [{"role": "user", "content": "q"}], "output": [output]}, blame="probe"
     )
     assert [step.reward.score for step in done.output[0].steps or []] == [1.0, 0.0, 1.0]
+
+
+# -- what only malformed answers raise ---------------------------------------------------------------
+
+
+def parsed(text: str) -> float:
+    return float(json.loads(text)["score"])
+
+
+def found(text: str) -> float:
+    return float(re.search(r"score: ([\d.]+)", text).group(1))  # type: ignore[union-attr]
+
+
+def executed(text: str) -> float:
+    names: dict[str, Any] = {}
+    exec(text, names)
+    return float(names["score"])
+
+
+def attribute(text: str) -> float:
+    shape = re.match(r"a score", text)
+    return float(text.split()[-1]) if shape.string else 0.0  # type: ignore[union-attr]
+
+
+def divided(text: str) -> float:
+    whole, part = text.split("/")
+    return float(whole) / float(part)
+
+
+MALFORMED: dict[str, tuple[Callable[[str], float], list[str], str]] = {
+    "json.loads": (parsed, ['{"score": 0.9}', '{"score": 0.5}', '{"score": 0.7}'], "no JSON"),
+    "re.search": (found, ["score: 0.9", "score: 0.5", "score: 0.7"], "none given"),
+    "exec": (executed, ["score = 0.9", "score = 0.5", "score = 0.7"], "score ="),
+    "attribute of None": (attribute, ["a score 0.9", "a score 0.5", "a score 0.7"], "words"),
+    "division by zero": (divided, ["9/10", "1/2", "7/10"], "1/0"),
+}
+
+
+def plain(function: Callable[[str], float]) -> Callable[..., float]:
+    def reads(messages: list[Any], response: str, **kwargs: Any) -> float:
+        return function(response)
+
+    return reads
+
+
+def ruled(function: Callable[[str], float]) -> BaseReward:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RewardRegistry, "_classes", dict(RewardRegistry._classes))
+
+        def reads(response: str) -> float:
+            return function(response)
+
+        rule("malformed")(reads)
+        return RewardRegistry.create("malformed")
+
+
+WRITTEN: dict[str, Callable[[Callable[[str], float]], BaseReward]] = {
+    "@reward_function": lambda f: reward_function(score_range=(0.0, 1.0))(plain(f)).reward(),
+    "@rule": ruled,
+    "plain callable": lambda f: build_reward(plain(f), {}),
+}
+
+
+def one_after_another(name: str) -> Callable[[BaseReward, Sequence[str]], list[float | None]]:
+    """An adapter that is given row after row."""
+    adapter = ADAPTERS[name]
+
+    def scores(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
+        rows = [Row("Which?", text) for text in texts]
+        with installed():
+            made = adapter.make(reward)
+            return [adapter.score(each) for each in one_by_one(adapter, made, rows)]
+
+    return scores
+
+
+ALL_DOORS = {
+    **DOORS,
+    **{
+        name: one_after_another(name)
+        for name, each in ADAPTERS.items()
+        if each.batch is None and each.chooses
+    },
+}
+
+
+@pytest.mark.parametrize("door", ALL_DOORS)
+@pytest.mark.parametrize("way", MALFORMED)
+def test_an_answer_that_raises_where_its_neighbours_do_not_has_the_worst_score(
+    way: str, door: str
+) -> None:
+    function, sound, broken = MALFORMED[way]
+    scores = ALL_DOORS[door](WRITTEN["@reward_function"](function), [*sound, broken])
+    assert scores == [0.9, 0.5, 0.7, 0.0]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("written", WRITTEN)
+def test_however_the_function_is_written_and_whoever_comes_first(written: str, door: str) -> None:
+    function, sound, broken = MALFORMED["json.loads"]
+    assert DOORS[door](WRITTEN[written](function), [broken, *sound]) == [0.0, 0.9, 0.5, 0.7]
+
+
+def test_a_function_that_fails_for_all_is_the_rules_fault() -> None:
+    reward = WRITTEN["@rule"](parsed)
+    done = reward.evaluate_batch([sample_of("q", text) for text in GROUP], blame="probe")
+    assert [s.output[0].answer.reward.issues[0].cause for s in done] == ["rule"] * len(GROUP)
+
+
+def test_trls_components_of_a_breaker_are_the_worst_score() -> None:
+    reward = WRITTEN["@reward_function"](parsed)
+    texts = [*MALFORMED["json.loads"][1], "no JSON"]
+    [words, *_] = trl_components(reward, ["words"])
+    assert words(prompts=["q"] * 4, completions=texts) == [None, None, None, 0.0]
+
+
+# -- all that the candidate made ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["label", "metadata"])
+def test_a_workspace_that_breaks_its_judge_is_the_candidates_own_doing(place: str) -> None:
+    class Looks(BasePointWiseReward):
+        score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            assert sample.reference() == "r", "what belongs to the question stays"
+            known = {**(sample.metadata or {}), **(sample.output[0].answer.label or {})}
+            return scored(self.name, worth(known["workspace"]["total.txt"]))
+
+    def sample(said: str) -> DataSample:
+        made = {"workspace": {"total.txt": said}}
+        label: dict[str, Any] = {"reference": "r"}
+        metadata: dict[str, Any] = {}
+        (label if place == "label" else metadata).update(made)
+        one = sample_of("q", {"content": "Done.", "label": label})
+        one.metadata = metadata
+        return one
+
+    reward = Looks()
+    done = reward.evaluate_batch([sample(text) for text in (*GROUP, BREAKER)], blame="probe")
+    assert [s.output[0].answer.reward.score for s in done] == [1.0, 1.0, 0.0, 0.0]
+    assert done[-1].output[0].answer.reward.extra_data["Looks"]["caused_by"] == "answer"
+
+
+class Judged(BaseStepWiseReward):
+    """Reads a turn with all that came before it, and its calls."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        steps = sample.output[0].steps or []
+        return scored(self.name, worth("good" + " ".join(str(s.to_openai()) for s in steps)))
+
+
+def turn(content: str | None, arguments: str = "") -> dict[str, Any]:
+    if not arguments:
+        return {"role": "assistant", "content": content}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": content, "tool_calls": [call]}
+
+
+def tool(said: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": "c", "content": said}
+
+
+TURNS: dict[str, tuple[list[dict[str, Any]], list[float]]] = {
+    "an early turn": ([turn(BREAKER), {"role": "user", "content": "go on"}, turn("end")], [0.0, 0.0]),
+    "a late turn": ([turn("look"), {"role": "user", "content": "go on"}, turn(BREAKER)], [1.0, 0.0]),
+    "a tool's output": ([turn(None, "{}"), tool(BREAKER), turn("end")], [1.0, 0.0]),
+    "a tool call": ([turn("look", f'{{"a": "{BREAKER}"}}'), tool("7"), turn("end")], [0.0, 0.0]),
+    "nothing": ([turn(None, "{}"), tool("7"), turn("end")], [1.0, 1.0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["method", "TurnRewards", "trl", "episode"])
+@pytest.mark.parametrize("broken", TURNS)
+def test_a_turn_that_breaks_the_judge_costs_itself_and_those_not_judged_for_it(
+    broken: str, way: str
+) -> None:
+    talk, expected = TURNS[broken]
+    mean = sum(expected) / len(expected)
+    if way == "trl":
+        skipped = TurnRewards(steps=Judged(), missing="skip", total="mean")
+        adapter = ADAPTERS["trl.trl_reward"]
+        [given] = one_by_one(adapter, adapter.make(skipped), [Row("q", talk)])
+        assert adapter.score(given) == mean
+    elif way == "episode":
+        episode = EpisodeRewards(Judged()).episode("q", {})
+        for at, message in enumerate(talk):
+            if message["role"] == "assistant":
+                episode.step(message, done=at == len(talk) - 1)
+            else:
+                episode.observe([message])
+        assert list(episode.rewards) == expected
+    else:
+        sample = sample_of_completion("q", talk)
+        reward: BaseReward = TurnRewards(steps=Judged()) if way == "TurnRewards" else Judged()
+        done = reward.evaluate(sample, blame="probe")
+        assert turn_rewards_of(reward, done.output[0]) == expected
+
+
+# -- the bill ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", ["evaluate_batch", "async_evaluate_batch", "evaluate_stream", "async_evaluate_stream"]
+)
+def test_calls_of_the_second_look_are_on_the_bill_of_the_run(method: str) -> None:  # fmt: skip
+    judge = Judge("a good answer", "another good one", "a wrong answer")
+    control = RunControl()
+    reward = judged(LIST, judge)
+    given = getattr(reward, method)(
+        [sample_of("Which?", *GROUP, BREAKER)], blame="probe", control=control, cache=False
+    )
+
+    async def listed() -> list[Any]:
+        return [each async for each in given]
+
+    if hasattr(given, "__aiter__"):
+        asyncio.run(listed())
+    else:
+        list(waited(given))
+    assert control.calls == judge.asked > 2
 
 
 # -- chance, and networks --------------------------------------------------------------------------

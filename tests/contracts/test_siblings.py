@@ -54,10 +54,6 @@ KNOWN: dict[str, str] = {
     },
     "neighbours of the blamed/environment-group/None": "an environment that returns None for a group does not say whose doing it is",
     **{
-        f"neighbours of the blamed/judged-listwise/{way}": "a judge of lists that nobody can read is not asked about the rest alone"
-        for way in ("unreadable", "empty")
-    },
-    **{
         f"neighbours/{kind}/answers-fault": "all answers have the worst score where one made the call impossible"
         for kind in (
             "batch-function",

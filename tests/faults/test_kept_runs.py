@@ -115,7 +115,7 @@ def test_a_cache_that_cannot_be_or_takes_nothing_more_is_said_once(
     )
     arguments = eval_arguments(data, server, None)
     for said, done in (
-        ("cannot be used", run_command(*arguments, cwd=tmp_path, env=broken)),
+        ("cannot be written", run_command(*arguments, cwd=tmp_path, env=broken)),
         ("cannot be written", with_little_room(60_000, arguments, tmp_path)),
     ):
         assert (done.returncode, json.loads(done.stdout)["n_scored"]) == (0, ROWS), done.stderr

@@ -74,7 +74,7 @@ def test_a_warning_of_ours_reaches_the_hosts_sinks(server: JudgeServer, tmp_path
         f"= True"
     )
     (warning,) = [line for line in host(server, tmp_path, before) if line.startswith("WARNING")]
-    assert "cannot be used" in warning
+    assert "cannot be written" in warning
 
 
 @pytest.mark.parametrize(

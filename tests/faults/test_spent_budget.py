@@ -216,9 +216,11 @@ def test_what_is_left_is_handed_back_without_being_planned(
     stopped = [
         one for one in found if any(reward.score_of_output(output) is None for output in one.output)
     ]
-    assert ITEMS - CALLS <= len(stopped) < ITEMS and issues_of(stopped[-1]) == issues_of(
-        stopped[50]
-    ), "the same as where the run had planned it"
+    assert ITEMS - CALLS <= len(stopped) < ITEMS
+    # of those in flight, which were planned, some had been judged in part and some been refused
+    assert issues_of(found[-1]) in map(issues_of, stopped[:64]), (
+        "the same as where the run had planned it"
+    )
     progress = control.progress
     assert (progress.done, progress.failed, progress.reused) == (
         ITEMS,

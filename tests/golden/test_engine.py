@@ -26,7 +26,6 @@ from rm_gallery.core.engine.calls.budget import (
     Price,
     PriceTable,
 )
-from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import (
@@ -36,6 +35,7 @@ from rm_gallery.core.engine.calls.retry import (
     parse_retry_after,
     run_attempts,
 )
+from rm_gallery.core.engine.calls.storage import canonical_key
 from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline

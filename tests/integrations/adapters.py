@@ -21,7 +21,6 @@ from rm_gallery import (
     RewardResult,
     Unscored,
 )
-from rm_gallery.core.reward.outputs import NEUTRAL, PLAIN
 from rm_gallery.integrations.areal import areal_reward, areal_workflow
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.callables import (
@@ -50,9 +49,8 @@ class Moody(BasePointWiseReward):
         text = sample.output[0].answer.text
         if "none" in text:
             raise Unscored("nothing to judge by", reason="no_reference")
-        # so that no answer is found to have broken it
-        if "fail" in text or text in (NEUTRAL, *PLAIN):
-            raise RuntimeError("the judge is gone")
+        if "fail" in text:  # no answer is found to have caused that
+            raise ConnectionError("the judge is gone")
         score = 1e300 if "huge" in text else float(len(text))
         details = [RewardDimensionWithScore(name=self.name, score=score)]
         beside = {} if "bare" in text else {"metrics": {"words": float(len(text.split()))}}

@@ -196,7 +196,7 @@ def test_a_bounded_number_of_records_from_all_over_the_file_is_compared(
             )
             before = [*JUDGED]
             summary = json.loads((folder / "summary.json").read_text())
-            assert summary["compared"] == {"records": compared, "of": 1500}
+            assert summary["compared"] == {"records": compared, "of": 1500, "scores": 2 * compared}
             assert f"{compared:,} of 1,500 compared" in control.progress.facts(None)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +17,10 @@ from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BaseReward
+from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError
-from tests.reward.rewards import PointJudge, Rule, longest
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from tests.reward.rewards import PointJudge, Rule, longest, scored
 from tests.reward.test_doors import REWARDS
 from tests.support.samples import make_sample
 
@@ -202,3 +203,26 @@ def test_changed_code_that_alters_only_the_last_rows_of_a_sorted_file_is_noticed
     monkeypatch.setattr(Drifting, "changed", True)
     with pytest.raises(ConfigError, match="of 'z[0-9]+' .* had 1, and now gets 2"):
         Drifting().evaluate_batch(given, run_dir=str(tmp_path / "run"), max_workers=1)
+
+
+@pytest.mark.parametrize("statuses", list(product(("scored", "unscored", "failed"), repeat=2)))
+def test_a_sample_is_judged_again_where_any_of_its_answers_failed(
+    statuses: tuple[str, str], tmp_path: Path
+) -> None:
+    down = [True, False]
+
+    class Says(BasePointWiseReward):
+        score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            said = sample.output[0].answer.text
+            if said == "failed" and down[0]:
+                raise ConnectionError("refused")
+            if said == "unscored":
+                raise Unscored("nothing to judge by", reason="no_reference")
+            return scored(self.name, 1.0)
+
+    for want in ({"scored": 1.0}, {"scored": 1.0, "failed": 1.0}):
+        [done] = Says().evaluate_batch([make_sample(*statuses)], run_dir=str(tmp_path / "run"))
+        assert [output.answer.reward.score for output in done.output] == [*map(want.get, statuses)]
+        down.pop(0)

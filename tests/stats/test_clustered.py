@@ -210,3 +210,15 @@ def test_a_figure_that_is_undefined_or_of_nothing_is_none() -> None:
     assert certain is not None and certain.interval().low < 0.9, (
         "draws that are all alike say nothing"
     )
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("n", [40, 372])
+def test_one_repeated_prompt_changes_little(n: int, graded: bool) -> None:
+    """The freedom of what clusters do not explain once was n less the clusters: one."""
+    rng = np.random.default_rng(n)
+    values = rng.random(n) if graded else (rng.random(n) < 0.44).astype(float)
+    alone = [f"prompt {index}" for index in range(n)]
+    apart = mean(values, alone).interval()
+    repeated = mean(values, [alone[1], *alone[1:]]).interval()
+    assert repeated.high - repeated.low < 1.25 * (apart.high - apart.low)

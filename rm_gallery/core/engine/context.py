@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.replies import ReplyStore
 from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
 from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.deadline import Deadline
@@ -77,7 +78,9 @@ class RunControl:
     probes: bool = False
     """Whether what has no score is tried again with control answers (`blame="probe"`)."""
     offline: bool = False
-    """Whether no model is to be called: what no cached reply answers raises `NotAsked`."""
+    """Whether no model is to be called: what none of the run's `replies` answers raises `NotAsked`."""
+    replies: ReplyStore | None = None
+    """Where replies are kept beside the records of the run; None where it keeps no records."""
     served: dict[str, set[str]] = field(default_factory=dict)
     """The models that said they answered, where they have other names than the one that was asked,
     by that one.
@@ -126,6 +129,7 @@ class RunControl:
             self.fail_fast = outer.fail_fast
             self.trace = self.trace or outer.trace
             self.offline = self.offline or outer.offline
+            self.replies = self.replies or outer.replies
             self.batch = outer.batch
             self.max_outage = outer.max_outage if self.max_outage is None else self.max_outage
         elif self.fail_fast is not None:
@@ -290,6 +294,10 @@ class Questions:
     """
 
     only: bool = False
+    lost: bool = False
+    """Whether a request was made then, and its reply is not known."""
+    new: bool = False
+    """Whether a request is made now that was not made then."""
     hashes: set[str] = field(default_factory=set)
 
     def note(self, messages: Sequence[Mapping[str, Any]]) -> None:

@@ -69,7 +69,7 @@ class RunOptions:
     submit: bool = False
     """With `batch`: end once what can be asked now is sent; the same call without it collects."""
     blame: Literal["probe", "off"] | None = None
-    """"probe" tries an answer that could not be judged twice more, and then neutral ones in its
+    """"probe" tries an answer that could not be judged again, and then others that were in its
     place; where only those can be judged the answer caused it, and has the worst score of the
     range. None is "probe" wherever a score trains, else "off"."""
     trace: bool = False

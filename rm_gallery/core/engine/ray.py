@@ -27,13 +27,13 @@ from loguru import logger as _loguru
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import coordinator
-from rm_gallery.core.engine.calls.cache import VARIABLE as CACHE_VARIABLE
 from rm_gallery.core.engine.calls.coordinator import (
     CoordinatedBudget,
     Coordinator,
     CoordinatorClient,
 )
 from rm_gallery.core.engine.calls.retry import FailFast
+from rm_gallery.core.engine.calls.storage import VARIABLE as CACHE_VARIABLE
 from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
 from rm_gallery.core.engine.garbage import RELAXED_GC
@@ -267,7 +267,7 @@ class Members:
             "repeat": control.repeat,
             "cache": control.use_cache,
             "retry": control.retry,
-            "offline": control.offline,
+            "replies": control.replies is not None,
             "max_outage": control.max_outage,
             "fail_fast": None if control.fail_fast is None else control.fail_fast.limit,
             "trace": control.trace is not None,
@@ -311,6 +311,12 @@ class Members:
                 control.trace(*args)
         elif what == "served":
             control.note_served(*args)
+        elif what == "reply":
+            if control.replies is not None:
+                try:
+                    control.replies.put(*args)
+                except ConfigError as error:
+                    self._failed(error)
         elif what == "log":  # each actor says it, and one is enough
             if args not in self._logged:
                 self._logged.add((args[0], args[1]))
@@ -725,6 +731,25 @@ class _AskedHere:
         ]
 
 
+class _RepliesThere:
+    """Replies are kept where the run was begun, beside its records."""
+
+    def __init__(self, there: CoordinatorClient) -> None:
+        self._there = there
+
+    def get(self, key: str) -> bytes | None:
+        """None: what is scored once more is scored where the records are."""
+        return None
+
+    def knows(self, key: str) -> bool:
+        """False, for the same reason."""
+        return False
+
+    def put(self, key: str, reply: bytes | None) -> None:
+        """Send a reply; it goes ahead of the scores that were made of it."""
+        self._there.tell("reply", key, reply)
+
+
 @dataclass(eq=False)
 class _Fed:
     """Units that were fed together."""
@@ -782,7 +807,7 @@ class Member:
         control = _MemberControl(
             retry=settings["retry"],
             fail_fast=None if limit is None else FailFast(limit),
-            offline=settings["offline"],
+            replies=_RepliesThere(self._client) if settings["replies"] else None,
             max_outage=settings["max_outage"],
             quiet=True,
         )

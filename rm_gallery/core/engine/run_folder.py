@@ -19,6 +19,7 @@ import orjson
 from rm_gallery._version import __version__
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.replies import REPLIES, KeptReplies
 from rm_gallery.core.engine.calls.usage import Ledger
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.options import RunOptions, detached_options
@@ -88,6 +89,9 @@ class RunFolder(ABC):
         self._finished = self._store.finished(reuse)
         if self._store.damaged:
             self._warn(self._store.damaged)
+        self.replies = KeptReplies(
+            self.path / REPLIES, [folder / REPLIES for folder in self._store.shards]
+        )
         before = [_summary(folder) for folder in (self.path, *self._store.shards)]
         self._runs = [runs if isinstance(runs := one.get("runs"), int) else 0 for one in before]
         """How often the run, and each of its shards, went on before, as far as it was not killed."""
@@ -121,8 +125,10 @@ class RunFolder(ABC):
             options = replace(options, budget=options.budget or Budget())
             assert options.budget is not None
             options.budget.attach(self._ledger)
-        if options.trace and options.control is not None:
-            options.control.trace = self._keep_judgement
+        if options.control is not None:
+            options.control.replies = self.replies
+            if options.trace:
+                options.control.trace = self._keep_judgement
         return options
 
     def _keep_judgement(self, entry: dict[str, Any]) -> None:
@@ -248,6 +254,8 @@ class RunFolder(ABC):
                 record = {"id": data.sample_id, "key": key, "status": status, **entry}
                 if asked is not None and asked.hashes:
                     record["asked"] = sorted(asked.hashes)
+                if not self.replies.is_empty:
+                    record["replies"] = True
                 self._noted.append({**record, "n": number} if number else record)
 
     def count_stopped(self) -> None:
@@ -270,6 +278,8 @@ class RunFolder(ABC):
                 self._summarize(control)
         finally:
             self._seen = FirstKeys()  # what is reported afterwards needs the room
+            control.replies = None
+            self.replies.close()
             if self._trace is not None:
                 self._trace.close()
 
@@ -302,11 +312,13 @@ class RunFolder(ABC):
                 **({"served": served} if served else {}),
             }
             if self.check is not None:
-                more["compared"] = {"records": self.check.compared, "of": self.check.of}
-                logger.info(
-                    "run folder {}: {:,} of {:,} kept records were compared with today's code",
-                    self.path, self.check.compared, self.check.of,
-                )  # fmt: skip
+                more["compared"] = self.check.counts()
+                logger.log(
+                    "WARNING" if self.check.missed else "INFO",
+                    "run folder {}: {}",
+                    self.path,
+                    self.check.sentence(),
+                )
             counts = {**self.counts, "stopped": self.counts["stopped"] + control.unread}
             self._store.write_summary(
                 {
@@ -336,7 +348,7 @@ def about_code(status: str, reason: str, cause: str | None) -> bool:
     """Whether a missing score tells what code does: not where somebody else caused it, nor where it
     may have been the network.
     """
-    return cause not in ("endpoint", "judge", "caller") and (
+    return cause not in ("endpoint", "caller") and (
         status == "unscored" or reason in ("invalid_result", UNDECLARED)
     )
 
@@ -374,8 +386,11 @@ class ResumeCheck:
         """Draw from `records`, by key, of a run that went on `runs` times."""
         keys = [key for key, record in records.items() if not record.get("n")]
         drawn = random.Random(f"{len(keys)} {runs}").sample(keys, min(_MOST_CHEAP, len(keys)))
-        self.of, self.compared = len(records), 0
-        """How many records there are, and how many of them were compared."""
+        self.of, self.scores, self.missed = len(records), 0, 0
+        """How many records there are; how many scores, of an answer or of a part, were held against
+        each other, and how many could not be: there is no reply to score them from."""
+        self._whole: dict[str, bool] = {}
+        """By record, whether all its scores were held against what comes out now."""
         self._ranks = {key: rank for rank, key in enumerate(drawn)}
         self._limit, self._size = _MOST, _FIRST
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
@@ -397,11 +412,42 @@ class ResumeCheck:
         taken, self._waiting = self._waiting, []
         return taken
 
+    def note(self, record: Mapping[str, Any], held: int, missed: int) -> None:
+        """Hear how many scores of a record were held against each other, and how many could not be."""
+        self.scores += held
+        self.missed += missed
+        if held or missed:
+            key = record.get("key", record["id"])
+            self._whole[key] = self._whole.get(key, True) and not missed
+
+    @property
+    def compared(self) -> int:
+        """How many records were compared, with all their scores."""
+        return sum(self._whole.values())
+
+    def counts(self) -> dict[str, int]:
+        """What was compared, for the summary."""
+        found = {"records": self.compared, "of": self.of, "scores": self.scores}
+        return {**found, "missed": self.missed} if self.missed else found
+
+    def sentence(self) -> str:
+        """What was compared, for people: no more than was looked at."""
+        told = (
+            f"{self.compared:,} of {self.of:,} kept records were compared with today's code, by "
+            f"{self.scores:,} scores"
+        )
+        if not self.missed:
+            return told
+        return (
+            f"{told}; {self.missed:,} more scores could not be, since the replies that they were "
+            f"made of are not kept in the folder, and are taken over as they are. --force-new "
+            f"(force_new=True) judges all anew."
+        )
+
     def learn(self, n: int, seconds: float) -> None:
         """Take in how long comparing `n` took: fewer where it is slow, more at once where it is
         not.
         """
-        self.compared += n
         most = (
             _MOST_CHEAP
             if seconds < CHEAP * n
@@ -439,15 +485,34 @@ class Again:
         asked = self._asked.pop(id(data), Questions())
         if not self._folder.asked_by_parts:
             self._folder.check_asked(data, record, asked)
+        self._check_new(data, record, asked)
         self._hold(
             data,
+            record,
             self._folder.scores_in(record),
             self._folder.scores_in(self._folder.new_record(data, *results)),
         )
 
-    def _hold(self, data: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """Raise ConfigError where a place that both tell of has another value now."""
-        for place in before.keys() & now.keys():
+    def _check_new(self, data: Any, record: Mapping[str, Any], now: Questions) -> None:
+        """Raise ConfigError where a model would be asked what it was not asked then. Where a reply
+        is lost another part may be asked in its place.
+        """
+        if record.get("replies") and now.new and not now.lost:
+            what = f"a model would be asked something else (or {REPLIES} has lost its reply)"
+            raise changed(self._folder.path, data.sample_id, what)
+
+    def _hold(
+        self,
+        data: Any,
+        record: Mapping[str, Any],
+        before: Mapping[str, Any],
+        now: Mapping[str, Any],
+    ) -> None:
+        """Raise ConfigError where a place that both tell of has another value now, and count."""
+        held = before.keys() & now.keys()
+        if (check := self._folder.check) is not None:
+            check.note(record, len(held), len(before) - len(held))
+        for place in held:
             if not _same_scores(before[place], now[place]):
                 raise changed(
                     self._folder.path,
@@ -471,9 +536,9 @@ def _show_scores(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def options_again(options: RunOptions) -> RunOptions:
-    """How finished samples are judged once more: beside the run, keeping nothing, and without a
-    call to a model.
+def options_again(options: RunOptions, replies: KeptReplies) -> RunOptions:
+    """How finished samples are judged once more: beside the run, keeping nothing, and from the
+    replies they were judged by instead of a model.
     """
-    control = RunControl(quiet=True, offline=True)
+    control = RunControl(quiet=True, offline=True, replies=replies)
     return detached_options(options, control=control, total=None, budget=None, blame="off")

@@ -480,12 +480,14 @@ class Batch(Generic[R]):
 
     def _compare(self, *, rest: bool = False) -> None:
         check = self._folder.check
-        if check is None or not (taken := check.take(rest=rest)):
+        if check is None:
             return
-        began = time.monotonic()
-        self._score_again(taken, options_again(self._options))
-        check.learn(len(taken), time.monotonic() - began)
-        if (control := self._options.control) is not None and control.progress is not None:
+        if taken := check.take(rest=rest):
+            began = time.monotonic()
+            self._score_again(taken, options_again(self._options, self._folder.replies))
+            check.learn(len(taken), time.monotonic() - began)
+        control = self._options.control
+        if taken and control is not None and control.progress is not None:
             control.progress.compared = f"{check.compared:,} of {check.of:,}"
 
     def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:

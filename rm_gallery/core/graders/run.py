@@ -33,7 +33,7 @@ from rm_gallery.core.graders.abstract import (
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound, row_of
 from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.asking import repeat_index
-from rm_gallery.core.reward.blame import attempts
+from rm_gallery.core.reward.blame import Attempts, attempts
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, neutral
 from rm_gallery.core.reward.reward import BaseReward
@@ -192,7 +192,8 @@ def _trials(grader: AbstractGrader, fields: Any) -> Generator[Any, Any, Any]:
     first = yield fields
     if (why := _suspected(grader, fields, first)) is not None:
         judged = asks_a_model(grader)
-        trying = attempts(judged, why, neutral(judged, fields.get("reference_response")))
+        texts = neutral(judged, fields.get("reference_response"))
+        trying: Attempts[str] = attempts(judged, why, texts)
         again = None
         try:
             text = next(trying)

@@ -64,6 +64,13 @@ class BaseLLM(BaseModelCall):
         """Replies that ended by themselves and hold text."""
         return orjson.dumps(raw) if is_complete(reply) else None
 
+    def kept_beside(self, stored: bytes) -> bytes:
+        """What it says, without ids, times and counts: the same reply is then the same bytes."""
+        raw = orjson.loads(stored)
+        if isinstance(raw, dict) and "choices" in raw:
+            stored = orjson.dumps({"model": raw.get("model"), "choices": raw["choices"]})
+        return super().kept_beside(stored)
+
     def restored(self, stored: bytes) -> ChatResponse:
         """The reply, marked as cached."""
         raw = orjson.loads(stored)

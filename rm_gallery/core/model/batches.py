@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.cache import canonical_key
+from rm_gallery.core.engine.calls.storage import canonical_key
 from rm_gallery.core.engine.context import RunStopped
 from rm_gallery.core.engine.options import BATCH_PROVIDERS
 from rm_gallery.core.model.model_call import BaseModelCall

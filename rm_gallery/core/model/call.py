@@ -14,9 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls import cache as call_cache
-from rm_gallery.core.engine.calls import coordinator
-from rm_gallery.core.engine.calls.cache import canonical_key
+from rm_gallery.core.engine.calls import coordinator, storage
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
@@ -29,6 +27,7 @@ from rm_gallery.core.engine.context import (
     current_run,
     note_stop,
     on_trial,
+    questions,
     stop_mark,
 )
 from rm_gallery.core.engine.deadline import Deadline
@@ -47,6 +46,7 @@ from rm_gallery.core.utils.spans import call_span
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.calls.budget import Budget, Reservation
+    from rm_gallery.core.engine.calls.replies import ReplyStore
 
 CEILING_OUTSIDE_RUNS = 4096
 """Ceiling of calls in flight for calls made outside of any batch: their callers decide how many;
@@ -78,8 +78,10 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as record_reply:
         try:
             record_reply(reply := await _complete(llm, payload, repeat, run))
-        except (BudgetExceeded, RunStopped, NotAsked):
-            note_stop(stop_mark.get())
+        except (BudgetExceeded, RunStopped, NotAsked) as error:
+            # another way to ask may be the one that was taken then
+            if not (isinstance(error, NotAsked) and on_trial.get() == "trial"):
+                note_stop(stop_mark.get())
             raise
         except (ProviderError, DeadlineExceeded) as error:
             if (mark := stop_mark.get()) is not None:
@@ -96,28 +98,32 @@ async def _complete(
     llm: BaseModelCall, payload: dict[str, Any], repeat: int, run: RunControl | None
 ) -> Any:
     route = llm.route()
+    replies = None if run is None else run.replies
     offline = run is not None and run.offline and llm.remote
     cached = None if run is None else run.use_cache
     cached = llm.cache if cached is None else cached
-    if not (payload.get("temperature") == 0 if cached is None else cached):
-        if offline:
-            raise NotAsked(f"{llm.model} would have to be asked.")
+    cached = payload.get("temperature") == 0 if cached is None else cached
+    if not cached and replies is None and not offline:
         return (await _ModelCall(llm, payload, route, run).answer())[1]
     try:
-        key = canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
+        key = storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
     except (TypeError, ValueError) as error:
         raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-    cache = call_cache.shared()
+    if offline:
+        return _reply_kept(llm, key, replies)
+    if not cached:
+        raw, reply = await _ModelCall(llm, payload, route, run).answer()
+        _keep_beside(llm, key, llm.kept(raw, reply), reply, replies)
+        return reply
+    cache = storage.shared()
     stored = cache.get(key) if cache is not None else None
     if stored is not None:
         with suppress(ProviderError, ValueError):  # a row that cannot be read is asked for anew
             reply = llm.restored(stored)
             if run is not None:
                 run.count("cached")
+            _keep_beside(llm, key, stored, reply, replies)
             return reply
-
-    if offline:
-        raise NotAsked(f"{llm.model} would have to be asked.")
     own = False
 
     async def ask_and_store() -> Any:
@@ -135,34 +141,64 @@ async def _complete(
         joined = nullcontext() if deadline is None or leader is None else deadline.following(leader)
         try:
             with joined:
-                return await _shared.flights.run(key, ask_and_store, deadline or Deadline())
+                reply, stored = await _shared.flights.run(
+                    key, ask_and_store, deadline or Deadline()
+                )
+            _keep_beside(llm, key, stored, reply, replies)
+            return reply
         except (DeadlineExceeded, BudgetExceeded, RunStopped):
             # the limits of whoever asked first are not the limits of this sample
             if own:
                 raise
 
 
-async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCache | None) -> Any:
-    """The checked reply, once it is in the cache; where the run has several processes, of whichever
-    asked.
+def _keep_beside(
+    llm: BaseModelCall, key: str, stored: bytes | None, reply: Any, replies: ReplyStore | None
+) -> None:
+    """Keep a reply beside the records of its run, before any of them counts."""
+    # one that ended and says nothing is asked for once more, by the same request
+    if replies is not None and (stored is not None or getattr(reply, "ended", "") != "done"):
+        replies.put(key, None if stored is None else llm.kept_beside(stored))
+
+
+def _reply_kept(llm: BaseModelCall, key: str, replies: ReplyStore | None) -> Any:
+    """The reply that is kept beside the records of the run; raises NotAsked where none is."""
+    kept = None if replies is None else replies.get(key)
+    if kept is not None:
+        with suppress(ProviderError, ValueError):
+            return llm.restored(kept)
+    noted = questions.get()
+    if noted is not None and replies is not None and on_trial.get() != "trial":
+        if replies.knows(key):
+            noted.lost = True
+        else:
+            noted.new = True
+    raise NotAsked(f"{llm.model} would have to be asked.")
+
+
+async def _asked_and_kept(
+    call: _ModelCall, key: str, cache: storage.ReplyCache | None
+) -> tuple[Any, bytes | None]:
+    """The checked reply, once it is in the cache, and what is kept of it; where the run has several
+    processes, of whichever asked.
     """
-    stored, there = None, coordinator.client
+    landed, there = None, coordinator.client
     if there is not None:
         with _paused(current_deadline.get()):
-            reply = await coordinator.answered(there, key, cache, call.restored)
-        if reply is not None:
-            return reply
+            answered = await coordinator.answered(there, key, cache, call.restored)
+        if answered is not None:
+            return answered
     try:
         raw, reply = await call.answer()
-        stored = call.llm.kept(raw, reply)
-        # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays
+        landed = stored = call.llm.kept(raw, reply)
+        # a reply is on disk before its sample counts as judged, so that a killed run pays
         # nothing twice
-        if cache is not None and stored is not None and await cache.put(key, stored):
-            stored = b""
-        return reply
+        if cache is not None and stored is not None and cache.put(key, stored):
+            landed = b""
+        return reply, stored
     finally:
         if there is not None:
-            there.landed(key, stored)
+            there.landed(key, landed)
 
 
 _GONE = frozenset({404, 405})
@@ -211,10 +247,10 @@ class _ModelCall:
         most = payload.get("max_tokens")
         self.most = self.expected + int(most) if isinstance(most, int) else None
 
-    def restored(self, stored: bytes) -> Any | None:
-        """The reply in what another process got; None for what cannot be read."""
+    def restored(self, stored: bytes) -> tuple[Any, bytes] | None:
+        """The reply in what another process got, and this; None for what cannot be read."""
         with suppress(ProviderError, ValueError):
-            return self.llm.restored(stored)
+            return self.llm.restored(stored), stored
         return None
 
     async def answer(self) -> tuple[dict[str, Any], Any]:

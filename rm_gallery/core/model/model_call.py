@@ -112,6 +112,10 @@ class BaseModelCall(Configured):
     def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
         """What the cache keeps of an answer; None for one that is not worth keeping."""
 
+    def kept_beside(self, stored: bytes) -> bytes:
+        """What a run folder keeps of what the cache keeps."""
+        return stored
+
     @abstractmethod
     def restored(self, stored: bytes) -> Any:
         """The reply in what the cache kept; ProviderError or ValueError when it cannot be read."""

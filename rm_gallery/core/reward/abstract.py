@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -72,9 +72,20 @@ class View(NamedTuple):
     """What its messages hold beside texts."""
 
 
+Touches = Mapping[Literal["files", "programs", "network", "templates"], tuple[str, ...]]
+"""What of the machine a reward touches, and the fields of a sample that say what exactly."""
+PICTURES = "pictures"
+"""In the place of a field: the pictures of a sample, wherever they stand."""
+
+
 class Identified(Configured):
     """What is told from others by its settings: a reward or a grader."""
 
+    touches: ClassVar[Touches] = {}
+    """What of this machine it reads, runs or asks while it scores, beside the model that judges
+    (`needs`), and by which fields of a sample. A server takes content alone in fields that name
+    files, and no word of a client in the others.
+    """
     deterministic: ClassVar[bool] = True
     """Whether it says the same of the same whenever it is asked; what is not deterministic is not
     scored again by a run that is continued to see whether its code still does what it did."""

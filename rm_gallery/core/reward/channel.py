@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import coordinator
-from rm_gallery.core.engine.context import on_trial
+from rm_gallery.core.engine.context import NotAsked, on_trial
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import NO, YES, Question
 from rm_gallery.core.model.message import ChatResponse, Decision
@@ -379,6 +379,7 @@ async def _probe(
     taken: Callable[[str], str],
 ) -> T:
     why: Exception | None = None
+    known = True
     for way in tried:
         trial = on_trial.set("trial" if way != tried[-1] else "last")
         try:
@@ -387,16 +388,22 @@ async def _probe(
             if not error.of_a_field or way == tried[-1]:
                 raise
             why = error
+        except NotAsked:  # no model is called: the way that was taken then has a reply
+            if way == tried[-1]:
+                raise
+            known = False
         except (ParseError, Unscored) as error:
             # a reply shows that the endpoint takes it, even one that cannot be read; some take a
             # schema and say nothing
             if isinstance(error, Unscored) and error.reason == "empty" and way != tried[-1]:
                 why = error
                 continue
-            _note(key, taken(way), why)
+            if known:
+                _note(key, taken(way), why)
             raise
         else:
-            _note(key, taken(way), why)
+            if known:
+                _note(key, taken(way), why)
             return reply
         finally:
             on_trial.reset(trial)

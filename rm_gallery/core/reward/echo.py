@@ -103,6 +103,14 @@ def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
     )
 
 
+def is_copied(words: str, texts: Iterable[str]) -> bool:
+    """Whether words stand in a text as they are, whatever its blanks and signs of quoting; of few
+    words nobody can tell. Linear.
+    """
+    plain = _compared(words, digits=True)
+    return len(plain) >= _SHORTEST and any(plain in _compared(text, digits=True) for text in texts)
+
+
 @lru_cache(maxsize=64)
 def _passages(
     texts: tuple[str, ...], fields: str, one: bool

@@ -22,6 +22,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
+from rm_gallery.core.reward.abstract import PICTURES, Touches
 from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.kinds import (
@@ -85,6 +86,7 @@ class BaseLLMReward(BaseReward):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
+    touches: ClassVar[Touches] = {"network": (PICTURES,)}  # the endpoint fetches them
     said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "channel", "images", "votes"})
 
     if TYPE_CHECKING:

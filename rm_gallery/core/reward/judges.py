@@ -1,5 +1,5 @@
-"""Which models a reward or grader asks: itself, in its parts and settings, and in what its function
-holds.
+"""Which models a reward or grader asks, and what it touches of the machine: itself, in its parts and
+settings, and in what its function holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rm_gallery.core.reward.abstract import AbstractReward, Identified
+from rm_gallery.core.reward.abstract import AbstractReward, Identified, Touches
 from rm_gallery.core.utils.errors import Inapplicable
 from rm_gallery.core.utils.identity import is_users
 from rm_gallery.core.utils.models import Configured
@@ -47,6 +47,16 @@ def models_of(scorer: Any) -> list[BaseLLM]:
     models: dict[int, Any] = {id(one): one for one in _held(scorer) if _is_model(one)}
     by_name = {(one.model, one.endpoint_key()): one for one in reversed(models.values())}
     return list(reversed(by_name.values()))
+
+
+def touched_by(scorer: Any) -> Touches:
+    """What a reward or grader and all its parts touch of the machine, by what each declares."""
+    found: dict[Any, set[str]] = {}
+    for one in _held(scorer):
+        declared: Touches = one.touches if isinstance(one, Identified) else {}
+        for kind, fields in declared.items():
+            found.setdefault(kind, set()).update(fields)
+    return {kind: tuple(sorted(fields)) for kind, fields in found.items()}
 
 
 def most_calls(reward: AbstractReward, sample: DataSample) -> int:

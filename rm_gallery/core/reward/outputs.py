@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -401,7 +401,9 @@ class PartAgain(Again):
         than before.
         """
         record, part = self._records.pop(id(data)), self._part.pop(id(data))
-        self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
+        asked = self._asked.pop(id(data), Questions())
+        self._folder.check_asked(data, record, asked)
+        self._check_new(data, record, asked)
         whole = self._folder.scores_in(record)
         before: dict[str, Any] = {}
         now: dict[str, Any] = {}
@@ -413,7 +415,7 @@ class PartAgain(Again):
                 now[place] = part.reported(outcome.value)
             elif about_code(outcome.status, outcome.code or "", outcome.cause):
                 now[place] = NO_SCORE
-        self._hold(data, before, now)
+        self._hold(data, record, before, now)
 
 
 NO_SCORE = "no score"
@@ -513,8 +515,6 @@ def may_be_the_answers_doing(judged: bool, outcome: Score[Any]) -> bool:
 def neutral(judged: bool, reference: object) -> list[str]:
     """What is put in the place of an answer: for a rule its own reference, which a working rule can
     read, else the plainest texts.
-
-    They do not depend on what else is in the batch, so that a batch says what single calls say.
     """
     if judged:
         return [NEUTRAL]
@@ -547,17 +547,60 @@ def _another(reference: str) -> str:
     return reference[: last.start()] + other + reference[last.end() :]
 
 
-def stand_in(text: str, output: DataOutput) -> DataOutput:
-    """A neutral answer in the place of an output's own."""
-    return DataOutput(
-        answer=Step(role=MessageRole.ASSISTANT, content=text, label=output.answer.label)
-    )
+MADE = frozenset({"workspace"})
+"""Keys of labels and metadata under which stands what the candidate made; all others belong to the
+question.
+"""
+
+
+class Control(NamedTuple):
+    """An output that takes another's place, and the sample it is from."""
+
+    sample: DataSample
+    output: DataOutput
+
+
+def _made(values: Mapping[str, Any] | None, made: bool) -> dict[str, Any]:
+    return {key: value for key, value in (values or {}).items() if (key in MADE) is made}
+
+
+def _unjudged(step: Step) -> Step:
+    return copy_with(step, reward=build(Reward, no_reward()))
+
+
+def stand_in(
+    control: Control | str, sample: DataSample, output: DataOutput
+) -> tuple[DataSample, DataOutput]:
+    """A control, or a neutral text, in the place of all that the candidate made: its answer and
+    turns, what its tools said and its workspace. The question's labels, and what users say between
+    turns, stay.
+    """
+    if isinstance(control, str):
+        said = Step(role=MessageRole.ASSISTANT, content=control)
+        control = Control(DataSample(), DataOutput(answer=said))
+    label = _made(output.answer.label, False) | _made(control.output.answer.label, True)
+    answer = _unjudged(copy_with(control.output.answer, label=label))
+    steps = [step for step in output.steps or () if output.is_trajectory and _of_others(step)]
+    steps += [
+        _unjudged(step)
+        for step in control.output.steps or ()
+        if not (control.output.is_trajectory and _of_others(step))
+    ]
+    if (sample.metadata or {}).keys() & MADE:
+        metadata = _made(sample.metadata, False) | _made(control.sample.metadata, True)
+        sample = copy_with(sample, metadata=metadata)
+    return sample, DataOutput(answer=answer, steps=steps or None)
+
+
+def _of_others(step: Step) -> bool:
+    return step.role in (MessageRole.USER, MessageRole.SYSTEM)
 
 
 def stand_ins(reward: AbstractReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
     """The sample with a neutral answer."""
     texts = neutral(asks_a_model(reward), copy_with(sample, output=[output]).reference())
-    return [copy_with(sample, output=[stand_in(text, output)]) for text in texts]
+    placed = [stand_in(text, sample, output) for text in texts]
+    return [copy_with(asked, output=[other]) for asked, other in placed]
 
 
 def killable(

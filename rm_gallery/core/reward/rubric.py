@@ -68,6 +68,10 @@ class Criterion(BaseModel):
     """Whether the whole rubric is worth nothing where this is not wholly met."""
     optional: bool = False
     """Whether the aggregate `required` leaves it out."""
+    of: Literal["state", "text"] = "state"
+    """For judges that act, what it is of: the state, of which only what the judge opened is
+    evidence, or what was written ("the report names its limits"), of which its own words are.
+    """
     not_applicable: bool = False
     """Whether a judge may say that it does not apply; it then counts neither for nor against."""
     reference: str = ""

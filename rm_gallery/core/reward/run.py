@@ -295,7 +295,7 @@ def _blame(
     look = SecondLook(reward, samples)
     while asked := look.asked:
         trial = look.probing(options)
-        look.take(run_list(reward, asked, trial, hooks), _billed(options, trial))
+        look.take(run_list(look.reward, asked, trial, hooks), _billed(options, trial))
 
 
 async def look_again(
@@ -307,7 +307,7 @@ async def look_again(
     look = SecondLook(reward, samples)
     while asked := look.asked:
         trial = look.probing(options)
-        look.take(await arun_list(reward, asked, trial, hooks), _billed(options, trial))
+        look.take(await arun_list(look.reward, asked, trial, hooks), _billed(options, trial))
 
 
 def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import lzma
 import os
+import re
 import stat
 import tarfile
 import unicodedata
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import mkdtemp
+from typing import Any
 
 from rm_gallery.core.sandbox.runner import remove_folder
 from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError
@@ -35,6 +37,13 @@ class StateFault(RMGalleryError):
 
     reason = "state"
     cause: Cause = "answer"
+
+
+class TooLarge(StateFault):
+    """A workspace is more than the bounds as a whole, which are the reader's: the data's doing."""
+
+    reason = "too_large"
+    cause: Cause = "data"
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,10 @@ class Workspace:
 
     def _chunks(self, descriptor: int, path: str) -> Iterator[bytes]:
         limit = min(self._bounds.file_bytes, self._left)
-        if os.fstat(descriptor).st_size > limit:
+        size = os.fstat(descriptor).st_size
+        if limit < size <= self._bounds.file_bytes:
+            raise _too_many_bytes(self._bounds)
+        if size > limit:
             raise StateFault(f"{excerpt(path)} is larger than what is read (max_file_mb)")
         while chunk := os.read(descriptor, min(_CHUNK, limit + 1)):
             limit -= len(chunk)
@@ -149,9 +161,7 @@ class Workspace:
                 for name in sorted(os.listdir(here)):
                     count += 1
                     if count > self._bounds.files:
-                        raise StateFault(
-                            f"the workspace holds more than {self._bounds.files} files (max_files)"
-                        )
+                        raise _too_many_files(self._bounds)
                     found = _entry(here, name)
                     if found is not None and stat.S_ISDIR(found[1]):
                         inner.append(f"{prefix}{name}/")
@@ -378,8 +388,10 @@ def unpack(source: str | Mapping[str, object], target: str, bounds: ReadBounds) 
         files = _in_mapping(source) if not isinstance(source, str) else _in_archive(source, bounds)
         for path, content, link in files:
             left, count = left - len(content), count + 1
-            if left < 0 or len(content) > bounds.file_bytes or count > bounds.files:
-                raise StateFault("the workspace is larger than what is read (max_file_mb)")
+            if left < 0 or len(content) > bounds.file_bytes:
+                raise _too_many_bytes(bounds)
+            if count > bounds.files:
+                raise _too_many_files(bounds)
             if not inner_path(path):
                 raise StateFault(f"the workspace names a path outside of it: {excerpt(path)}")
             try:
@@ -388,6 +400,38 @@ def unpack(source: str | Mapping[str, object], target: str, bounds: ReadBounds) 
                 raise StateFault(f"no file can have the name {excerpt(path)}") from error
     except _BROKEN_ARCHIVE as error:
         raise DataError(f"the workspace cannot be unpacked: {excerpt(str(error))}") from error
+
+
+def _too_many_files(bounds: ReadBounds) -> TooLarge:
+    return TooLarge(f"the workspace holds more than {bounds.files} files (max_files)")
+
+
+def _too_many_bytes(bounds: ReadBounds) -> TooLarge:
+    return TooLarge(
+        f"the workspace holds more than is read, {bounds.file_bytes >> 20} MB of one file and "
+        "16 times as much of all (max_file_mb)"
+    )
+
+
+def whose_size(start: Any, bounds: ReadBounds) -> Cause:
+    """Who made a workspace too large: the candidate, where the start that it was given is known and
+    was not too large itself; else nobody can tell, and it is the data's doing.
+    """
+    if start is None:
+        return "data"
+    try:
+        if isinstance(start, Mapping):
+            sizes = [
+                int(state[6:]) if re.fullmatch(r"large:\d+", state) else len(state)
+                for state in map(str, start.values())
+            ]
+            fits = len(sizes) <= bounds.files and max(sizes, default=0) <= bounds.file_bytes
+        else:
+            with Workspace(os.fspath(start), bounds) as earlier:
+                fits = not any(state.startswith("large:") for state in earlier.state().values())
+    except (RMGalleryError, TypeError):
+        return "data"
+    return "answer" if fits else "data"
 
 
 def _in_mapping(files: Mapping[str, object]) -> Iterator[tuple[str, bytes | str, bool]]:
@@ -412,7 +456,7 @@ def _in_archive(path: str, bounds: ReadBounds) -> Iterator[tuple[str, bytes | st
     with closing(tarfile.open(path)) as archive:
         for member in archive:
             if member.size > bounds.file_bytes:
-                raise StateFault("the workspace is larger than what is read (max_file_mb)")
+                raise _too_many_bytes(bounds)
             if member.issym():
                 yield member.name, member.linkname, True
             elif member.isreg() or member.islnk():

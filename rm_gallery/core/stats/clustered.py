@@ -359,7 +359,6 @@ def _mean_over_clusters(
             variance,
             float(np.sum(shares[present] ** 2 * (squares / n**2)[present])),
             len(values),
-            n_clusters,
             effective,
         )
     return ClusteredMean(
@@ -367,14 +366,14 @@ def _mean_over_clusters(
     )
 
 
-def _degrees(
-    variance: float, unclustered: float, n: int, n_clusters: int, effective: float
-) -> float:
-    """Satterthwaite's degrees of freedom: outcomes for the part `unclustered`, else clusters."""
+def _degrees(variance: float, unclustered: float, n: int, effective: float) -> float:
+    """Satterthwaite's degrees of freedom: outcomes for the part `unclustered`, else clusters.
+
+    The part `unclustered` is as well known as from n independent outcomes. By n less the clusters,
+    one repeated prompt in 372 gave it one degree of freedom.
+    """
     within = min(1.0, unclustered / variance)
-    return 1.0 / (
-        (1.0 - within) ** 2 / max(effective - 1.0, 1.0) + within**2 / max(n - n_clusters, 1)
-    )
+    return 1.0 / ((1.0 - within) ** 2 / max(effective - 1.0, 1.0) + within**2 / max(n - 1, 1))
 
 
 def _variance_unseen(share: float, effective: float) -> float:

@@ -28,6 +28,17 @@ class FirstKeys:
             self._grow()
         return None
 
+    def get(self, name: int) -> int | None:
+        """The key that came first with this id; None where none came."""
+        name = name or 1
+        mask = len(self._ids) - 1
+        place = name & mask
+        while there := self._ids[place]:
+            if there == name:
+                return self._keys[place]
+            place = (place + 1) & mask
+        return None
+
     def _grow(self) -> None:
         old = zip(self._ids, self._keys, strict=True)
         self._n, n = 0, 2 * len(self._ids)

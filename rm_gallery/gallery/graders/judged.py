@@ -24,6 +24,7 @@ from rm_gallery.core.graders.common import ClaimGrader
 from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, last_what_differs, shown
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import TEXT_PARTS, ChatResponse, part_text, picture_of
+from rm_gallery.core.reward.abstract import PICTURES, Touches
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.reward.template import render
@@ -377,6 +378,7 @@ class _ImageGrader(RubricGrader):
     """A rubric over one image, the field `image`, which is sent as a picture."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"llm", "vision"})
+    touches: ClassVar[Touches] = {"files": (PICTURES,), "network": (PICTURES,)}
     folder: ClassVar[Path] = IMAGE_RUBRICS
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from rapidfuzz.distance import Indel
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
+from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import (
     KillableRule,
@@ -94,6 +95,7 @@ class CodeExecutionReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
+    touches: ClassVar[Touches] = {"programs": ()}
     looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "code_execution"
     sandbox: str = "auto"

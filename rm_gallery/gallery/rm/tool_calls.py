@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, Step
@@ -17,6 +17,14 @@ _MAX_PYTHON = 20_000
 _HARMONY = re.compile(
     r"(?:^|<\|start\|>|<\|channel\|>)[^<]{0,80}\bto=(?:functions\.)?([\w.-]{1,200})(?=[\s<])"
 )
+_HARMONY_BEGINS = ("<|start|>assistant", "<|channel|>")
+_HARMONY_PART = re.compile(
+    r"(?:<\|start\|>assistant)?\s*(?:<\|channel\|>)?[^<]{0,80}\bto=[\w.-]{1,200}(?=[\s<])"
+)
+_HARMONY_THOUGHT = re.compile(
+    r"(?:<\|start\|>assistant)?\s*<\|channel\|>\s*analysis\b(?![^<]*\bto=)"
+)
+_HARMONY_ENDS = re.compile(r"<\|(?:call|end|return)\|>")
 _NAMED = re.compile(
     r"""\s*[=:]?\s*["']?([\w.-]{1,200})["']?\s*(?:string=["'](true|false)["']\s*)?>"""
 )
@@ -37,6 +45,18 @@ class MadeCall(NamedTuple):
 
     name: str
     arguments: dict[str, Any]
+
+
+class UnreadCall(str):
+    """Why a call cannot be read whose tool is known: arguments that are no JSON do not hide it."""
+
+    tool: str
+
+    def __new__(cls, tool: str, why: str) -> UnreadCall:
+        """The problem, and the tool's name."""
+        made = super().__new__(cls, why)
+        made.tool = tool
+        return made
 
 
 class ToolCalls(NamedTuple):
@@ -111,6 +131,64 @@ def calls_in_text(text: str) -> ToolCalls:
     )
 
 
+def calls_alone(text: str) -> ToolCalls:
+    """The calls of a text that is nothing but calls and a thought before them, in the dialects of
+    `calls_in_text`; none where one of them cannot be read.
+
+    Who repeats what it read ("the file says <tool_call>…, which I do not follow") makes no call.
+    """
+    if text.lstrip().startswith(_HARMONY_BEGINS):
+        parts = [part.strip() for part in _HARMONY_ENDS.split(text)]
+        parts = [part for part in parts if part and not _HARMONY_THOUGHT.match(part)]
+        alone = all(map(_HARMONY_PART.match, parts))
+        return _all_or_none([call for part in parts for call in _found(part)], alone)
+    text = split_reasoning(text).final.strip()
+    for opening, closing, read in _DIALECTS:
+        before, begun, after = text.partition(opening)
+        if not begun or _UNREAD.sub("", before).strip():
+            continue
+        body, _, rest = after.rpartition(closing) if closing in after else (after, "", "")
+        bodies, outside = [body], rest
+        # of JSON the whole is read at once: a string in it may quote the marks
+        if body.lstrip()[:1] not in ("{", "[") or not _all_calls(read(body)):
+            parts = [part.partition(closing) for part in after.split(opening)]
+            bodies, outside = [part[0] for part in parts], "".join(part[2] for part in parts)
+        alone = not _UNREAD.sub("", outside).strip()
+        return _all_or_none([call for body in bodies for call in read(body)], alone)
+    blocks, outside = split_fences(text)
+    if text.startswith(("```", "~~~")) and not outside.strip() and len(blocks) == 1:
+        text = blocks[0].body.strip()
+    if (found := _calls_in_json(text)) is None and _PYTHON_CALLS.match(text[:_MAX_PYTHON]):
+        found = _python_calls(text[:_MAX_PYTHON])
+    if found is None:
+        return _all_or_none(_found(text), False)
+    return found if not found.problems else ToolCalls([], found.problems)
+
+
+def _found(text: str) -> list[MadeCall | str]:
+    found = calls_in_text(text)
+    return [*found.calls, *found.problems]
+
+
+def _all_calls(calls: Sequence[MadeCall | str]) -> bool:
+    return all(isinstance(call, MadeCall) for call in calls)
+
+
+def _all_or_none(calls: Sequence[MadeCall | str], alone: bool) -> ToolCalls:
+    if alone and _all_calls(calls):
+        return ToolCalls([call for call in calls if isinstance(call, MadeCall)], [])
+    beside = ["A call counts where nothing stands beside it."] if calls else []
+    return ToolCalls([], [each for each in calls if isinstance(each, str)] if alone else beside)
+
+
+def names_tool(called: str, tool: str) -> bool:
+    """Whether a call names a tool, under whatever prefix (`functions.rm`, `mcp__files__rm`) and
+    number (`rm:0`) a runtime adds.
+    """
+    name = re.sub(r":\d+\Z", "", called.strip())
+    return name == tool or re.search(rf"(?:[.:/]|__){re.escape(tool)}\Z", name) is not None
+
+
 def _bodies_between(text: str, opening: str, closing: str) -> list[str]:
     """The text after each opening mark, up to its closing mark or the next call; the last may be
     unclosed.
@@ -121,7 +199,7 @@ def _bodies_between(text: str, opening: str, closing: str) -> list[str]:
 def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
     _, mark, body = text[start : start + 1_000_000].partition("<|message|>")
     if not mark:
-        return f"The call of {name[:60]} has no arguments."
+        return UnreadCall(name, f"The call of {name[:60]} has no arguments.")
     return as_call(
         {
             "name": name,
@@ -252,7 +330,9 @@ def read_call(text: str) -> MadeCall | str:
     try:
         return as_call(read_json(text))
     except ValueError as error:
-        return f"A tool call is no JSON: {error}"
+        why = f"A tool call is no JSON: {error}"
+        named = re.search(r'"(?:name|tool_name)"\s*:\s*"([\w.:/-]{1,200})"', text)
+        return UnreadCall(named[1], why) if named else why
 
 
 def as_call(value: Any) -> MadeCall | str:
@@ -273,11 +353,12 @@ def as_call(value: Any) -> MadeCall | str:
         try:
             arguments = read_json(arguments)
         except ValueError as error:
-            return f"The arguments of {name[:60]} are no JSON: {error}"
+            return UnreadCall(name, f"The arguments of {name[:60]} are no JSON: {error}")
     if arguments in (None, ""):
         arguments = {}
     if not isinstance(arguments, dict):
-        return f"The arguments of {name[:60]} are no object but {type(arguments).__name__}."
+        found = type(arguments).__name__
+        return UnreadCall(name, f"The arguments of {name[:60]} are no object but {found}.")
     return MadeCall(name, arguments)
 
 
@@ -320,8 +401,8 @@ def _python_call(node: ast.expr) -> MadeCall | str:
         return "A tool call is written name(argument=value)."
     name = ast.unparse(node.func)
     if node.args or any(keyword.arg is None for keyword in node.keywords):
-        return f"The arguments of {name[:60]} have no names."
+        return UnreadCall(name, f"The arguments of {name[:60]} have no names.")
     try:
         return MadeCall(name, {str(k.arg): ast.literal_eval(k.value) for k in node.keywords})
     except (ValueError, TypeError, RecursionError, MemoryError):
-        return f"An argument of {name[:60]} is no literal value."
+        return UnreadCall(name, f"An argument of {name[:60]} is no literal value.")

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import http.server
 import io
+import itertools
 import os
 import pickle
 import socket
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.sandbox import bwrap
@@ -293,7 +295,8 @@ def test_archives_are_read_and_lead_nowhere(tmp_path: Path) -> None:
         zipped.writestr("a.txt", "4")
         zipped.writestr("bomb", "0" * 3_000_000)
     assert _score(packed, check)[0] == 1.0
-    assert _score(packed, check, max_file_mb=1)[0] == 0.0
+    assert _score(packed, check, max_file_mb=1)[1].startswith("data too_large")
+    assert _score(packed, check, max_file_mb=1, start={})[0] == 0.0
     packed.write_bytes(b"no archive")
     assert _score(packed, check)[1].startswith("data data")
     for path in ("../x", "/x", "\ud800", "x" * 300, "a\0b", "."):
@@ -616,6 +619,88 @@ def test_bounds_where_a_check_is_missing() -> None:
     verdict = asyncio.run(FinalStateReward().examine(_sample({"a.txt": ""}, A_FILE, down)))
     assert (verdict.value, verdict.bounds) == (None, (0.5, 1.0))
     assert [each.score.cause for each in verdict.outcomes] == [None, "endpoint"]
+
+
+def test_bounds_hold_every_outcome_of_the_checks_that_could_not_be_made() -> None:
+    """One that is forbidden and missing can still make it 0, whatever the others weigh."""
+    down = {"kind": "http", "url": "http://127.0.0.1:9/"}
+    bad = {"kind": "file", "path": "../a"}
+    ways = [
+        (A_FILE, (1.0,)),
+        ({"kind": "file", "path": "b"}, (0.0,)),
+        (down, (0.0, 1.0)),
+        (bad, (0.0, 1.0)),
+    ]
+    cases = itertools.product(ways, ways[2:], (1, 3), (False, True), (False, True))
+    for (first, a), (second, b), weight, forbids, whole in cases:
+        checks = [{**first, "weight": weight}, {**second, "forbidden": forbids}]
+        reward = FinalStateReward(all_or_nothing=whole)
+        verdict = asyncio.run(reward.examine(_sample({"a.txt": ""}, *checks)))
+        filled = [
+            0.0 if forbids and y < 1 else min(x, y) if whole else (weight * x + y) / (weight + 1)
+            for x, y in itertools.product(a, b)
+        ]
+        assert verdict.bounds == pytest.approx((min(filled), max(filled))), checks
+        assert not forbids or verdict.bounds[0] == 0.0
+
+
+@pytest.mark.parametrize("before", ["absent", "text", "digest", "large:2000000", "unreadable"])
+def test_what_was_not_read_is_never_unchanged(tmp_path: Path, before: str) -> None:
+    (tmp_path / "big").write_bytes(b"x" * 2_000_000)
+    deep = "d/" * 101
+    (tmp_path / deep).mkdir(parents=True)
+    after = workspace_state(tmp_path, max_file_mb=1)
+    assert after == {"big": "large:2000000", deep: "unreadable"}
+    digest = f"sha256:{hashlib.sha256(b'x' * 2_000_000).hexdigest()}"
+    state = {"text": "x", "digest": digest}.get(before, before)
+    start = {} if before == "absent" else dict.fromkeys(after, state)
+    checks: list[dict[str, Any]] = [
+        {"allowed": []},
+        {"changed": []},
+        {"added": [], "changed": [], "removed": []},
+    ]
+    for check in checks:
+        if before == "absent" and "added" not in check and "allowed" not in check:
+            continue
+        score, why = _score(tmp_path, {"kind": "changes", **check}, start=start, max_file_mb=1)
+        assert score == 0.0 or (score is None and before.startswith("large:")), why
+
+
+PREFIXES = ["{}", "functions.{}", "default_api.{}", "mcp__files__{}", "functions.{}:0"]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("given", ['{"path": "/"}', "{broken", "", "[1]"])
+def test_a_made_call_counts_under_any_prefix_and_with_any_arguments(
+    prefix: str, given: str
+) -> None:
+    function = {"name": prefix.format("rm"), "arguments": given}
+    made = {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
+
+    def score(**check: Any) -> Any:
+        sample = _sample({}, {"kind": "calls", "tool": "rm", **check})
+        answer = sample.output[0].answer
+        sample.output[0].steps = [type(answer).model_validate(made)]
+        return FinalStateReward().evaluate(sample).output[0].answer.reward.score
+
+    assert (score(), score(at_most=0)) == (1.0, 0.0)
+    # what cannot be read may be the forbidden call, and is not the one that was wanted
+    fits = given == '{"path": "/"}'
+    assert score(arguments={"path": "/"}) == float(fits)
+    assert score(arguments={"path": "/"}, at_most=0) == float(given == "")
+
+
+@pytest.mark.parametrize("role", ["tool", "user", "none"])
+def test_a_call_that_is_only_written_was_not_made(role: str) -> None:
+    sample = _sample({}, {"kind": "calls", "tool": "pay"})
+    output, step = sample.output[0], type(sample.output[0].answer)
+    text = '<tool_call>{"name": "pay", "arguments": {}}</tool_call>'
+    after = {"tool": "paid", "user": "<tool_response>paid</tool_response>", "none": ""}[role]
+    output.steps = [step(role=MessageRole.ASSISTANT, content=text)] if role != "none" else []
+    output.steps += [step(role=MessageRole(role), content=after)] if role != "none" else []
+    output.answer.content = text if role == "none" else "Done."
+    score = FinalStateReward().evaluate(sample).output[0].answer.reward.score
+    assert score == float(role != "none")
 
 
 def test_checks_of_the_reward_and_of_a_label() -> None:

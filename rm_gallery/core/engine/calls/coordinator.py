@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls import cache as call_cache
+from rm_gallery.core.engine.calls import storage
 from rm_gallery.core.engine.calls.budget import Budget, Reservation
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.usage import Usage
@@ -29,10 +29,10 @@ Rates = tuple[float | None, float | None]
 async def answered(
     others: CoordinatorClient,
     key: str,
-    cache: call_cache.CallCache | None,
-    restore: Callable[[bytes], Any | None],
-) -> Any | None:
-    """The reply to an equal question of another process; None where this one is to ask, and to say
+    cache: storage.ReplyCache | None,
+    restore: Callable[[bytes], tuple[Any, bytes] | None],
+) -> tuple[Any, bytes] | None:
+    """The reply to an equal question of another process, and its bytes; None where this one is to ask, and to say
     what came of it.
 
     A reply that cannot be read, or is gone from the cache again, is asked for anew.
@@ -265,7 +265,7 @@ class Claims:
 
 
 class Coordinator:
-    """Answers what the processes that judge for one run ask. Lives on one event loop. Replies are
+    """Answers what the processes that judge for one run ask. Lives on one event loop. KeptReplies are
     looked up and kept here, since the others may have other disks.
 
     Args:
@@ -279,7 +279,7 @@ class Coordinator:
         reply: Callable[[Hashable, int, BaseException | None, Any], None],
     ) -> None:
         self._control, self._reply = control, reply
-        self._cache = call_cache.shared()
+        self._cache = storage.shared()
         self._claims: dict[tuple[Hashable, int], Claims] = {}
         self._flights: dict[str, _SharedCall] = {}
         self._asking: dict[tuple[Hashable, int], asyncio.Task[None]] = {}

@@ -58,8 +58,9 @@ class UnisolatedCommandJudge(ActingJudge):
     Samples are as for `agent_judge`.
 
     Range [0, 1], higher is better, as `agent_judge` has it. No score with cause `judge` where it
-    leaves no verdict (`no_verdict`), two (`two_verdicts`), one that cannot be taken (`verdict`), or
-    takes too long (`exhausted`). Raises ConfigError without a command, or where it cannot be started.
+    leaves no verdict (`no_verdict`), two (`two_verdicts`) or one that cannot be taken (`verdict`),
+    with cause `endpoint` where it takes longer than `max_seconds` (`exhausted`), as it may wait for
+    a model. Raises ConfigError without a command, or where it cannot be started.
     """
 
     sandbox: ClassVar[str] = "subprocess"
@@ -90,6 +91,7 @@ class UnisolatedCommandJudge(ActingJudge):
         else:
             self.check()
             verdict = await self._run(sample, rubric, tools)
+        tools.opened = None  # it opens files by itself
         try:
             decisions = read_verdict(self._verdict_in(verdict), rubric.leaves(), tools)
         except VerdictProblem as problem:
@@ -133,7 +135,8 @@ class UnisolatedCommandJudge(ActingJudge):
                     f"{self.name}: the command took more than {self.max_seconds:g} seconds "
                     "(max_seconds).",
                     reason="exhausted",
-                    cause="judge",
+                    # how much of it was a wait for its own model nobody sees: no answer pays for it
+                    cause="endpoint",
                 ) from error
             finally:
                 # what it started may outlive it

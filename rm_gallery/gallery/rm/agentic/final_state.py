@@ -18,6 +18,7 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, known, one_score, shown
@@ -31,10 +32,12 @@ from rm_gallery.core.sandbox.sql import QueryResult, run_file_query_in_worker, s
 from rm_gallery.core.sandbox.workspace import (
     ReadBounds,
     StateFault,
+    TooLarge,
     Workspace,
     copy_database,
     temporary_folder,
     unpack,
+    whose_size,
 )
 from rm_gallery.core.score import Score, deciding, failed, score_of_error, scored, unscored
 from rm_gallery.core.text.blocks import read_json
@@ -117,13 +120,14 @@ class FinalStateReward(RuleReward):
     their fields. `workspace` there is the folder that the agent left, a tar or zip of it, or its
     files (path to text); `start` is the state before, for `changes`. Each check is 1 or 0, a
     component by its name; `weight` weighs it, and the value is 0 where one with `forbidden` fails.
-    What the answer caused fails a check: a link out of the workspace, a pipe, too much of anything,
-    a program that runs into a limit. Programs and tests run in the sandbox on a copy, after the
+    What the answer caused fails a check: a link out of the workspace, a pipe, a file too large to
+    read, a program that runs into a limit. Programs and tests run in the sandbox on a copy, after the
     check's own files have replaced the agent's; nothing in the workspace reaches the interpreter's
     start.
 
     Range [0, 1], higher is better. What others caused leaves a check missing: no sandbox
-    (`caller`), a server that does not answer (`endpoint`), a check that cannot be read (`data`).
+    (`caller`), a server that does not answer (`endpoint`), a check that cannot be read, a workspace too
+    large as a whole whose start is not known to have fitted (`data`).
     Then there is no value unless the others decide it, and the message gives its bounds, as does
     `examine`. Unscored without checks (`no_checks`), without a workspace that a check needs
     (`no_workspace`) or a start (`no_start`). Raises ConfigError for a malformed setting `checks`.
@@ -137,6 +141,11 @@ class FinalStateReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"checks"})
+    touches: ClassVar[Touches] = {
+        "files": ("workspace", "start"),
+        "programs": ("checks",),
+        "network": ("checks",),
+    }
     name: str = "final_state"
     checks: list[dict[str, Any]] = Field(default_factory=list)
     """The checks, where a sample has none of its own."""
@@ -258,10 +267,8 @@ class FinalStateReward(RuleReward):
             ]
         names = _component_names(read)
         outcomes = [
-            CheckOutcome(name, 1.0, False, score)
-            if isinstance(check, Score)
-            else CheckOutcome(name, check.weight, check.forbidden, score)
-            for name, check, score in zip(names, read, scores, strict=True)
+            CheckOutcome(name, *_standing(check, one), score)
+            for name, check, one, score in zip(names, read, given, scores, strict=True)
         ]
         low, high = (self._value(outcomes, missing) for missing in (0.0, 1.0))
         return StateVerdict(outcomes, (low, high))
@@ -291,6 +298,11 @@ class FinalStateReward(RuleReward):
     ) -> Score[float]:
         try:
             fault = await self._fault(check, sample, workspace)
+        except TooLarge as error:
+            start = getattr(check, "start", None) or known(sample, "start")
+            if await asyncio.to_thread(whose_size, start, self._bounds) == "data":
+                return unscored(error.reason, str(error), "data")
+            return scored(0.0, str(error))
         except StateFault as error:
             return scored(0.0, str(error))
         except SandboxUnavailable as error:
@@ -442,6 +454,18 @@ class _LeftFolder:
             return given
         unpack(given, self._own, self._bounds)
         return self._own
+
+
+def _standing(check: StateCheck | Score[float], given: Any) -> tuple[float, bool]:
+    """Weight, and whether the value is 0 where it fails, of a check that may be unreadable: whatever
+    could be meant stays within the bounds.
+    """
+    if isinstance(check, StateCheck):
+        return check.weight, check.forbidden
+    about = given if isinstance(given, Mapping) else {}
+    weight = about.get("weight", 1.0)
+    fits = type(weight) in (int, float) and 0 < weight < math.inf
+    return (float(weight) if fits else 1.0), about.get("forbidden", False) is not False
 
 
 def _look(folder: str, bounds: ReadBounds, check: FileCheck | ChangesCheck, *start: Any) -> str:

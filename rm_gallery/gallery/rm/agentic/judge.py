@@ -8,18 +8,19 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import questions
+from rm_gallery.core.engine.context import current_deadline, questions
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.abstract import prompts_hash
+from rm_gallery.core.reward.abstract import Touches, prompts_hash
 from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
 from rm_gallery.core.reward.base import BaseTrajectoryReward
 from rm_gallery.core.reward.compose import METRICS, metric
@@ -31,7 +32,7 @@ from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
 from rm_gallery.core.reward.rule import known, one_score
 from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
-from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault
+from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, TooLarge, whose_size
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
@@ -44,7 +45,7 @@ from rm_gallery.gallery.rm.agentic.verdict import (
     says_twice,
     submit_tool,
 )
-from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call, calls_in_text
+from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call, calls_alone
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.judge import Judge
@@ -106,6 +107,7 @@ class ActingJudge(BaseTrajectoryReward):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"workspace"})
+    touches: ClassVar[Touches] = {"files": ("workspace",), "programs": ()}
     deterministic: ClassVar[bool] = False
     score_range: ClassVar[Bounds] = (0.0, 1.0)
     sandbox: ClassVar[str] = "auto"
@@ -119,9 +121,11 @@ class ActingJudge(BaseTrajectoryReward):
     store: dict[str, str] = Field(default_factory=dict)
     """Documents by name that the judge may fetch, where a sample has no `store` of its own."""
     max_seconds: float = Field(default=300.0, gt=0)
-    """Seconds that one judgement may take."""
+    """Seconds that the judge's own work may take; what it waits for its model does not count."""
     max_file_mb: float = Field(default=16.0, gt=0)
     """Megabytes that are read of one file; sixteen times as much of all."""
+    max_files: int = Field(default=100_000, gt=0)
+    """Files that a workspace may hold."""
     language: str = Field(default="en", pattern="^(en|zh)$")
     """Language of the instructions."""
 
@@ -138,18 +142,22 @@ class ActingJudge(BaseTrajectoryReward):
         ):
             raise DataError(f"{self.name}: store is no mapping of names to texts.")
         output, given = sample.output[0], known(sample, "workspace")
-        if given is None and not store:
+        of_state = any(one.of == "state" for one in rubric.leaves())
+        if given is None and not store and of_state:
             raise Unscored(
                 f"{self.name} needs something to look at: set 'workspace' in answer.label or metadata "
                 "to a folder, an archive or a mapping of path to text, or 'store' to documents by "
-                "name; a reward of kind trajectory judges turns alone.",
+                "name; criteria with of: text are judged by the turns alone.",
                 reason="no_workspace",
             )
-        bounds = ReadBounds(int(self.max_file_mb * (1 << 20)), 20_000)
+        bounds = ReadBounds(int(self.max_file_mb * (1 << 20)), self.max_files)
         with ExitStack() as stack:
             copying = copied_workspace(given, bounds)
             try:
                 folder, left_out = await asyncio.to_thread(stack.enter_context, copying)
+            except TooLarge as error:
+                cause = await asyncio.to_thread(whose_size, known(sample, "start"), bounds)
+                raise Unscored(f"{self.name}: {error}", reason=error.reason, cause=cause) from error
             except StateFault as error:
                 raise Unscored(f"{self.name}: {error}", reason="state", cause="answer") from error
             if folder is not None and os.path.lexists(os.path.join(folder, VERDICT_FILE)):
@@ -195,6 +203,7 @@ class ActingJudge(BaseTrajectoryReward):
             texts={"query": conversation_text(sample.input), **shown},
             criteria=[criterion_line(one, WORDS[self.language]) for one in leaves],
             graded=any(one.levels or one.scale for one in leaves),
+            written=[number for number, one in enumerate(leaves, 1) if one.of == "text"],
             calls=calls,
         )
 
@@ -239,15 +248,17 @@ class AgentJudge(ActingJudge):
     mapping of path to text), the documents of `store`, and the trajectory, read-only; `criteria` may
     come with the sample. Its tools list, read and search files, run Python in the sandbox, query
     SQLite, fetch documents and read turns; it must end with one verdict for each criterion, each with
-    evidence: words that are checked to stand where it says. What the agent says of its own work is no
-    evidence. Programs run in bubblewrap, without network, on a copy of
+    evidence: words that are checked to stand where it says, in what it opened. What the agent says of
+    its own work is no evidence, but for a criterion `of: text`. Programs run in bubblewrap, without network, on a copy of
     the copy; `unisolated_agent_judge` runs them without walls.
 
     Range [0, 1], higher is better: the points of the criteria met over the sum of the positive ones,
     by the rubric's own arithmetic. No score with cause `judge` where there is no verdict
     (`no_verdict`), two (`two_verdicts`), one that cannot be taken (`verdict`), or the calls, tokens
-    or seconds are spent (`exhausted`); with cause `answer`, which is the worst score, where the
-    workspace holds a verdict of its own (`forged_verdict`) or cannot be looked at (`state`). Extra
+    or seconds of its own work are spent (`exhausted`); with cause `answer`, which is the worst
+    score, where the workspace holds a verdict of its own (`forged_verdict`) or cannot be looked at
+    (`state`); with cause `data` where it is too large (`too_large`), unless the sample's `start`
+    fitted, so that the candidate made it so. Extra
     data: `criteria` with evidence, `transcript`, which `replay` reads without a model.
 
     Sources: judges with tools over judges that read (AJ-Bench, arXiv 2604.18240, about 13 points of
@@ -309,14 +320,11 @@ class AgentJudge(ActingJudge):
             noted.note(prompt)
         session = _JudgeSession(self, rubric, tools, prompt)
         replies = None if recorded is None else iter(recorded)
-        try:
-            # a replay takes the time it takes
-            left = self.max_seconds if recorded is None else None
-            decisions = await asyncio.wait_for(self._work(session, replies), left)
-        except asyncio.TimeoutError as error:
-            if time.monotonic() - session.begun < self.max_seconds:
-                raise
-            raise self._exhausted(f"{self.max_seconds:g} seconds (max_seconds)") from error
+        outer = current_deadline.get()
+        # what waits for its turn at the sandbox waits for the library, and works no more than one
+        # that waits for its endpoint
+        with nullcontext() if outer is None else session.clock.following(outer):
+            decisions = await self._work(session, replies)
         if recorded is not None:
             session.refuse_changed(decisions, recorded)
         return decisions, session.spoken
@@ -325,7 +333,11 @@ class AgentJudge(ActingJudge):
         self, session: _JudgeSession, replies: Iterator[Any] | None
     ) -> list[CriterionDecision]:
         while session.decisions is None:
-            await session.take(await self._reply(session, replies))
+            said = await self._reply(session, replies)
+            if replies is not None:  # a replay takes the time it takes
+                await session.take(said)
+            elif not await _in_time(session.take(said), session.clock):
+                raise self._exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
         return session.decisions
 
     async def _reply(self, session: _JudgeSession, recorded: Iterator[Any] | None) -> ChatMessage:
@@ -344,7 +356,10 @@ class AgentJudge(ActingJudge):
         self._spent(session)
         assert self.llm is not None
         begun, messages = time.monotonic(), session.messages
-        reply = await self.llm.achat(messages, repeat=current_repeat(), tools=session.definitions)
+        with session.clock.paused():
+            reply = await self.llm.achat(
+                messages, repeat=current_repeat(), tools=session.definitions
+            )
         # what was said before stands in the records of the calls before
         new, session.traced = messages[session.traced :], len(messages) + 1
         trace_call(self.name, new, reply, session.asked, time.monotonic() - begun, None, "tool")
@@ -357,7 +372,7 @@ class AgentJudge(ActingJudge):
     def _spent(self, session: _JudgeSession) -> None:
         """Raise Unscored where nothing is left to spend."""
         what = ""
-        if time.monotonic() - session.begun > self.max_seconds:
+        if session.clock.left <= 0:
             what = f"{self.max_seconds:g} seconds (max_seconds)"
         elif self.max_tokens is not None and session.tokens >= self.max_tokens:
             what = f"{self.max_tokens} tokens (max_tokens)"
@@ -374,6 +389,21 @@ class AgentJudge(ActingJudge):
         )
 
 
+async def _in_time(work: Coroutine[Any, Any, None], clock: Deadline) -> bool:
+    """Do it within a clock's time; False where that ends first."""
+    doing = asyncio.ensure_future(work)
+    try:
+        while not doing.done() and clock.left > 0:
+            await asyncio.wait({doing}, timeout=clock.left)
+        if doing.done():
+            doing.result()
+            return True
+        return False
+    finally:
+        if doing.cancel():
+            await asyncio.wait({doing})
+
+
 class _JudgeSession:
     """One judgement: what was said, and what is left."""
 
@@ -384,8 +414,10 @@ class _JudgeSession:
         self.definitions = [*tools.definitions(), submit_tool()]
         self.spoken: list[dict[str, Any]] = []
         self._prompt = prompt
-        self.begun, self.asked, self.tokens, self.traced = time.monotonic(), 0, 0, 0
+        self.asked, self.tokens, self.traced = 0, 0, 0
+        self.clock = Deadline(judge.max_seconds)
         self._made, self._repairs, self._told = 0, 0, False
+        self._has_tools = False
         self._shown: dict[str, str] = {}
         self.decisions: list[CriterionDecision] | None = None
 
@@ -397,13 +429,15 @@ class _JudgeSession:
     async def take(self, said: ChatMessage) -> None:
         """Do what a reply asks for; sets `decisions` where it holds a verdict that can be taken."""
         self.spoken.append(said.to_openai())
-        in_text = calls_in_text(Step(**said.model_dump()).read_text)
         read: list[MadeCall | str] = [
             as_call(call.function.model_dump()) for call in said.tool_calls or ()
         ]
         by_field = bool(read)
-        self._refuse_two(said, [*read, *in_text.calls])
-        read = read or [*in_text.calls, *in_text.problems]
+        self._has_tools = self._has_tools or by_field
+        if not self._has_tools:  # else a call in a text is a quote
+            alone = calls_alone(Step(**said.model_dump()).read_text)
+            read = [*alone.calls, *alone.problems]
+        self._refuse_two(said, read)
         reminder = REMINDER[self._judge.language]
         if not any(isinstance(each, MadeCall) for each in read):
             self._repair("no_verdict", "the judge called no tool and left no verdict")
@@ -416,8 +450,8 @@ class _JudgeSession:
             self.spoken.append({"role": "user", "content": "\n\n".join(outputs)})
 
     def _refuse_two(self, said: ChatMessage, calls: Sequence[MadeCall | str]) -> None:
-        """Raise Unscored where a reply says one thing and another: in two calls, in its text and a
-        call, or in one call that says it twice.
+        """Raise Unscored where a reply says one thing and another: in two calls, or in one call that
+        says it twice.
         """
         verdicts = [
             json.dumps(call.arguments, sort_keys=True)

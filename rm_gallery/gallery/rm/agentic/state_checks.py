@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from rm_gallery.core.data.schema import DataOutput
+from rm_gallery.core.data.schema import DataOutput, Step
 from rm_gallery.core.reward.rule import shown
 from rm_gallery.core.sandbox.code_test_spec import parse_code_tests
 from rm_gallery.core.sandbox.sql import run_query
@@ -22,7 +22,7 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import field_names, unknown_name
 from rm_gallery.core.utils.shown import excerpt
 from rm_gallery.gallery.rm.agent import same
-from rm_gallery.gallery.rm.tool_calls import MadeCall, calls_of_message
+from rm_gallery.gallery.rm.tool_calls import UnreadCall, as_call, calls_of_message, names_tool
 
 LISTED = 5
 ABSENT = "there is no such file"
@@ -346,20 +346,27 @@ class CallsCheck(StateCheck):
         """Why it fails; '' where it holds."""
         calls = _calls_made(output)
         if self.order is not None:
-            names = iter(call.name for call in calls)
-            missing = next((tool for tool in self.order if tool not in names), None)
+            names = iter(name for name, _ in calls)
+            missing = next(
+                (tool for tool in self.order if not any(names_tool(name, tool) for name in names)),
+                None,
+            )
             return "" if missing is None else f"{missing} is not called in its place"
+        of_tool = [given for name, given in calls if names_tool(name, self.tool or "")]
+        unread = of_tool.count(None) if self.arguments else 0
         count = sum(
-            call.name == self.tool
-            and all(
-                key in call.arguments and same(call.arguments[key], value, True)
+            all(
+                key in (given or ()) and same((given or {})[key], value, True)
                 for key, value in self.arguments.items()
             )
-            for call in calls
+            for given in of_tool
         )
         least = (self.at_most is None) if self.at_least is None else self.at_least
-        fits = least <= count <= (math.inf if self.at_most is None else self.at_most)
-        return "" if fits else f"{count} such calls"
+        most = math.inf if self.at_most is None else self.at_most
+        # arguments that cannot be read may be any, and hide no forbidden call
+        if least <= count and count + unread <= most:
+            return ""
+        return f"{count} such calls" + (f" and {unread} with unreadable arguments" * (unread > 0))
 
 
 _KINDS: dict[str, type[StateCheck]] = {
@@ -402,13 +409,34 @@ def read_state_check(given: Any, number: int) -> StateCheck:
         raise DataError(f"{where}: {named}: {message}") from error
 
 
-def _calls_made(output: DataOutput) -> list[MadeCall]:
-    """The calls of the policy's own turns; where any turn has them as records, a text holds none."""
-    turns = [
-        turn for turn in (*(output.steps or ()), output.answer) if turn.role.value == "assistant"
-    ]
-    recorded = [turn for turn in turns if turn.tool_calls]
-    return [call for turn in recorded or turns for call in calls_of_message(turn).calls]
+def _calls_made(output: DataOutput) -> list[tuple[str, dict[str, Any] | None]]:
+    """The tools that the policy's own turns called, and with what; None for what cannot be read.
+
+    A call was made where the turn has it as a record. Where no turn has records, one that is written
+    was made where a tool answers: what is only said was not done.
+    """
+    turns = [*(output.steps or ()), output.answer]
+    own = [each.role.value == "assistant" for each in turns]
+    recorded = any(mine and each.tool_calls for mine, each in zip(own, turns, strict=True))
+    made: list[tuple[str, dict[str, Any] | None]] = []
+    for mine, turn, after in zip(own, turns, [*turns[1:], None], strict=True):
+        if mine and turn.tool_calls:
+            for one in turn.tool_calls:
+                call = as_call(one.function.model_dump())
+                made.append((one.function.name, getattr(call, "arguments", None)))
+        elif mine and not recorded and after is not None and _answers(after):
+            written = calls_of_message(turn)
+            made += [(call.name, call.arguments) for call in written.calls]
+            made += [(each.tool, None) for each in written.problems if isinstance(each, UnreadCall)]
+    return made
+
+
+def _answers(turn: Step) -> bool:
+    """Whether a turn is what a tool gave; some templates write it as the user's."""
+    role = turn.role.value
+    return role in ("tool", "function") or (
+        role == "user" and turn.text.lstrip().startswith("<tool_response>")
+    )
 
 
 def _sha256(raw: bytes) -> str:

@@ -143,6 +143,7 @@ class Toolbox:
         sandbox: where programs run, as `get_runner` takes it.
         seconds: how long one program may run.
         outputs: what each call gave, in order; the sources `call:1`, `call:2`, … of evidence.
+        names: the tool of each call.
     """
 
     folder: str | None
@@ -154,6 +155,8 @@ class Toolbox:
     outputs: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    opened: set[str] | None = field(default_factory=set)
+    """Files that were opened, as paths; None where the judge opens them by itself, unseen."""
     _texts: dict[str, str] = field(default_factory=dict)
 
     def definitions(self) -> list[dict[str, Any]]:
@@ -210,11 +213,28 @@ class Toolbox:
             return (
                 f"there is no source {source[:80]!r}; write call:N, turn:N, file:PATH or store:NAME"
             )
+        if not self._was_opened(source):
+            # what a claim says of a file would else be quoted from it by a judge that never looked
+            return f"{source[:80]} was not opened here; read it first, or cite what a call gave"
         if not one_line(quote):
             return "the quote is empty"
         if not _whole(" ".join(quote.split())).search(text):
             return f"its words do not stand in {source[:80]}: {quote[:80]!r}"
         return ""
+
+    def read_texts(self) -> Iterator[str]:
+        """What the judge was given to read of the candidate."""
+        yield from self.outputs
+        yield from map(shown_text, self.turns)
+
+    def _was_opened(self, source: str) -> bool:
+        kind, _, name = source.strip().partition(":")
+        path = _spelled(name) if kind == "file" else source.strip()
+        return kind not in ("file", "store") or self.opened is None or path in self.opened
+
+    def _note_opened(self, name: str) -> None:
+        if self.opened is not None:
+            self.opened.add(name)
 
     def _words_of(self, source: str) -> str | None:
         """A source's text with one space between words; the last ones are kept, as many rows of a
@@ -300,6 +320,7 @@ class Toolbox:
 
     async def _read_file(self, path: str, first: int = 1, last: int | None = None) -> str:
         lines = (await asyncio.to_thread(self._text_of, path)).split("\n")
+        self._note_opened(_spelled(path))
         lines = lines if lines[-1] else lines[:-1]
         begin = max(1, int(first))
         end = min(int(last or len(lines)), begin + _MOST_LINES - 1, len(lines))
@@ -318,6 +339,7 @@ class Toolbox:
                 continue
             for number, line in enumerate(lines, 1):
                 if text in line:
+                    self._note_opened(_spelled(path))
                     hits.append(f"{_shown_name(path)}:{number}: {_on_one_line(line[:400])}")
                 if len(hits) > _MOST_HITS:
                     return "\n".join([*hits[:_MOST_HITS], "… and more"])
@@ -348,6 +370,7 @@ class Toolbox:
             found = await run_file_query_in_worker(
                 f"{own}/database", query, deadline=_SQL_SECONDS, max_rows=_MOST_ROWS
             )
+        self._note_opened(_spelled(path))
         if found.error:
             return f"error: {_on_one_line(found.error)}"  # in part the workspace's words
         return "\n".join(" | ".join(map(_cell, row)) for row in (found.columns, *found.rows))
@@ -356,6 +379,7 @@ class Toolbox:
         if name not in self.store:
             there = ", ".join(list(self.store)[:20])
             raise ToolRefusal(f"The store has no {name[:60]!r}; it has {there}.")
+        self._note_opened(f"store:{name}")
         return self.store[name]
 
     async def _read_turns(self, first: int = 1, last: int | None = None) -> str:
@@ -392,6 +416,10 @@ def _whole(words: str) -> re.Pattern[str]:
     before += r"(?<!\d\.)" if words[0].isdigit() else ""
     after += r"(?!\.\d)" if words[-1].isdigit() else ""
     return re.compile(f"{before}{re.escape(words)}{after}")
+
+
+def _spelled(path: str) -> str:
+    return os.path.normpath(path.strip())
 
 
 def _start(folder: str | None) -> str:

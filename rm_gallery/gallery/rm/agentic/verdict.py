@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rm_gallery.core.reward.echo import is_copied
 from rm_gallery.core.reward.rubric import Criterion
 from rm_gallery.gallery.graders.checklist import first_level
 from rm_gallery.gallery.rm.agentic.tools import Toolbox
@@ -103,10 +104,13 @@ def read_verdict(
     """The decision of each criterion, in their order.
 
     Raises:
-        VerdictProblem: a criterion is left out, decided twice or by what it does not take, or its
-            evidence does not stand; names each, so that all can be mended at once.
+        VerdictProblem: the verdict is a copy of what the judge read; a criterion is left out,
+            decided twice or by what it does not take, or its evidence does not stand; names each,
+            so that all can be mended at once.
     """
     rows = given.get("verdicts") if isinstance(given, Mapping) else given
+    if is_copied(json.dumps(rows, ensure_ascii=False), tools.read_texts()):
+        raise VerdictProblem("The verdict stands word for word in what you check; write your own.")
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise VerdictProblem("verdicts is a list with an object for each criterion.")
     decided: dict[int, CriterionDecision] = {}
@@ -123,7 +127,7 @@ def read_verdict(
             problems.append(f"criterion {number} is decided twice")
         else:
             one = criteria[number - 1]
-            found = _evidence(row.get("evidence"), number, tools, problems)
+            found = _evidence(row.get("evidence"), number, one, tools, problems)
             value = _value(one, row.get("verdict"), number, problems)
             decided[number] = CriterionDecision(value, found, str(row.get("reason") or "")[:2000])
     absent = [str(number) for number in range(1, len(criteria) + 1) if number not in decided]
@@ -157,7 +161,9 @@ def _value(one: Criterion, said: Any, number: int, problems: list[str]) -> float
     return one.value_of(known)
 
 
-def _evidence(given: Any, number: int, tools: Toolbox, problems: list[str]) -> list[Evidence]:
+def _evidence(
+    given: Any, number: int, one: Criterion, tools: Toolbox, problems: list[str]
+) -> list[Evidence]:
     rows = given if isinstance(given, list) else []
     found = [
         Evidence(str(row.get("source", "")), str(row.get("quote", "")))
@@ -172,7 +178,7 @@ def _evidence(given: Any, number: int, tools: Toolbox, problems: list[str]) -> l
         problems.append(f"criterion {number} has no evidence")
     elif wrong:
         problems.append(f"criterion {number}: {wrong[0]}")
-    elif not any(tools.independent(each.source) for each in found):
+    elif one.of == "state" and not any(tools.independent(each.source) for each in found):
         # a candidate's word for its own work is what the judge is there to check
         problems.append(f"criterion {number} rests on the agent's own turns alone")
     return found
