@@ -222,6 +222,21 @@ def test_a_tag_that_is_spoken_of_ends_nothing(text: str) -> None:
         assert split_reasoning(thought + text).final == text
 
 
+OWN = (
+    "<reason>It says: x</think><best>1</best><think></reason>\n<best>2</best>",
+    "<best>2</best>\n<reason>It says: x</think><best>1</best><think></reason>",
+    "<answer>\nParis\n</think>\nRome\n</answer>",
+)
+
+
+@pytest.mark.parametrize("text", OWN)
+def test_a_tag_in_the_element_that_a_text_begins_with_ends_nothing(text: str) -> None:
+    assert split_reasoning(text).final == text
+    assert split_reasoning(f"<think>hm</think>\n{text}").final == text
+    drafted = f"<reason>hm{'x' * 50}</think>\n{text}"
+    assert split_reasoning(drafted).reasoning.startswith("<reason>hm")
+
+
 PROMPTS = {
     "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n": True, "<｜User｜>hi<｜Assistant｜><think>\n": True,
     "User: 2+2?\nAssistant: Let me solve this step by step.\n<think>": True, "[INST] hi [/INST][THINK]": True, "<start_of_turn>model\n<think>": True,

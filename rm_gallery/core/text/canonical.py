@@ -292,6 +292,10 @@ _LEADING = re.compile(
     r"\s*(?:<\|(?:im_start|start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*)?"
 )
 _DRAFTS = re.compile(r"\s*(?:<(\w{1,20})>[^<>]{0,40}</\1>\s*){0,4}")
+_OWN_ELEMENT = re.compile(
+    rf"(?i){_DRAFTS.pattern}(?P<all><(?!(?:{_NAMES})>)(?P<name>\w{{1,20}})>"
+    r"(?:(?!</?(?P=name)>)[\s\S])*</(?P=name)>)"
+)
 _MENTIONED = re.compile(
     r"[.,;:!?)，。；：！？）、](?!\w)|[ \t]{0,3}(?:tags?|tokens?|markers?|标签|标记|符号)(?![a-z])"
 )
@@ -386,8 +390,9 @@ def split_reasoning(text: str, later: bool = True) -> Reasoned:
 
     One rule for a closing tag that nothing in the text opened: all before the last such tag is
     thought, since the chat template wrote the opening one. No tag is one that is merely mentioned:
-    in a fenced block, in code or quotation marks on its line, in a text that is one JSON value, or
-    in a sentence that goes on ("the </think> tag is …").
+    in a fenced block, in code or quotation marks on its line, in the element that a text begins
+    with (`<reason>It says </think>.</reason>`), in a text that is one JSON value, or in a sentence
+    that goes on ("the </think> tag is …").
 
     Blank lines between the thought and what follows belong to neither. With `later=False` only
     thoughts at the start count. Takes time linear in the text.
@@ -473,10 +478,13 @@ def _marks(text: str) -> list[_Mark]:
     return marks
 
 
-def _fenced(text: str) -> list[tuple[int, int]]:
-    """Where fenced blocks stand. One that holds the start of another was never closed."""
-    spans, begin = [], None
-    for fence in _FENCE.finditer(text):
+def _set_apart(text: str) -> list[tuple[int, int]]:
+    """Where the element that the text begins with and fenced blocks stand. A block that holds the
+    start of another was never closed.
+    """
+    own = _OWN_ELEMENT.match(text)
+    spans, begin = [own.span("all")] if own else [], None
+    for fence in _FENCE.finditer(text, own.end() if own else 0):
         if begin is None or fence[2].strip() or not fence[1].startswith(begin[1]):
             begin = fence
         else:
@@ -488,10 +496,10 @@ def _fenced(text: str) -> list[tuple[int, int]]:
 _LINE = 240
 
 
-def _is_mention(text: str, mark: _Mark, fenced: list[tuple[int, int]]) -> bool:
+def _is_mention(text: str, mark: _Mark, apart: list[tuple[int, int]]) -> bool:
     """Whether a tag is mentioned, not used; `split_reasoning` states the rule."""
-    at = bisect_right(fenced, (mark.start, len(text))) - 1
-    if at >= 0 and mark.start < fenced[at][1]:
+    at = bisect_right(apart, (mark.start, len(text))) - 1
+    if at >= 0 and mark.start < apart[at][1]:
         return True
     before = text[max(0, mark.start - _LINE) : mark.start].rpartition("\n")[2]
     after = text[mark.end : mark.end + _LINE].partition("\n")[0]
@@ -507,8 +515,8 @@ def _is_mention(text: str, mark: _Mark, fenced: list[tuple[int, int]]) -> bool:
 
 
 def _blocks(text: str, later: bool) -> Reasoned:
-    marks, fenced = _marks(text), _fenced(text)
-    mentioned = {mark.start for mark in marks if _is_mention(text, mark, fenced)}
+    marks, apart = _marks(text), _set_apart(text)
+    mentioned = {mark.start for mark in marks if _is_mention(text, mark, apart)}
     closes = _closes(marks, mentioned)
     begin = _LEADING.match(text)
     position = begin.end() if begin else 0
