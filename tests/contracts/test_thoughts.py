@@ -35,8 +35,8 @@ CLOSES = {
     "brackets": ("【思考】", "【/思考】"),
     "harmony": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 }  # fmt: skip
-WHOLE = {"privacy_leakage"}
-"""Rules for which a text of a thought is as bad as one of an answer."""
+WHOLE = {"privacy_leakage", "unisolated_command_judge"}
+"""Rules for which a text of a thought is as bad as one of an answer, or that read neither."""
 RULES = [name for name in RewardRegistry.list() if example_of(name).judge is None]
 JUDGES = [name for name in RewardRegistry.list() if example_of(name).judge is not None]
 
@@ -95,8 +95,13 @@ def test_a_rule_scores_what_follows_the_thought(name: str) -> None:
     reward, sample = _reward(name), registry_cases.fitting(name)[0]
     if "thought" in reward.looks_at or not all(out.answer.text for out in sample.output):
         return
-    slow = "sandbox" in reward.needs or name.startswith(("code_", "unisolated"))
-    rows = [*_rows(RULES.index(name), every=len(FIRST) if slow else 2)]
+    number = RULES.index(name)
+    if "sandbox" in reward.needs or name.startswith(("code_", "unisolated", "final_state")):
+        # a program runs for every answer: one row of one answer each
+        rows = [[*_rows(number, every=len(FIRST))][number % len(OPENERS)]]
+        sample = sample.model_copy(update={"output": sample.output[:1]})
+    else:
+        rows = [*_rows(number, every=6 if name == "math_verify_reward" else 2)]
     plain = [_answered(sample, None, row.alone) for row in rows]
     given = [_answered(sample, row, row.text) for row in rows]
     if name not in WHOLE:  # cut off: only what the prompt said tells that this is thought
@@ -128,7 +133,7 @@ def test_a_judge_states_its_verdict_after_its_thought(name: str) -> None:
         return _scores(reward.evaluate(sample.model_copy(deep=True)))
 
     differ = []
-    for row in _rows(JUDGES.index(name), every=6):
+    for row in _rows(JUDGES.index(name), every=6 if len(sample.output) < 3 else len(FIRST)):
         wanted = judged(row.begun, False)
         found = judged(partial(row.text, decoy=decoy), row.opener == "fact")
         differ += [(row, wanted, found)] if found != wanted else []
@@ -140,18 +145,15 @@ def test_a_judge_states_its_verdict_after_its_thought(name: str) -> None:
 def test_a_grader_reads_its_judge_after_the_thought(name: str) -> None:
     probe = make(name, FakeLLM())
     fields, reply = fields_for(probe), low_high(name, probe)[1]
-    for row in _rows(judged_graders().index(name), every=len(FIRST)):
-        for opener in ("itself", "letter"):
-            stated = row._replace(answer=opener)
-            judges = (
-                FakeLLM(reply=stated.begun(reply)),
-                FakeLLM(
-                    reply=stated.text(reply, "<score>1</score>"),
-                    thought_opened=row.opener == "fact",
-                ),
-            )
-            wanted, found = (make(name, llm, repair_attempts=0).evaluate(fields) for llm in judges)
-            assert _graded(found) == _graded(wanted), (stated, wanted, found)
+    number = judged_graders().index(name)
+    begins = ("itself", "letter")[number % 2]
+    plain = FakeLLM(reply=Row("", "", begins).begun(reply))
+    wanted = _graded(make(name, plain, repair_attempts=0).evaluate(fields))
+    for row in _rows(number, every=len(FIRST)):
+        text = row._replace(answer=begins).text(reply, "<score>1</score>")
+        llm = FakeLLM(reply=text, thought_opened=row.opener == "fact")
+        found = make(name, llm, repair_attempts=0).evaluate(fields)
+        assert _graded(found) == wanted, (text, wanted, found)
 
 
 def _graded(found: Any) -> list[Any]:
