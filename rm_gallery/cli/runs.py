@@ -344,8 +344,8 @@ def report(
     """Write what RUN found as one self-contained page, or in another format for a pull request, a
     program or CI.
 
-    The exit code is 1 when a gate is missed: --fail-under, --max-failures, --max-unscored, and with
-    --format junit also an unfinished run.
+    The exit code is 1 when a gate is missed: --fail-under, --max-failures, --config
+    result.max_unscored=N, and with --format junit also an unfinished run.
     """
     opt.say_reading(run)
     loaded = open_run(run)

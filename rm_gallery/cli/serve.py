@@ -259,6 +259,7 @@ class Offer:
                 name: Allowed(entry.get("root"), frozenset(map(str.lower, entry.get("hosts", ()))))
                 for name, entry in _entries(self.config)
             },
+            max_seconds=limits.max_seconds,
         )
         return create_app(handler, limits, tokens=tokens, tasks=tasks)
 

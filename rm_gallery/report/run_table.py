@@ -282,7 +282,7 @@ def _score_and_interval(cell: Cell) -> tuple[str, str]:
     scale, digits = (1.0, ".4g") if cell.figure.get("rule") in OWN_UNIT else (100.0, ".1f")
     if score is None:
         return "–", ""
-    return f"{scale * score:{digits}}", "" if not bounds else "–".join(
+    return f"{scale * score:{digits}}", "" if not bounds or None in bounds else "–".join(
         f"{scale * end:{digits}}" for end in bounds
     )
 

@@ -21,6 +21,7 @@ from rm_gallery.gallery.benchmarks.lead import corrected_figure
 from rm_gallery.report.cells import harmless, sheet_text
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
+from rm_gallery.study.table import range_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,10 +112,15 @@ def print_rejudged(report: RejudgeReport) -> None:
     gap = report.difference
     interval = "" if gap.ci95 is None else f"{gap.ci95.low:+.4g} – {gap.ci95.high:+.4g}"
     rows: list[tuple[str, float | None, str, str, int]] = [
-        ("recorded", report.old_mean, "", ".4g", report.n_recorded),
-        (report.reward, report.new_mean, "", ".4g", report.n_scored),
+        ("recorded", report.old_mean, "", ".4g", report.n_both),
+        (report.reward, report.new_mean, "", ".4g", report.n_both),
         ("new − recorded", gap.estimate, interval, "+.4g", report.n_both),
     ]
+    if report.report is not None and report.n_scored > report.n_both:
+        every = report.report
+        rows.append(
+            (f"{report.reward}, all", every.score, range_text(every.ci95), ".4g", every.n_scored)
+        )
     for name, mean, shown, form, n in rows:
         _add_row(table, [name, "–" if mean is None else format(mean, form), shown, str(n)])
     judge = f" · judge {report.judge}" if report.judge else ""
@@ -125,7 +131,8 @@ def print_rejudged(report: RejudgeReport) -> None:
     kept = ", ".join(f"{name} ({n})" for name, n in report.kept.items())
     lines = [
         f"data: {report.data} · {report.n} rollouts{judge}",
-        f"means are of the {report.n_both} rollouts with both; "
+        f"{report.n_both} rollouts have both, {report.n_recorded} a recorded reward, "
+        f"{report.n_scored} a new one; of those with both "
         + ", ".join([f"{report.changed} changed", *tested, *ranks]),
         *missing,
         *([f"kept as recorded: {kept}"] if kept else []),

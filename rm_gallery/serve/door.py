@@ -47,11 +47,19 @@ class ServeSettings(Configured):
     open: bool = False
     """Whether other machines may ask without a token."""
     max_body: int = Field(default=8 << 20, ge=1)
-    """Bytes of a request's body."""
-    max_bytes: int = Field(default=512 << 20, ge=1)
-    """Bytes of all bodies that have arrived and are being read or scored; on top of that requests
-    are refused with 429.
+    """Bytes of a request's body. What is larger, or has so many entries that they count as more, is
+    refused with 413.
     """
+    entry_bytes: int = Field(default=128, ge=0)
+    """Bytes that each key of a mapping, and each mapping or list, counts beside its own text, the
+    first thousand of a body apart: about what Python needs for it.
+    """
+    max_bytes: int = Field(default=512 << 20, ge=1)
+    """Bytes of all bodies that have arrived and are being read or scored, and of what is kept for
+    sessions; on top of that requests are refused with 429.
+    """
+    max_sessions: int = Field(default=65_536, ge=1)
+    """Sessions of the Open Reward Standard that are open at once; on top of that 429."""
     max_depth: int = Field(default=64, ge=2)
     """Levels of nesting of a JSON body."""
     max_waiting: int = Field(default=8192, ge=1)
@@ -62,6 +70,10 @@ class ServeSettings(Configured):
     """Judgements of one reward in flight; None takes the reward's own."""
     deadline: float = Field(default=60.0, gt=0)
     """Seconds one request may take; a client may ask for less with the header X-Timeout-Seconds."""
+    max_seconds: float = Field(default=30.0, gt=0)
+    """Seconds of worker processes (patterns, expressions, programs, tests, queries) that a request
+    may take for each of its completions, all together: limits in a row add up to no more.
+    """
     read_timeout: float = Field(default=30.0, gt=0)
     """Seconds a client may take to send a body."""
     keep_alive: float = Field(default=30.0, gt=0)
@@ -117,6 +129,8 @@ _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _PAGE = (b"content-type", b"text/html; charset=utf-8")
 _EVENTS = (b"content-type", b"text/event-stream")
 CLOSE: Headers = ((b"connection", b"close"),)
+FREE_ENTRIES = 1000
+"""Entries of a body that count no bytes beside their own."""
 STUCK_SECONDS = 3.0
 """Without a turn of the event loop."""
 FAULT = Refused(500, "internal", "The server failed; its log names the request id.")
@@ -159,7 +173,7 @@ class RequestPipeline:
         request_id = request_id_of(headers)
         more = CLOSE if self.closing else ()
         metrics.in_flight += 1
-        room = _Room(metrics, self.settings.max_bytes)
+        room = self.room()
         try:
             token = self.admit(headers, codec.scope, scope)
             self._spend(token, 1)
@@ -297,6 +311,10 @@ class RequestPipeline:
             )
         return min(seconds, self.settings.deadline)
 
+    def room(self) -> Room:
+        """Room for one request or session, of which nothing is taken yet."""
+        return Room(self.metrics, self.settings.max_bytes)
+
     def _too_large(self) -> Refused:
         return Refused(
             413,
@@ -306,7 +324,7 @@ class RequestPipeline:
 
     async def body(self, scope: Scope, receive: Receive) -> Any:
         """The JSON body of a request; Refused where it is none, or beyond a limit."""
-        room = _Room(self.metrics, self.settings.max_bytes)
+        room = self.room()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
             return parsed(await self._body(headers, receive, room), self.settings.max_depth)
@@ -317,9 +335,11 @@ class RequestPipeline:
         finally:
             room.give_back()
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive, room: _Room) -> bytes:
-        """The body; it takes up room as its bytes arrive, and what it only says it has takes none
-        from others.
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive, room: Room) -> bytes:
+        """The body: the one place where a request's data are taken, and where they count.
+
+        It takes up room as its bytes arrive, and what it only says it has takes none from others.
+        Then its entries take theirs, before anything is made of them: 200,000 empty files are 3 MB.
         """
         declared = headers.get(b"content-length", b"")
         if declared.isdigit():
@@ -342,7 +362,19 @@ class RequestPipeline:
                 room.take(len(chunk))
                 chunks.append(chunk)
                 if not message.get("more_body"):
-                    return chunk if len(chunks) == 1 else b"".join(chunks)
+                    break
+        body = chunk if len(chunks) == 1 else b"".join(chunks)
+        entries = _entries(body, self.settings.max_body - size, self.settings.entry_bytes)
+        price = self.settings.entry_bytes * max(0, entries - FREE_ENTRIES)
+        if size + price > self.settings.max_body:
+            what = (
+                f"The body has {entries} keys, mappings and lists, which count "
+                f"{self.settings.entry_bytes} bytes each: {size + price} bytes together, and "
+                f"{self.settings.max_body} are the most that is taken. Send less at once."
+            )
+            raise Refused(413, "too_many", what)
+        room.take(price)
+        return body
 
     async def _discard(self, headers: dict[bytes, bytes], receive: Receive) -> None:
         """Read what is left of a body that is too large, for a while: who is cut off in the middle
@@ -362,8 +394,8 @@ class RequestPipeline:
             return
 
 
-class _Room:
-    """What a request's body takes up of the room for all of them."""
+class Room:
+    """What a request or a session takes up of the room for all of them."""
 
     __slots__ = ("_metrics", "_most", "_taken")
 
@@ -376,7 +408,7 @@ class _Room:
             raise Refused(
                 429,
                 "busy",
-                "The bodies of other requests take up all room there is.",
+                "Other requests and sessions take up all room there is (max_bytes).",
                 retry_after=1.0,
             )
 
@@ -389,6 +421,14 @@ class _Room:
     def give_back(self) -> None:
         """Give all of it back."""
         self._metrics.bytes -= self._taken
+        self._taken = 0
+
+    def shrink(self, size: int) -> None:
+        """Take so many bytes instead of what was taken; less is always there, and what is told
+        already is kept.
+        """
+        self._metrics.bytes += size - self._taken
+        self._taken = size
 
 
 class _Gone(Exception):
@@ -513,6 +553,19 @@ def parsed(body: bytes, max_depth: int) -> Any:
     if body.count(b"[") + body.count(b"{") > max_depth and deeper(value, max_depth):
         raise too_deep(max_depth)
     return value
+
+
+def _entries(body: bytes, left: int, price: int) -> int:
+    """How many keys, mappings and lists a JSON body has; where even what looks like one counts no
+    more than is `left`, so many.
+    """
+    marks = b":", b"{", b"["
+    most = sum(map(body.count, marks))
+    if price * (most - FREE_ENTRIES) <= min(left, price * FREE_ENTRIES):
+        return most
+    # outside of texts, whose quotes may be escaped
+    plain = b"".join(re.sub(rb"\\.", b"", body, flags=re.DOTALL).split(b'"')[::2])
+    return sum(map(plain.count, marks))
 
 
 def too_deep(max_depth: int) -> Refused:

@@ -5,6 +5,7 @@ request has) and deployed evaluators.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from rm_gallery.core.data.conversation import group_of, sample_of_completion, sample_of_messages
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.blame import SecondLook, suspected
@@ -60,6 +62,7 @@ class _PendingRequest:
     left: int
     waiter: asyncio.Future[None]
     seconds: float
+    deadline: Deadline
     judged: list[DataSample] = field(default_factory=list)
     """What is settled: controls for the others."""
     suspects: list[tuple[int, DataSample]] = field(default_factory=list)
@@ -81,7 +84,9 @@ class RewardLane:
         max_waiting: int,
         max_workers: int | None = None,
         allowed: Allowed | None = None,
+        max_seconds: float = math.inf,
     ) -> None:
+        self.max_seconds = max_seconds
         self.name = name
         self.reward = reward
         self.allowed = allowed or Allowed()
@@ -137,8 +142,8 @@ class RewardLane:
         loop = self._loop = asyncio.get_running_loop()
         outcomes: list[Any] = [None] * n
         limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
-        call = _PendingRequest(outcomes, 0, loop.create_future(), limit)
-        deadline = Deadline(limit, shared=True)
+        deadline = Deadline(limit, shared=True, work=n * self.max_seconds)
+        call = _PendingRequest(outcomes, 0, loop.create_future(), limit, deadline)
         groups: dict[str, int] = {}
         fresh = self._fresh
         begins = len(fresh)
@@ -246,7 +251,10 @@ class RewardLane:
             looking.add_done_callback(self._looking.discard)
 
     async def _look_again(self, call: _PendingRequest) -> None:
-        """Find out which answers are to blame that they have no score: what is served may train."""
+        """Find out which answers are to blame that they have no score: what is served may train.
+        It is paid from the request's own time.
+        """
+        current_deadline.set(call.deadline)
         options = RunOptions(
             max_workers=self.reward.max_workers, deadline=call.seconds, blame="probe"
         )
@@ -366,6 +374,8 @@ class Handler:
         max_waiting: completions that may wait for one reward; more are refused with 429.
         max_workers: judgements of one reward in flight; None takes the reward's own.
         allowed: what clients may name to a reward beside content, by its name; nothing by default.
+        max_seconds: seconds of worker processes that a request may take for each of its
+            completions, all together.
 
     Raises:
         ConfigError: a reward cannot score at all; names it.
@@ -379,6 +389,7 @@ class Handler:
         max_waiting: int = 8192,
         max_workers: int | None = None,
         allowed: Mapping[str, Allowed] | None = None,
+        max_seconds: float = 30.0,
     ) -> None:
         self.rewards = dict(rewards)
         self.evaluators = evaluators
@@ -391,6 +402,7 @@ class Handler:
                     max_waiting=max_waiting,
                     max_workers=max_workers,
                     allowed=(allowed or {}).get(name),
+                    max_seconds=max_seconds,
                 )
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,13 +24,15 @@ from rm_gallery.core.data.schema import is_absent
 from rm_gallery.core.model.message import text_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
+from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
-from rm_gallery.serve.door import Receive, RequestPipeline, Scope, dumped
+from rm_gallery.serve.door import Receive, RequestPipeline, Room, Scope, dumped
 from rm_gallery.serve.formats import PROMPTS, REFERENCES, Ask, Open, Refused, invalid, read
 from rm_gallery.serve.policy import Send
 
-MAX_SESSIONS = 65_536
+SESSION_BYTES = 2048
+"""What a session counts of the room for all requests, beside what it keeps."""
 IDLE_SECONDS = 900.0
 """After this time without a word of its client a session may be dropped; a client pings every 10 s."""
 BEAT_SECONDS = 10.0
@@ -218,7 +220,9 @@ class _Work(NamedTuple):
 
     id: str
     of: str
-    """Which request it answers: the same one again gets the same result, not a second judgement."""
+    """Digest of what it answers: the same again gets the same result, not a second judgement. The
+    answer itself is kept no longer than it is judged.
+    """
     task: asyncio.Task[Any]
 
 
@@ -229,8 +233,11 @@ class OrsSession:
     env: str
     task: OrsTask
     touched: float
+    room: Room
+    """What it takes up of the room for all: its answer while that is judged, then the reply."""
     answer: _Work | None = None
     group: _Work | None = None
+    open: bool = True
 
 
 class OrsRoute(NamedTuple):
@@ -355,10 +362,12 @@ class OrsEnvironments:
             if now - self._sessions[first].touched < IDLE_SECONDS:
                 break
             self._drop(first)
-        if len(self._sessions) >= MAX_SESSIONS:
-            what = f"{MAX_SESSIONS} sessions are open, the most that are kept."
+        most, room = self.door.settings.max_sessions, self.door.room()
+        if len(self._sessions) >= most:
+            what = f"{most} sessions are open, the most that are kept."
             raise Refused(429, "busy", what, retry_after=10.0)
-        self._sessions[sid] = OrsSession(env, task, now)
+        room.take(SESSION_BYTES)
+        self._sessions[sid] = OrsSession(env, task, now, room)
         return {"sid": sid}
 
     async def ping(self, asked: _OrsRequest) -> dict[str, Any]:
@@ -387,19 +396,21 @@ class OrsEnvironments:
         if body.task_id is not None:
             return self._resumed(session.answer, body.task_id)
         given = body.input.get(ARGUMENT)
+        of = digest(given)
         wrong = None
         if body.name not in (TOOL, TERMINAL):
             wrong = ("not_found", f"{body.name[:60]!r} is not a valid tool")
         elif not isinstance(given, str) or len(body.input) > 1:
             wrong = ("input_validation", f"{body.name} takes one text, {ARGUMENT}")
-        elif session.answer is not None and session.answer.of != given:
+        elif session.answer is not None and session.answer.of != of:
             wrong = ("episode_finished", "the episode has ended: an answer was submitted before")
         if wrong is not None:
             told = {"ok": False, "error": wrong[1], "reason": wrong[0]}
             return self._told(dumped(told))
         if session.answer is None:
+            session.room.take(len(given or ""))
             judged = self._output(session, given or "", asked.headers)
-            session.answer = _Work(uuid.uuid4().hex, given or "", asyncio.ensure_future(judged))
+            session.answer = self._work(session, of, judged)
         return await self._begun(session, "answer")
 
     async def score_group(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
@@ -411,14 +422,28 @@ class OrsEnvironments:
         if body.task_id is not None:
             return self._resumed(session.group, body.task_id)
         answers = [_last_said(candidate) for candidate in body.candidates]
-        given = dumped(answers).decode()
-        again = session.group is not None and session.group.of == given
-        if session.group is None or not again or _fell_through(session.group):
+        of = digest(answers)
+        again = session.group is not None and session.group.of == of
+        if session.group is None or not again or _fell_through(session.group.task):
+            session.room.take(sum(map(len, answers)))
             judged = self._group(session, answers, asked.headers)
-            session.group = _Work(uuid.uuid4().hex, given, asyncio.ensure_future(judged))
+            session.group = self._work(session, of, judged)
         return await self._begun(session, "group")
 
     # judging
+
+    def _work(self, session: OrsSession, of: str, judging: Coroutine[Any, Any, bytes]) -> _Work:
+        """Begin a judgement; once it is over, its session holds no more room than what is told."""
+        task = asyncio.ensure_future(judging)
+
+        def over(_: object) -> None:
+            if session.open:  # else its room is given back
+                tasks = {task, *(w.task for w in (session.answer, session.group) if w is not None)}
+                told = [t.result() for t in tasks if t.done() and not _fell_through(t)]
+                session.room.shrink(SESSION_BYTES + sum(map(len, told)))
+
+        task.add_done_callback(over)
+        return _Work(uuid.uuid4().hex, of, task)
 
     async def _scores(
         self, session: OrsSession, answers: Sequence[str], headers: Mapping[bytes, bytes]
@@ -562,7 +587,11 @@ class OrsEnvironments:
 
     def _drop(self, sid: str) -> None:
         session = self._sessions.pop(sid, None)
-        for work in (session.answer, session.group) if session is not None else ():
+        if session is None:
+            return
+        session.open = False
+        session.room.give_back()
+        for work in (session.answer, session.group):
             if work is not None:
                 work.task.cancel()
 
@@ -579,8 +608,8 @@ def _event(kind: str, data: bytes) -> bytes:
     return b"event: %s\r\ndata: %s\r\n\r\n" % (kind.encode(), data)
 
 
-def _fell_through(work: _Work) -> bool:
-    return work.task.done() and (work.task.cancelled() or work.task.exception() is not None)
+def _fell_through(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _metadata(outcome: Score[float]) -> dict[str, Any]:

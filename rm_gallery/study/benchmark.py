@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +46,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
-from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, sample_record
+from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, kept_in, sample_record
 from rm_gallery.study.source import Data, Source, sharded
 from rm_gallery.study.task import Reasons, Task, begun, judge_of, repeat_folder, spent_by
 
@@ -100,10 +100,9 @@ def evaluate(
         total = task.n_questions()
     chosen, control = begun(chosen, identity, total=total)
     started = time.monotonic()
-    keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
     with (
         closing(run_unordered(task.reward, task.questions(control), chosen, asked.hooks)) as scored,
-        keeping or nullcontext(),
+        kept_in(chosen.run_dir) as keeping,
     ):
         try:
             report = _report(task, scored, seed, keeping, on_judged)
@@ -112,9 +111,8 @@ def evaluate(
             control.stop(INTERRUPTED, halt=True)
             raise
     report = replace(_with_unread(task.benchmark, report, control), **spent_by(control, started))
-    if keeping is not None and chosen.run_dir is not None:
-        keeping.finish()
-        report.save(Path(chosen.run_dir) / REPORT)
+    if keeping is not None:
+        keeping.finish(report)
     return report
 
 
@@ -480,7 +478,7 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
     with SampleFile(folder) as file:
         for line in lines:
             file.add(line)
-    report.save(folder / REPORT)
+    file.finish(report)
 
 
 # -- the same several times ------------------------------------------------------------------------

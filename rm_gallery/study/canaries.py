@@ -33,6 +33,8 @@ Mark = Literal["gold", "floor", "hacked"]
 MARKS: tuple[Mark, ...] = ("gold", "floor", "hacked")
 COLUMN = "canary"
 NEAR = 1e-6
+WORKSPACE = "workspace"
+"""Where a rollout's own work stands, in its row or its answer's label."""
 
 
 class Canary(NamedTuple):
@@ -95,8 +97,8 @@ class CanaryCheck:
 def read_canaries(given: Any) -> list[Canary]:
     """The canaries of a file, or of rows.
 
-    A row is a rollout in any layout `--as rollouts` reads, and has `canary`: gold, floor or hacked.
-    The reward never sees the mark. Beside the floors that are given every task has three more: an
+    A row is a rollout in any layout `--benchmark rollouts` reads, and has `canary`: gold, floor or
+    hacked. The reward never sees the mark. Beside the floors that are given every task has three more: an
     empty answer, a refusal (unless gold is one), and a rollout that did nothing.
 
     Raises:
@@ -136,10 +138,20 @@ def read_canaries(given: Any) -> list[Canary]:
 
 
 def _floors(own: Sequence[Canary]) -> list[Canary]:
-    """What deserves nothing in any task."""
+    """What deserves nothing in any task.
+
+    Nobody worked in them: gold's files, in its answer's label or its row, would pass for theirs. What
+    stands there is the state before, where the row says it, else nothing.
+    """
     first = own[0]
     [known] = first.sample.output[:1]
-    blank = DataOutput(answer=Step(role="assistant", content="", label=known.answer.label))
+    label, task = dict(known.answer.label or {}), dict(first.sample.metadata or {})
+    left = task.get("start") or {}
+    for place in (label, task):
+        if WORKSPACE in place:
+            place[WORKSPACE] = left
+    sample = copy_with(first.sample, metadata=task)
+    blank = DataOutput(answer=Step(role="assistant", content="", label=label))
     idle = copy_with(
         blank, answer=copy_with(blank.answer, additional_kwargs={"content": None}), steps=[]
     )
@@ -148,7 +160,7 @@ def _floors(own: Sequence[Canary]) -> list[Canary]:
     if any(refusal_in(text) for text in golds):
         del outputs["refusal"]
     return [
-        Canary(first.task, "floor", name, copy_with(first.sample, output=[output]))
+        Canary(first.task, "floor", name, copy_with(sample, output=[output]))
         for name, output in outputs.items()
     ]
 

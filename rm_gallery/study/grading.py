@@ -9,7 +9,7 @@ import time
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -41,7 +41,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.study.runs import REPORT, SampleFile
+from rm_gallery.study.runs import kept_in
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.source import Shard, file_sha256, sharded
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
@@ -243,6 +243,7 @@ def grade(
     shard: str | None = None,
     options: RunOptions | None = None,
     on_graded: Callable[[GradedRow], None] | None = None,
+    conclude: Callable[[GradeReport], Report] | None = None,
     **run_options: Unpack[RunKeywords],
 ) -> GradeReport:
     """Grade the rows of a data set and report how far the scores can be trusted.
@@ -260,6 +261,7 @@ def grade(
             folder keeps `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a
             page.
         on_graded: called with every row and what was said of it, in the order of the data.
+        conclude: makes of the report the one that the run folder keeps.
         **run_options: fields of `RunOptions`, which win over `options`, and these over the
             runner's.
 
@@ -285,7 +287,6 @@ def grade(
     began_at = time.monotonic()
     missingness = MissingnessTest()
     waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
-    keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
     tell = on_graded or (lambda _: None)
 
     def drawn() -> Iterator[Mapping[str, Any]]:
@@ -296,7 +297,10 @@ def grade(
             )
             yield row
 
-    with closing(runner.stream(drawn(), options=chosen)) as going, keeping or nullcontext():
+    with (
+        closing(runner.stream(drawn(), options=chosen)) as going,
+        kept_in(chosen.run_dir) as keeping,
+    ):
         for results in going:
             where, given, known = waiting.popleft()
             row = row_of(given)
@@ -343,9 +347,9 @@ def grade(
             if (sentence := column.constant)
         ),
     )
-    if keeping is not None and chosen.run_dir is not None:
-        keeping.finish()
-        report.save(Path(chosen.run_dir) / REPORT)
+    kept = report if conclude is None else conclude(report)
+    if keeping is not None:
+        keeping.finish(kept)
     return report
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +16,30 @@ from rm_gallery.core.data.load.rollouts import RECORDED
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import run_stream
+from rm_gallery.core.score import Score, unscored
 from rm_gallery.core.stats import np
 from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
 from rm_gallery.core.utils.errors import Cause, DataError
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.judgements import cluster_of
+from rm_gallery.gallery.benchmarks.judgements import Judged, judged, not_judged
+from rm_gallery.gallery.benchmarks.lead import between
 from rm_gallery.study.conflicts import samples_of
 from rm_gallery.study.doors import Asked, Keywords, door
+from rm_gallery.study.runs import kept_in, sample_record
+from rm_gallery.study.table import RowStatuses, ScoreReport, counted_part, row_status_of, spread_of
 from rm_gallery.study.table_rows import Clusters
-from rm_gallery.study.task import Reasons, begun, judge_of
+from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
 from rm_gallery.study.winrate_figures import Mean, mean_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 REJUDGED = "rejudged.json"
+RULE = "mean over rollouts"
+BROKEN = "broken_rollout"
+"""The reason of a rollout that has no end to be judged."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,7 @@ class RejudgeReport:
         rollouts: each rollout, in the order of the log.
         calls: requests made to the judge.
         stopped: why the run ended early.
+        report: the new rewards of all rollouts that have one, as a run folder keeps them.
     """
 
     reward: str
@@ -98,10 +110,25 @@ class RejudgeReport:
     reasons: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     calls: int = 0
     stopped: str | None = None
+    report: ScoreReport | None = field(default=None, repr=False)
+
+    @property
+    def verdict(self) -> str:
+        """How old and new rewards differ, in a sentence."""
+        gap = self.difference
+        if gap.estimate is None or self.old_mean is None or self.new_mean is None:
+            return f"None of {self.n:,} rollouts has both a recorded reward and a new one."
+        ends = between({"rule": "mean_score", "ci95": gap.ci95}, " to ")
+        return (
+            f"New less recorded: {gap.estimate:+.4g}{f' (95 % interval {ends})' if ends else ''}, "
+            f"{self.new_mean:.4g} after {self.old_mean:.4g}, over the {self.n_both:,} of "
+            f"{self.n:,} rollouts with both."
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON types."""
-        own = {name: plain(value) for name, value in vars(self).items() if name != "rollouts"}
+        """Everything as plain JSON types, but for `report`."""
+        apart = ("rollouts", "report")
+        own = {name: plain(value) for name, value in vars(self).items() if name not in apart}
         difference = plain(self.difference._asdict())
         return {
             **own,
@@ -117,8 +144,9 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     The data are logs of verifiers, NeMo-Gym, ATIF (Harbor) or Inspect, or dumps of messages; their
     layout is found row by row, see `LAYOUTS`. A new score is that of the reward on the same sample
     at any other door. Recorded parts, metrics and times are kept and never shown to a judge. A
-    rollout that was recorded without a reward has none: it is no 0. With `run_dir` the same call
-    continues an unfinished run, and `rejudged.json` is kept there.
+    rollout that was recorded without a reward has none: it is no 0. One that crashed has no new
+    score, with the cause `data`: nobody finished what would be judged. With `run_dir` the same call
+    continues an unfinished run, and the folder keeps what every run keeps, and `rejudged.json`.
 
     Raises:
         DataError: a row is no recorded rollout (`on_bad_row="skip"` counts such rows), or there is
@@ -130,38 +158,117 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     if not samples:
         raise DataError(f"{name}: no rollouts found; give a log with at least one.")
     built = asked.reward
-    chosen, control = begun(asked.options, {"rejudge": 1, **identity}, total=len(samples))
-    reasons, rollouts = Reasons(), []
-    for sample in built.evaluate_batch(samples, options=chosen, **asked.hooks):
-        recorded = (sample.metadata or {}).get(RECORDED) or {}
-        outcome = said_of(built, sample.output[0])
-        if outcome.value is None:
-            reasons.add(f"{outcome.status}: {outcome.code}", outcome.reason)
-        rollouts.append(
-            Rejudgement(
-                sample.sample_id,
-                recorded.get("reward"),
-                outcome.value,
-                outcome.status,
-                outcome.cause,
-                outcome.reason,
-                recorded.get("parts") or {},
-            )
-        )
-    report = _report(built, name, samples, rollouts)
-    report = replace(report, reasons=reasons.sorted(), calls=control.calls, stopped=control.stopped)
-    if chosen.run_dir is not None:
-        write_whole(Path(chosen.run_dir) / REJUDGED, as_json(report.to_dict()))
-    return report
+    about = {"rejudge": 1, "benchmark": "rollouts", "rule": RULE, **identity}
+    whole = [sample for sample in samples if not _broke(sample)]
+    broken = [sample for sample in samples if _broke(sample)]
+    chosen, control = begun(asked.options, about, total=len(whole))
+    began_at, reasons = time.monotonic(), Reasons()
+    rows: list[tuple[Rejudgement, Judged]] = []
+    scored = run_stream(built, whole, chosen, asked.hooks)
+    with closing(scored), kept_in(chosen.run_dir) as keeping:
+        for sample in chain(scored, broken):
+            row, one = _judged_again(built, sample)
+            if row.new is None:
+                reasons.add(
+                    f"{one.status}: {one.issues[0].reason if one.issues else ''}", row.reason
+                )
+            rows.append((row, one))
+            if keeping is not None:
+                keeping.add(_record(built, row, one))
+    places = sorted(range(len(samples)), key=lambda at: bool(_broke(samples[at])))
+    rows = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
+    figures = _figures(built, rows)
+    judge, endpoint = judge_of(built)
+    out = _compared(built, name, rows)
+    out = replace(out, reasons=reasons.sorted(), calls=control.calls, stopped=control.stopped)
+    extra = {**figures.extra, "verdict": out.verdict, "recorded": _beside(out)}
+    report = replace(
+        figures,
+        extra=extra,
+        benchmark="rollouts",
+        version=RULE,
+        reward=built.name,
+        judge=judge,
+        endpoint=endpoint,
+        data=name,
+        reasons=reasons.sorted(),
+        **spent_by(control, began_at),
+    )
+    out = replace(out, report=report)
+    if keeping is not None and chosen.run_dir is not None:
+        write_whole(Path(chosen.run_dir) / REJUDGED, as_json(out.to_dict()))
+        keeping.finish(report)
+    return out
 
 
-def _report(
-    reward: BaseReward, data: str, samples: list[DataSample], rollouts: list[Rejudgement]
+def _broke(sample: DataSample) -> str:
+    """Why a rollout has no end to be judged; empty for one that has."""
+    return str(((sample.metadata or {}).get(RECORDED) or {}).get("broke") or "")
+
+
+def _judged_again(reward: BaseReward, sample: DataSample) -> tuple[Rejudgement, Judged]:
+    recorded = (sample.metadata or {}).get(RECORDED) or {}
+    if broke := _broke(sample):
+        why = f"the rollout was not finished: {broke}"
+        outcome: Score[float] = unscored(BROKEN, why, "data")
+        one = not_judged(sample, reward.name, BROKEN, why, "data")
+    else:
+        outcome, one = said_of(reward, sample.output[0]), judged(reward, sample)
+    row = Rejudgement(
+        sample.sample_id,
+        recorded.get("reward"),
+        outcome.value,
+        outcome.status,
+        outcome.cause,
+        outcome.reason,
+        recorded.get("parts") or {},
+    )
+    return row, one
+
+
+def _record(reward: BaseReward, row: Rejudgement, one: Judged) -> dict[str, Any]:
+    """The line of samples.jsonl; of steps that were judged the rollout's own score stands there."""
+    value = row.new
+    share = value if value is not None and 0.0 <= value <= 1.0 else None
+    record = sample_record(reward, one, share)
+    turn = 1.0 if reward.higher_is_better else -1.0
+    return record if value is None else {**record, "scores": [turn * value]}
+
+
+def _figures(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> ScoreReport:
+    """The new rewards of all rollouts."""
+    values = np.array([math.nan if row.new is None else row.new for row, _ in rows])
+    clusters = Clusters.of_names(one.cluster for _, one in rows).codes
+    low, high = reward.score_range
+    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+    statuses = RowStatuses({}, len(rows))
+    for place, (_, one) in enumerate(rows):
+        statuses[place] = row_status_of(one)
+    ci95 = mean_of(values, clusters, bounds=bounds).ci95
+    part = counted_part("mean_score", values, np.arange(len(rows)), statuses, bounds, ci95=ci95)
+    spread = spread_of(values[~np.isnan(values)])
+    return ScoreReport(**vars(part) | {"extra": {"spread": spread} if spread else {}})
+
+
+def _beside(report: RejudgeReport) -> dict[str, Any]:
+    """Old and new rewards of the rollouts with both, as figures of a run."""
+    names = ("n_both", "n_recorded", "old_mean", "new_mean", "spearman", "kendall", "changed")
+    return {
+        **{name: getattr(report, name) for name in names},
+        "difference": report.difference.estimate,
+        "ci95": report.difference.ci95,
+        "p_value": report.difference.p_value,
+    }
+
+
+def _compared(
+    reward: BaseReward, data: str, rows: Sequence[tuple[Rejudgement, Judged]]
 ) -> RejudgeReport:
+    rollouts = [row for row, _ in rows]
     pairs = [
-        (one.old, one.new, cluster_of(sample))
-        for one, sample in zip(rollouts, samples, strict=True)
-        if one.old is not None and one.new is not None
+        (row.old, row.new, one.cluster)
+        for row, one in rows
+        if row.old is not None and row.new is not None
     ]
     old, new = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     gaps = np.array(new) - np.array(old)

@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from rm_gallery.core.utils.file import (
     replacing,
     to_line,
 )
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Report, plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
 
 SAMPLES = "samples.jsonl"
@@ -224,8 +224,17 @@ def _steps(one: Judged) -> list[list[list[Any]]]:
     return by_answer if any(by_answer) else []
 
 
+def kept_in(run_dir: str | Path | None) -> AbstractContextManager[SampleFile | None]:
+    """What keeps a run in a folder; nothing where none is named.
+
+    Whatever judges under `--out` or `run_dir` writes a line for every sample as it finishes, and
+    ends with `finish`: `report`, `view`, `explain`, `table` and `compare` read these two files alone.
+    """
+    return nullcontext() if run_dir is None else SampleFile(run_dir)
+
+
 class SampleFile:
-    """Appends every finished sample of a run to samples.jsonl.
+    """Appends every finished sample of a run to samples.jsonl, and its figures to report.json.
 
     Opened with the first sample, when the run folder is locked. A continued run goes through all
     its samples again: what is there already is not written twice, and what a killed process held
@@ -277,13 +286,14 @@ class SampleFile:
             raise
         self._written = time.monotonic()
 
-    def finish(self) -> None:
-        """Remove lines of an earlier run that no sample matches any more: those judged again with
-        another outcome.
+    def finish(self, report: Report) -> None:
+        """Save the figures, and remove lines of an earlier run that no sample matches any more:
+        those judged again with another outcome.
         """
         left = +self._known
         if left:
             self._rewrite(lambda line: not _counted_down(left, line))
+        report.save(self._path.with_name(REPORT))
 
     def _open_file(self) -> None:
         if any(_status(line) not in _KEPT for line in read_lines(self._path)):

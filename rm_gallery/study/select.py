@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
 
@@ -25,7 +25,7 @@ from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.study.grading import GradedRow, GradeReport, cause_of, grade
 
 MEASURES = ("accuracy", "kappa", "spearman")
@@ -247,6 +247,47 @@ class JudgeSelection:
                 )
         return problems
 
+    def figures_kept(self) -> Report:
+        """What the run folder keeps: the verdict, and how far each judge agrees with the labels;
+        the headline is the best judge's.
+        """
+        rule = "label_agreement" if self.measure == "accuracy" else "label_correlation"
+        graded, parts = self.report, dict[str, Figure]()
+        for judge in self.judges:
+            value, lost = judge.figures.get(self.measure), judge.n - judge.n_scored
+            worst = judge.worst.get(self.measure)
+            best = None if value is None or worst is None else self._at_best(judge, value)
+            parts[judge.name] = Figure(
+                rule,
+                judge.n,
+                judge.n_scored,
+                lost,
+                0,
+                0,
+                value,
+                judge.ci95.get(self.measure),
+                missing=judge.missing,
+                bounds=None if worst is None or best is None else Interval(worst, best),
+            )
+        main = parts[self.best or self.judges[0].name]
+        if self.best is None:
+            main = replace(main, score=None, ci95=None, bounds=None)
+        head = "judge endpoint data benchmark reasons calls cached usage seconds stopped".split()
+        return Report(
+            **{**vars(main), "extra": {"verdict": self.verdict, "shared": dict(self.shared)}},
+            by_subset=parts,
+            reward=self.best or ", ".join(parts),
+            version=f"{self.measure} with labels",
+            constant=graded.constant,
+            **{name: getattr(graded, name) for name in head},
+        )
+
+    def _at_best(self, judge: JudgeFigure, value: float) -> float:
+        """The measure if everything missing were as the labels are."""
+        if self.measure != "accuracy":
+            return value if judge.n_scored == judge.n else 1.0
+        return (value * judge.n_scored + judge.n - judge.n_scored) / judge.n
+
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         pairs = [
@@ -349,14 +390,26 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
                 f"it out."
             )
     graded: list[GradedRow] = []
-    report = grade(runner, data, labels=labels, on_graded=graded.append, **arguments)
+    selected: list[JudgeSelection] = []
+
+    def conclude(report: GradeReport) -> Report:
+        selected.append(_selected(runner, graded, labels, report, int(arguments.get("seed") or 0)))
+        return selected[0].figures_kept()
+
+    grade(runner, data, labels=labels, on_graded=graded.append, conclude=conclude, **arguments)
+    return selected[0]
+
+
+def _selected(
+    runner: GradingRunner, graded: Sequence[GradedRow], labels: str, report: GradeReport, seed: int
+) -> JudgeSelection:
+    names = list(runner.grader_configs)
     first = names[0]
     labelled = [row for row in graded if row.labels[first] is not None]
     if not labelled:
         raise ConfigError(
             f"column {labels!r:.60} holds no label, so that nothing can be compared with it."
         )
-    seed = int(arguments.get("seed") or 0)
     wanted = np.array([row.labels[first] for row in labelled], dtype=np.float64)
     clusters = [row.cluster for row in labelled]
     verdicts = set(np.unique(wanted)) <= {0.0, 1.0}

@@ -330,7 +330,7 @@ class _TextColumn:
             raise ConfigError(
                 f"{self._role} is '{self._name}', and that column holds numbers only ({example}), "
                 f"no text to judge; name "
-                "another one, or say --numbers (numbers=True) where these numbers are the texts."
+                "another one, or say --config columns.numbers=true (numbers=True) where these numbers are the texts."
             )
 
 

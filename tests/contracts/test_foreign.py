@@ -155,8 +155,8 @@ def _reply(prompt: str) -> str:
 def _made(name: str) -> BaseReward | None:
     """The reward with a judge that notes what it is shown; None where it cannot be made here."""
     judge = FakeLLM(reply=_reply)
-    params = {"final_state": {"checks": CHECKS}}
-    params["unisolated_command_judge"] = {"command": ["/no/such/program", "{verdict}"]}  # type: ignore[dict-item]
+    params: dict[str, dict[str, Any]] = {"final_state": {"checks": CHECKS}}
+    params["unisolated_command_judge"] = {"command": ["/no/such/program", "{verdict}"]}
     for settings in ({}, {"llm": judge}, {"model": judge}):
         try:
             made = RewardRegistry.create(name, **params.get(name, {}), **settings)

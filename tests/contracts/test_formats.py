@@ -302,10 +302,8 @@ def test_a_trainer_gets_the_scores_of_the_rows_as_they_were_written(given: Mater
     padding.
     """
     scored, rows = _scored(given.reward), given.rows
-    written = RowScorer(scored.reward)
-    padded = for_training(
-        RowScorer(scored.reward, worst=None if scored.reward.worst_score is not None else 0.0)
-    )
+    worst = None if scored.reward.worst_score is not None else 0.0
+    written, padded = (for_training(RowScorer(scored.reward, worst=worst)) for _ in range(2))
     prompts, said = [row["prompt"] for row in rows], [row["answer"] for row in rows]
     columns = [
         {key: value for key, value in row.items() if key not in ("id", "prompt", "answer")}

@@ -213,3 +213,94 @@ ROLLOUTS: dict[str, Row] = {
     "OpenAI messages": openai_dump(),
     "Anthropic messages": anthropic_dump(),
 }
+
+
+# -- what may become of a rollout, in every layout -------------------------------------------------
+
+THANKS, BYE = "Thanks, that is all.", "Bye."
+LATER: list[Row] = [
+    {"role": "user", "content": THANKS},
+    {"role": "assistant", "content": BYE},
+]
+"""What follows the answer in a dialogue: a user's turn, and the agent's."""
+
+
+def _longer_trace() -> Row:
+    row = verifiers_trace()
+    for message in LATER:
+        parent, sampled = len(row["nodes"]) - 1, message["role"] == "assistant"
+        row["nodes"].append({"parent": parent, "message": message, "sampled": sampled})
+    return row
+
+
+def _longer_gym() -> Row:
+    row = nemo_gym()
+    row["response"]["output"] += [{"type": "message", **message} for message in LATER]
+    return row
+
+
+def _longer_atif() -> Row:
+    row = atif()
+    sources = {"user": "user", "assistant": "agent"}
+    row["steps"] += [
+        {"step_id": 5 + at, "source": sources[turn["role"]], "message": turn["content"]}
+        for at, turn in enumerate(LATER)
+    ]
+    return row
+
+
+def _longer(row: Row, key: str = "messages") -> Row:
+    return {**row, key: [*row[key], *LATER]}
+
+
+DIALOGUES: dict[str, Row] = {
+    "verifiers": _longer_trace(),
+    "verifiers results": _longer(verifiers_results(), "completion"),
+    "NeMo-Gym": _longer_gym(),
+    "ATIF": _longer_atif(),
+    "OpenAI messages": _longer(openai_dump()),
+    "Anthropic messages": _longer(anthropic_dump()),
+}
+"""The rollouts, in which a user speaks once more after the answer."""
+
+
+def inspect_log(*samples: Row) -> Row:
+    """A log of Inspect as one JSON document."""
+    return {"eval": {}, "samples": list(samples)}
+
+
+def _nothing(row: Row, **keys: Any) -> list[Row]:
+    return [{**row, **keys}, {**row, **dict.fromkeys(keys)}]
+
+
+CRASHED: dict[str, list[Row]] = {
+    "verifiers": [
+        *_nothing(verifiers_trace(), nodes=[]),
+        {**verifiers_trace(), "ok": False, "errors": [{"type": "ModelError", "message": "503"}]},
+    ],
+    "verifiers results": [
+        *_nothing(verifiers_results(), completion=[]),
+        {**verifiers_results(), "reward": 0.0, "error": {"error": "ModelError"}},
+        {**verifiers_results(), "completion": None, "reward": 0.0, "error": "ModelError"},
+    ],
+    "NeMo-Gym": [
+        *_nothing(nemo_gym(), response={}),
+        {**nemo_gym(), "response": {"output": [], "error": {"code": "server_error"}}},
+    ],
+    "ATIF": [
+        *_nothing(atif(), steps=[]),
+        {**atif(), "steps": atif()["steps"][:2]},
+        {**atif(), "exception_info": {"exception_type": "AgentTimeoutError"}},
+    ],
+    "OpenAI messages": [
+        *_nothing(openai_dump(), messages=[]),
+        {**openai_dump(), "messages": openai_dump()["messages"][:2]},
+        {**openai_dump(), "error": "ModelError"},
+    ],
+    "Anthropic messages": [
+        *_nothing(anthropic_dump(), messages=[]),
+        {**anthropic_dump(), "messages": anthropic_dump()["messages"][:1]},
+        {**anthropic_dump(), "error": "ModelError"},
+    ],
+}
+"""Rollouts that never came to an answer, as each layout records them."""

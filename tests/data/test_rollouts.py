@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.conversation import messages_of, sample_of_messages
+from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.rollouts import LAYOUTS, RolloutConverter, turns_of
 from rm_gallery.core.data.schema import DataSample
@@ -17,11 +17,17 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.study.source import Source
 from tests.data.rollouts import (
     ASKED,
+    BYE,
+    CRASHED,
+    DIALOGUES,
+    LATER,
     ROLLOUTS,
     SAID,
     SEEN,
+    THANKS,
     THOUGHT,
     Row,
+    inspect_log,
     inspect_sample,
     nemo_gym,
     verifiers_trace,
@@ -194,18 +200,66 @@ def test_thoughts_large_numbers_and_objects_are_kept() -> None:
     assert turns[2]["content"] == '{"rows":[1]}'
 
 
-def test_a_chat_is_divided_as_at_every_other_door() -> None:
+def calls_of(sample: DataSample) -> list[str]:
+    """Names of the tools that were called on the way to the answer."""
+    [output] = sample.output
+    turns = [*(output.steps or ()), output.answer]
+    return [call.function.name for turn in turns for call in turn.tool_calls or ()]
+
+
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_a_dialogue_is_one_trajectory_and_no_call_before_a_later_turn_is_lost(name: str) -> None:
+    sample = read(DIALOGUES[name])
+    assert [turn.text for turn in sample.input] == ["You know SQL.", ASKED]
+    [output] = sample.output
+    said = [(step.role.value, step.text) for step in output.steps or ()]
+    assert said == [("assistant", ""), ("tool", SEEN), ("assistant", SAID), ("user", THANKS)]
+    assert (calls_of(sample), output.answer.text) == (["sql"], BYE)
+
+
+def test_a_dialogue_of_an_inspect_log_keeps_its_calls(tmp_path: Path) -> None:
+    sample = inspect_sample()
+    sample["messages"] += LATER
+    (tmp_path / "log.json").write_text(json.dumps(inspect_log(sample)))
+    [found] = Source(str(tmp_path / "log.json"), "rollouts").open().rows()
+    assert (calls_of(found), found.output[0].answer.text) == (["sql"], BYE)
+
+
+def test_every_layout_has_a_dialogue_and_a_crash() -> None:
+    assert ROLLOUTS.keys() == DIALOGUES.keys() == CRASHED.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, k) for name, rows in CRASHED.items() for k in range(len(rows))]
+)
+def test_a_crashed_rollout_says_that_it_broke(name: str, number: int) -> None:
+    assert "broke" not in recorded(read(ROLLOUTS[name]))
+    kept = recorded(read(CRASHED[name][number]))
+    assert kept["layout"] == recorded(read(ROLLOUTS[name]))["layout"]
+    named = any(word in kept["broke"] for word in ("Error", "error"))
+    assert named or kept["broke"] == "the log holds no turn of the agent"
+    assert kept["reward"] is None or not named  # a framework's 0 beside an error is no reward
+
+
+def test_an_agent_that_said_nothing_did_not_crash() -> None:
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
+    assert "broke" not in recorded(read({"messages": turns, "reward": 0.0}))
+    assert "broke" not in recorded(read({"prompt": "q", "completion": "", "error": ""}))
+    assert "broke" not in recorded(read({**verifiers_trace(), "errors": ["told"], "ok": True}))
+
+
+def test_a_column_of_the_prompt_divides_a_chat() -> None:
     chat = [
         {"role": "user", "content": "2 + 2?"},
-        {"role": "assistant", "content": "4"},
+        {"role": "gpt", "content": "4"},
         {"role": "user", "content": "And 3 more?"},
-        {"role": "assistant", "content": "7"},
+        {"role": "gpt", "content": "7"},
     ]
-    sample = read({"messages": chat})
-    assert [turn.text for turn in sample.input] == ["2 + 2?", "4", "And 3 more?"]
-    assert sample.output == sample_of_messages(chat).output
-    asked = read({"messages": chat, "prompt": chat[:1]})
-    assert [step.text for step in asked.output[0].steps or []] == ["4", "And 3 more?"]
+    alone = read({"messages": chat})
+    assert [step.text for step in alone.output[0].steps or []] == ["4", "And 3 more?"]
+    asked = read({"messages": chat, "prompt": chat[:3]})
+    assert [turn.text for turn in asked.input] == ["2 + 2?", "4", "And 3 more?"]
+    assert (asked.output[0].steps, asked.output[0].answer.text) == (None, "7")
 
 
 def test_texts_are_kept_byte_for_byte() -> None:
@@ -233,7 +287,6 @@ def test_texts_are_kept_byte_for_byte() -> None:
         ({"responses_create_params": {}, "response": {}}, "NeMo-Gym"),
         ({**ROLLOUTS["ATIF"], "steps": [{"source": "fate"}]}, "no known source"),
         ({"messages": [{"content": "who?"}]}, "role"),
-        ({"prompt": "q", "completion": None}, "completion is None"),
         ({"messages": [{"role": "assistant", "tool_calls": ["f"]}]}, "tool call"),
     ],
 )

@@ -154,17 +154,17 @@ def play(
                     with clock.paused():
                         probe = await endpoint.acquire(fresh=fresh[0])
                     fresh[0] = False
-                    endpoint.overdue.sent(number, lambda instead: False, clock)
+                    endpoint.out.sent(number, clock)
                     try:
                         await server.call()
                     except ProviderError as error:
                         assert error.kind != "fatal"
-                        endpoint.overdue.ended(number, answered=False)
+                        endpoint.out.ended(number, answered=False)
                         endpoint.release(
                             error.kind, error.retry_after, call=number, probe=probe, why=str(error)
                         )
                         raise
-                    endpoint.overdue.ended(number, answered=True)
+                    endpoint.out.ended(number, answered=True)
                     endpoint.release(probe=probe)
 
                 try:

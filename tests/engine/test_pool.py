@@ -535,6 +535,24 @@ def test_calls_of_a_request_share_its_time() -> None:
         assert alone.deadline == 5.0, "its own limit where there is time enough"
 
 
+def test_limits_in_a_row_add_up_to_what_is_left_to_their_request() -> None:
+    request = Deadline(600, shared=True, work=0.5)
+
+    async def main(pool: WorkerPool) -> list[str]:
+        current_deadline.set(Deadline(500, request))
+        said = []
+        for _ in range(6):
+            with pytest.raises(DeadlineExceeded) as error:
+                await pool.asubmit(worker_jobs.at_seven, "hang", 7, deadline=0.3)
+            said.append(str(error.value))
+        return said
+
+    with WorkerPool(1) as pool:
+        said = asyncio.run(main(pool))
+    assert request.work <= 0
+    assert sum("max_seconds" in each for each in said) >= 4 and "max_seconds" not in said[0]
+
+
 def test_what_a_request_no_longer_waits_for_leaves_the_queue() -> None:
     async def main(pool: WorkerPool) -> int:
         current_deadline.set(Deadline(600, shared=True))

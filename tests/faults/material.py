@@ -124,6 +124,10 @@ class Ran:
     def messages(self) -> set[str]:
         return {i.message for s in self.samples for o in s.output for i in o.answer.reward.issues}
 
+    @property
+    def causes(self) -> set[str | None]:
+        return {i.cause for s in self.samples for o in s.output for i in o.answer.reward.issues}
+
 
 def scores_of(samples: Iterable[DataSample]) -> list[list[float | None]]:
     return [[output.answer.reward.score for output in sample.output] for sample in samples]

@@ -102,6 +102,33 @@ def test_the_deadline_counts_attempts_and_waits_together(server: JudgeServer) ->
     assert all("last cause (transient)" in message for message in ran.messages)
 
 
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_deadline_bounds_the_pause_a_server_asks_for_and_names_the_endpoint(
+    server: JudgeServer, first: int
+) -> None:
+    judge = make_judge(server.base_url, channel="text")
+    assert first == 0 or run(judge, make_samples(first), cache=False).outcomes
+    server.set(faults=Faults(rate_limit=1.0, retry_after_s=60.0))
+    before = server.stats()["requests"]
+    ran = run(judge, make_samples(4), max_workers=2, deadline=0.5, cache=False, blame="probe")
+    assert ran.outcomes == {("failed", "deadline"): 4}
+    assert ran.causes == {"endpoint"}
+    assert server.stats()["requests"] - before <= 4, "what is to come later is not asked before"
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_nothing_is_tried_out_on_an_endpoint_that_is_limited(
+    server: JudgeServer, limited: bool
+) -> None:
+    judge = make_judge(server.base_url, max_attempts=1, channel="text")
+    faults = Faults(nonsense=0.5, rate_limit=0.1 * limited, retry_after_s=30.0, sticky=True)
+    server.set(faults=faults)
+    ran = run(judge, make_samples(48), max_workers=48, deadline=1.0, cache=False, blame="probe")
+    # an unreadable reply is asked for twice
+    assert (server.stats()["requests"] <= 1.2 * 72) is limited
+    assert "answer" not in ran.causes
+
+
 def test_waiting_for_the_librarys_own_limits_is_not_the_samples_time(server: JudgeServer) -> None:
     server.set(latency=0.05)
     judge = make_judge(server.base_url, requests_per_minute=300)

@@ -5,17 +5,13 @@ everything; what is scored stays right.
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import orjson
 import pytest
 
-from rm_gallery.core.engine.calls import endpoint, limits, retry
-from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls import endpoint, retry
 from rm_gallery.core.model import transport
 from tests.faults.material import (
     SHARES,
@@ -181,53 +177,6 @@ def test_one_and_the_same_refusal_of_different_requests_stops_and_can_be_continu
 def test_a_server_that_never_answered_stops_after_the_first_deadline() -> None:
     found = go_through("never answers", 0.0, 60.0, samples=320, in_flight=IN_FLIGHT, deadline=1.0)
     assert "No answer" in str(found.ran.control.stopped) and found.calls <= 2 * IN_FLIGHT
-
-
-FORGETFUL: dict[str, tuple[Faults, float]] = {
-    "everything for a while": (Faults(hang=1.0, hang_s=3600.0), 0.6),
-    "one request in twenty": (Faults(hang=0.05, hang_s=3600.0, first_attempts=1), 3.0),
-}
-
-
-@pytest.mark.parametrize("what", FORGETFUL)
-def test_requests_that_are_swallowed_are_asked_a_second_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
-) -> None:
-    monkeypatch.setattr(limits, "LEAST_SECONDS", 0.8)  # 5 s
-    faults, length = FORGETFUL[what]
-    samples = make_samples(400)
-    with JudgeServer(latency=0.05, oracle=oracle_for(samples), in_process=True) as server:
-
-        def forget() -> None:
-            server.wait_until(lambda stats: stats["requests"] >= 60)
-            server.set(faults=faults)
-            time.sleep(length)
-            server.set(faults=Faults())
-
-        forgetting = threading.Thread(target=forget, daemon=True)
-        forgetting.start()
-        judge = make_judge(server.base_url, timeout=120.0)
-        ran = run(
-            judge,
-            samples,
-            max_workers=16,
-            cache=False,
-            budget=Budget(max_calls=1000),
-            run_dir=str(tmp_path / "run"),
-        )
-        forgetting.join(20.0)
-        stats = server.wait_until(lambda stats: not stats["in_flight"])
-    assert ran.scores == truth(samples)
-    told = ran.control.asked_again
-    assert 4 <= told <= 16 + 400 // 20 + 10
-    assert stats["requests"] == ran.control.calls == 400 + told, "both are counted"
-    # the server hears of a connection that was closed a moment later; side by side they would be 32
-    assert stats["max_in_flight"] <= 26, "and the second attempt is no call beyond the limit"
-    assert max(stats["calls_by_body"].values()) == 2
-    assert (
-        orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["spent"]["asked_again"]
-        == told
-    )
 
 
 def test_a_long_retry_after_costs_no_more_than_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:

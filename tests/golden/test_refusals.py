@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from rm_gallery.core import models
-from rm_gallery.core.engine.calls import budget, cache, endpoint, limits, retry
+from rm_gallery.core.engine.calls import budget, endpoint, limits, retry, storage
 from rm_gallery.core.engine.processes import pool
 from rm_gallery.core.graders import base as graders
 from rm_gallery.core.graders import common, llm, strategy
@@ -36,7 +36,7 @@ from tests.train import test_fit, test_pairs
 from tests.trained import test_hf_process
 
 NAMES: dict[str, tuple[ModuleType, ...]] = {
-    "compositions": (test_compose,), "engine": (budget, cache, endpoint, limits, retry, pool),
+    "compositions": (test_compose,), "engine": (budget, storage, endpoint, limits, retry, pool),
     "benchmarks": (base, test_evaluate, test_kinds), "data": (file, test_converters, test_export),
     "environments": (test_environment,), "functions": (function, test_function),
     "graders": (grading_runner, graders, llm, common, strategy, test_base),

@@ -253,7 +253,7 @@ def test_a_dead_judge_is_one_warning_until_it_is_back(warned: list[str]) -> None
         scorer.score_rows(["q"] * len(completions), completions)
     assert len(warned) == 2
     assert (
-        "Moody: none of 4 completions got a score (failed, error): RuntimeError: the judge is gone"
+        "Moody: none of 4 completions got a score (failed, error): ConnectionError: the judge is gone"
         in warned[0]
     )
     warned.clear()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import BasePointWiseReward, DataSample, RewardResult, reward_function
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.study.canaries import check_canaries, read_canaries
 from tests.reward.rewards import scored
 from tests.serve.test_ors import Shortest
@@ -31,7 +31,9 @@ def contains(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> floa
 
 @reward_function(score_range=(0, 1))
 def refuses_to_say(messages: list[Any], **kwargs: Any) -> float | None:
-    return 1.0 if "42" in messages[-1].text else None
+    if "42" in messages[-1].text:
+        return 1.0
+    raise Unscored("There is nothing to compare with.", reason="no_reference")
 
 
 class Fewer(BasePointWiseReward):
@@ -133,3 +135,14 @@ def test_the_command_gates(tmp_path: Path) -> None:
     assert "task 1: gold hedged gets 0: ties with floor empty, refusal, did nothing" in done.err
     done = command("check-reward", "accuracy", "--env", str(file), "--forge")
     assert done.code == 2 and "leave out --forge" in done.err
+
+
+@pytest.mark.parametrize("start", [None, {"bill.txt": "3 4"}])
+def test_canaries_have_workspaces_of_their_own(start: dict[str, str] | None) -> None:
+    """Floors inherited gold's files, so that doing nothing was worth as much as gold."""
+    done = {"bill.txt": "3 4", "total.txt": "7"}
+    checks = [{"kind": "file", "path": "total.txt", "equals": "7"}]
+    rows = [row("gold", "Done.", workspace=done, start=start, checks=checks)]
+    found = check_canaries("final_state", rows)
+    assert not found.of_level("fault"), [one.line() for one in found.tried]
+    assert [one.scored.value for one in found.tried] == [1.0, 0.0, 0.0, 0.0]

@@ -15,7 +15,7 @@ from rm_gallery.core.data.load.rollouts import RolloutConverter
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.study.rejudge import rejudge
-from tests.data.rollouts import ROLLOUTS, Row, nemo_gym, openai_dump
+from tests.data.rollouts import CRASHED, DIALOGUES, ROLLOUTS, Row, nemo_gym, openai_dump
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer
 
@@ -110,3 +110,49 @@ def test_the_command_prints_old_beside_new(tmp_path: Path) -> None:
     assert "new − recorded" in done.out and "kept as recorded: right (6), short (6)" in done.out
     told = command("rejudge", "number_accuracy", str(log), "--json")
     assert json.loads(told.out)["n_both"] == 7
+
+
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_a_call_before_a_later_turn_of_the_user_counts(name: str) -> None:
+    checks = [{"kind": "calls", "tool": "sql"}]
+    reward = RewardRegistry.create("final_state", checks=checks)
+    report = rejudge(reward, [DIALOGUES[name]], progress=False)
+    assert [one.new for one in report.rollouts] == [1.0]
+
+
+@pytest.mark.parametrize("name", CRASHED)
+def test_a_crashed_rollout_is_missing_and_not_the_end_of_the_log(name: str) -> None:
+    log = [*CRASHED[name], ROLLOUTS[name]]
+    report = rejudge("length_baseline", log, progress=False)
+    assert [one.new is None for one in report.rollouts] == [True] * (len(log) - 1) + [False]
+    assert {one.cause for one in report.rollouts[:-1]} == {"data"}
+    assert (report.n, report.n_scored, dict(report.missing)) == (
+        len(log),
+        1,
+        {"data": len(log) - 1},
+    )
+
+
+def test_every_row_twice_has_the_interval_of_the_rows_once() -> None:
+    """Rollouts of one prompt are one witness: as independent ones they would be 1.4 times as sure."""
+    alone = rows()[::2]  # one of each prompt
+    once, twice = (rejudge("number_accuracy", log, progress=False) for log in (alone, alone * 2))
+    assert once.report is not None and twice.report is not None
+    for one, other in (
+        (once.difference.ci95, twice.difference.ci95),
+        (once.report.ci95, twice.report.ci95),
+    ):
+        assert one is not None and other is not None
+        assert other.high - other.low == pytest.approx(one.high - one.low, rel=0.06)
+
+
+def test_every_mean_is_over_the_rows_it_names(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    made = [{**row, "reward": None if at < 2 else 1.0} for at, row in enumerate(rows(3))]
+    log.write_text("".join(json.dumps(row) + "\n" for row in made))
+    report = rejudge("number_accuracy", str(log), progress=False)
+    both = [one for one in report.rollouts if one.old is not None and one.new is not None]
+    assert report.new_mean == sum(one.new or 0.0 for one in both) / len(both)
+    done = command("rejudge", "number_accuracy", str(log))
+    ends = [line.split()[-1] for line in done.out.splitlines() if "recorded" in line][:2]
+    assert ends == ["4", "4"] and "number_accuracy, all" in done.out

@@ -264,10 +264,11 @@ def test_what_is_the_answers_own_doing_is_not_told_as_failed(
     )
     assert len(done) == 3 and control.progress.failed == 0 and warned == []
     hopeless = [sample_of("q", "nonsense", reference="as bad")]
-    reward.evaluate_batch([*samples, *hopeless], options=options)
+    another = reward_function(score_range=(0.0, 1.0))(brittle).reward()
+    another.evaluate_batch(hopeless, options=options)
     assert (
-        control.progress.failed == 1 and len(warned) == 1 and "of 4 samples 1 failed" in warned[0]
-    )
+        control.progress.failed == 1 and len(warned) == 1 and "of 1 samples 1 failed" in warned[0]
+    ), "no neighbour says that another answer would have had a score"
 
 
 def numeric(response: str) -> float:

@@ -102,6 +102,25 @@ def test_the_bodies_of_all_requests_together_are_bounded_and_their_room_is_given
     assert (metrics.bytes, metrics.in_flight) == (0, 0)
 
 
+@pytest.mark.parametrize("filler, entries", [
+    ({f"f{i}": "" for i in range(3000)}, True), ([{}] * 3000, True), ([[]] * 3000, True),
+    ("{[: " * 3000, False), ('\\"{":' * 3000, False), (list(range(9000)), False),
+])  # fmt: skip
+def test_entries_of_a_body_count_as_bytes_and_marks_in_texts_do_not(
+    filler: Any, entries: bool
+) -> None:
+    app = app_of(max_body=200_000)
+    body = json.dumps({"completion": "4", "reference": "4", "row": {"filler": filler}})
+    (reply,) = asked(app, {"url": "/v1/rewards/it", "content": body})
+    assert len(body) < 200_000
+    if entries:
+        assert code_of(reply) == (413, "too_many")
+        assert "count 128 bytes each" in reply.text and "200000" in reply.text
+    else:
+        assert reply.json()["score"] == 1.0
+    assert app.state.door.metrics.bytes == 0
+
+
 def test_bodies_that_are_declared_and_never_come_take_no_room_from_others() -> None:
     app = app_of(max_bytes=1000, max_body=900, read_timeout=1.0)
 

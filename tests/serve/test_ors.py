@@ -17,6 +17,7 @@ from rm_gallery import RewardRegistry, environment_reward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.serve import ors
 from rm_gallery.serve.app import create_app
+from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.ors import read_tasks
 from rm_gallery.serve.tokens import TokenFile, create_token
@@ -231,9 +232,9 @@ def test_a_slow_judge_gives_signs_of_life_and_a_busy_one_is_asked_again(
 def test_sessions_are_bounded_and_idle_ones_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ors, "MAX_SESSIONS", 2)
     handler = Handler({"exact": RewardRegistry.create("accuracy")})
-    app = create_app(handler, tasks=read_tasks(written(tmp_path, ROWS)))
+    settings = ServeSettings(max_sessions=2)
+    app = create_app(handler, settings, tasks=read_tasks(written(tmp_path, ROWS)))
     task = json.dumps({"split": "train", "index": 0})
 
     def create(sid: str) -> httpx.Response:
@@ -246,6 +247,33 @@ def test_sessions_are_bounded_and_idle_ones_make_room(
     assert code_of(lost) == (404, "unknown_session")
     described = app.openapi()["paths"]
     assert "post" in described["/{env}/call"] and "post" in described["/call"]
+
+
+def test_sessions_keep_no_answer_and_hold_their_share_of_the_room_until_they_end(
+    tmp_path: Path,
+) -> None:
+    handler = Handler({"exact": RewardRegistry.create("accuracy")})
+    settings = ServeSettings(max_bytes=200_000)
+    app = create_app(handler, settings, tasks=read_tasks(written(tmp_path, ROWS)))
+    task = json.dumps({"split": "train", "index": 0})
+    call = json.dumps({"name": "submit", "input": {"answer": "x" * 90_000}})
+
+    def ask(path: str, sid: str, body: str) -> httpx.Response:
+        return asked(app, {"url": path, "content": body, "headers": {"X-Session-ID": sid}})[0]
+
+    def held() -> int:
+        return int(app.state.door.metrics.bytes)
+
+    for sid in map(str, range(10)):
+        assert ask("/create", sid, task).status_code == 200
+        assert json.loads(events(ask("/call", sid, call))[-1][1])["output"]["reward"] == 0.0
+    assert 0 < held() < 90_000, "ten answers of 90,000 characters are not kept"
+    for sid in map(str, range(10, 100)):
+        last = ask("/create", sid, task)
+    assert code_of(last) == (429, "busy") and "max_bytes" in last.text and held() <= 200_000
+    for sid in map(str, range(100)):
+        ask("/delete", sid, "{}")
+    assert held() == 0
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:

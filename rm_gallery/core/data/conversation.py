@@ -381,6 +381,22 @@ def split_turns(
     return turns[:begins], turns[begins:]
 
 
+def split_rollout(
+    turns: list[dict[str, Any]], prompt: list[dict[str, Any]] | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A recorded rollout as prompt and what followed, divided where the given prompt ends, else
+    before the agent's first turn.
+
+    Later turns of a user belong to the rollout: what the agent did before them is part of its work
+    (dialogues of tau-bench lost every call before the user's "thanks").
+    """
+    begins = _prompt_ends(turns, prompt)
+    if begins is None:
+        spoken = (at for at, turn in enumerate(turns) if _speaker(turn) in _ANSWERS)
+        begins = next(spoken, len(turns))
+    return turns[:begins], turns[begins:]
+
+
 def _divided(
     messages: Any, original: Any
 ) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]] | None]:

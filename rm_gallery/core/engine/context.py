@@ -27,7 +27,7 @@ from rm_gallery.core.utils.identity import digest
 
 MOST_SERVED = 20
 """So many names are kept that one model answers under."""
-CounterName = Literal["calls", "cached", "skipped_by_gate", "retries", "asked_again"]
+CounterName = Literal["calls", "cached", "skipped_by_gate", "retries"]
 
 
 @dataclass
@@ -53,8 +53,6 @@ class RunControl:
     skipped_by_gate: int = 0
     """Judgements that a gate or cascade found not to be needed."""
     retries: int = 0
-    asked_again: int = 0
-    """Calls that were asked a second time because the endpoint seemed to have forgotten them."""
     in_flight: int = 0
     started: float = field(default_factory=time.monotonic)
     stopped: str | None = None
@@ -114,9 +112,7 @@ class RunControl:
         self.max_workers = max_workers
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
-        self.calls = self.cached = self.skipped_by_gate = self.retries = self.asked_again = (
-            self.in_flight
-        ) = 0
+        self.calls = self.cached = self.skipped_by_gate = self.retries = self.in_flight = 0
         self.served = {}
         self.stopped, self.stopped_by, self.halted, self.unread = None, "caller", False, 0
         self.parent, self.waiting, self.batch = None, set(), None
@@ -139,7 +135,7 @@ class RunControl:
         """Count what a run beside this one asked for it."""
         with self._lock:
             self.usage.add(other.usage)
-            for name in ("calls", "cached", "skipped_by_gate", "retries", "asked_again"):
+            for name in ("calls", "cached", "skipped_by_gate", "retries"):
                 setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
@@ -382,7 +378,6 @@ def snapshot(control: RunControl) -> dict[str, Any]:
         "cached": control.cached,
         **({"spared": control.skipped_by_gate} if control.skipped_by_gate else {}),
         "retries": control.retries,
-        **({"asked_again": control.asked_again} if control.asked_again else {}),
         "input_tokens": control.usage.input_tokens,
         "output_tokens": control.usage.output_tokens,
         "cost": control.usage.cost,

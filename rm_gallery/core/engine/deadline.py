@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rm_gallery.core.utils.errors import Cause
+
 
 class Deadline:
     """When a sample runs out of time; the clock stands still while one of its calls waits for the
@@ -24,8 +26,10 @@ class Deadline:
         "_since",
         "_turns",
         "_waiting",
+        "by",
         "due",
         "note",
+        "work",
     )
 
     def __init__(
@@ -35,12 +39,17 @@ class Deadline:
         clock: Callable[[], float] = time.monotonic,
         *,
         shared: bool = False,
+        work: float = math.inf,
     ) -> None:
         self._clock = clock
         self._end = clock() + seconds
         self.due = self._end if shared else math.inf
         """Where all samples of a request share it, when whoever asked goes away, whatever waits: no
         clock stands still for him.
+        """
+        self.work = work
+        """Seconds of worker processes that are left to the request; what begins without any is cut
+        short. For coroutines of one event loop.
         """
         self._outer = outer
         """Of the sample around this one, whose end holds here as well and whose clock stands still
@@ -49,6 +58,8 @@ class Deadline:
         self._waiting = self._turns = 0
         self._since = 0.0
         self._followers: list[Deadline] = []
+        self.by: Cause = "caller"
+        """Who is to be named where the time ends now: the endpoint, while it is what is waited for."""
         self.note = ""
         """What a call was at when its time ended, for the message; empty where there is nothing to
         tell.

@@ -39,7 +39,7 @@ from rm_gallery.core.score import (
     scored,
     stopped,
 )
-from rm_gallery.core.utils.errors import DeadlineExceeded
+from rm_gallery.core.utils.errors import Cause, DeadlineExceeded
 
 FLUSH_SECONDS = 0.004
 """Results wait this long for company: waking the waiting thread for each one costs more than
@@ -129,8 +129,9 @@ class Work:
         """Score of a job that was given up at its deadline."""
         seconds = "" if self.deadline is None else f" of {self.deadline:g} s"
         note = f"; {deadline.note}" if deadline is not None and deadline.note else ""
+        by: Cause = "caller" if deadline is None else deadline.by
         return score_of_error(
-            DeadlineExceeded(f"No result within the deadline{seconds}{note}{left}.")
+            DeadlineExceeded(f"No result within the deadline{seconds}{note}{left}.", cause=by)
         )
 
 

@@ -399,7 +399,6 @@ class Progress:
             (3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"),
             *counted((4, control.in_flight, "in flight"), (5, control.retries, "retries")),
             *counted(
-                (5, control.asked_again, "asked again"),
                 (6, control.cached, "cached"),
                 (6, control.skipped_by_gate, "spared"),
             ),

@@ -64,7 +64,7 @@ Counts = tuple[dict[CounterName, int], int, Usage | None]
 """What an actor counted: by counter, calls in flight, and what calls used where no budget counts
 each.
 """
-_COUNTERS: tuple[CounterName, ...] = ("cached", "skipped_by_gate", "retries", "asked_again")
+_COUNTERS: tuple[CounterName, ...] = ("cached", "skipped_by_gate", "retries")
 """What an actor counts itself; calls are counted where the budget is."""
 
 

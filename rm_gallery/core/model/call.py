@@ -208,6 +208,18 @@ def _paused(deadline: Deadline | None) -> AbstractContextManager[None]:
     return deadline.paused() if deadline is not None else nullcontext()
 
 
+def trouble_at(llm: BaseModelCall) -> str:
+    """Why the endpoint of a model is in trouble now (slow, limited or down), as far as this process
+    has asked it; empty while it is not. From any thread.
+    """
+    endpoint = _shared.endpoints.get(_key_of(llm, llm.route()))
+    return "" if endpoint is None else endpoint.trouble
+
+
+def _key_of(llm: BaseModelCall, route: str) -> str:
+    return f"{route} {llm.account()} {llm.model}"
+
+
 class _ModelCall:
     """One call and its attempts: each takes a turn at the endpoint and its share of rate and budget
     by itself, so that a call that waits to retry blocks nobody, and every attempt is paid for.
@@ -226,13 +238,10 @@ class _ModelCall:
         self.run = run
         self.deadline = deadline or current_deadline.get()
         self.fresh = True
-        self.again: asyncio.Task[tuple[dict[str, Any], Any]] | None = None
-        """The attempt beside the one that takes too long."""
-        self.overtaken = False
-        """Whether this one ends for it, or with its run."""
-        self.twice = self.cut_off = False
+        self.cut_off = False
+        """Whether it is ended since its run has stopped."""
         self.task: asyncio.Task[Any] | None = None
-        self.key = f"{route} {llm.account()} {llm.model}"
+        self.key = _key_of(llm, route)
         self.endpoint = _endpoint(self.key, llm, run)
         self.rate = _unlimited  # the limits that another model object asked for are that one's own
         if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
@@ -269,14 +278,14 @@ class _ModelCall:
         try:
             with bound:
                 answered = await run_attempts(
-                    self._attempt_or_second,
+                    self._attempt,
                     policy,
                     deadline=self.deadline,
                     on_retry=self._retried,
                     endpoint=self.endpoint,
                 )
         except asyncio.CancelledError:
-            if run is None or not self.cut_off or not self._came_from_here():
+            if run is None or not self._was_cut():
                 raise
             raise RunStopped(f"Not judged: the run stopped ({run.stopped}).", "endpoint") from None
         except EndpointDown as error:
@@ -304,62 +313,16 @@ class _ModelCall:
             run.fail_fast.success()
         return answered
 
-    async def _attempt_or_second(self) -> tuple[dict[str, Any], Any]:
-        """One attempt; and where that is overdue a second one, of which the first answer counts."""
-        try:
-            try:
-                return await self._attempt()
-            except asyncio.CancelledError:
-                if self.again is None or self.cut_off or not self._came_from_here():
-                    raise
-            except ProviderError:
-                if self.again is None or (self.again.done() and self.again.exception() is not None):
-                    raise
-            return await self.again
-        finally:
-            again, self.again = self.again, None
-            if again is not None:
-                if not again.done():
-                    again.cancel()
-                    await asyncio.wait([again])
-                if not again.cancelled():
-                    again.exception()  # seen, whether or not it mattered
-
-    def ask_again(self, instead: bool) -> bool:
-        """Ask a second time beside the attempt that is out, or instead of it; False for what was
-        asked twice before.
-        """
-        if self.twice:
-            return False
-        self.twice = True
-        self.again = asyncio.get_running_loop().create_task(self._attempt(hedge=not instead))
-        if instead:
-            self._overtake()
-        else:
-            self.again.add_done_callback(self._answered_again)
-        if self.run is not None:
-            self.run.count("asked_again")
-        return True
-
-    def _answered_again(self, again: asyncio.Task[tuple[dict[str, Any], Any]]) -> None:
-        if self.again is again and not again.cancelled() and again.exception() is None:
-            self._overtake()
-
-    def _came_from_here(self) -> bool:
-        """Whether this call was cancelled by `_overtake`, and not also by whoever waits for it."""
-        ours, self.overtaken = self.overtaken, False
-        if ours and sys.version_info >= (3, 11) and self.task is not None:
+    def _was_cut(self) -> bool:
+        """Whether this call was cancelled by `cut`, and not also by whoever waits for it."""
+        if self.cut_off and sys.version_info >= (3, 11) and self.task is not None:
             return not self.task.uncancel()
-        return ours
+        return self.cut_off
 
     def cut(self) -> None:
         """End the call, whatever it waits for: its run has stopped."""
-        self.cut_off = True
-        self._overtake()
-
-    def _overtake(self) -> None:
-        if not self.overtaken and self.task is not None:
-            self.overtaken = True
+        if not self.cut_off and self.task is not None:
+            self.cut_off = True
             self.task.cancel()
 
     async def _in_batch(
@@ -378,14 +341,14 @@ class _ModelCall:
             run.check_halted()
             limited = run.limited
             if limited:
-                await self._claim(run, claims, hedge=False)
+                await self._claim(run, claims)
             how = _shared.adapted.get(self.key, _AS_ASKED)
             sent = how.of(self.payload)
             raw = await batches.batches_of(run, *batch).ask(llm, sent)
             reply = self.llm.read(raw, self.payload)
             used = self.llm.usage(reply, self.expected)
             if not limited:
-                await self._claim(run, claims, hedge=False)
+                await self._claim(run, claims)
             priced = (
                 budget.prices.cost(self.llm.model, used)
                 for budget, _ in claims
@@ -402,18 +365,15 @@ class _ModelCall:
             self._settle_claims(claims, used)
         return raw, reply
 
-    async def _attempt(self, hedge: bool = False) -> tuple[dict[str, Any], Any]:
-        """One attempt; `hedge` a second one that stands in a line of its own, and holds up neither the
-        sample's clock nor the run.
-        """
+    async def _attempt(self) -> tuple[dict[str, Any], Any]:
+        """One attempt: its turn at the endpoint, its share of rate and budget, and the answer."""
         if self.run is not None and self.run.batch is not None and not on_trial.get():
             return await self._in_batch(self.run, self.run.batch)
-        run, endpoint, deadline = self.run, self.endpoint, None if hedge else self.deadline
-        line = id(self) if hedge else id(run)
+        run, endpoint, deadline, line = self.run, self.endpoint, self.deadline, id(self.run)
         since = run.started if run is not None and run.max_outage is not None else None
         probe = False
         if not endpoint.enter():
-            with _paused(deadline):
+            with endpoint.waiting_on(deadline):
                 probe = await endpoint.wait(line, fresh=self.fresh, since=since)
         self.fresh = False
         claims: list[tuple[Budget, Reservation]] = []
@@ -425,7 +385,7 @@ class _ModelCall:
                     await self.rate.wait(self.expected, line)
             if run is not None:
                 run.check_halted()
-                await self._claim(run, claims, hedge)
+                await self._claim(run, claims)
             timeout = (
                 self.llm.timeout
                 if self.deadline is None
@@ -433,7 +393,7 @@ class _ModelCall:
             )
             # where the run itself is bounded, by a trainer's step, an outage is paid from its time
             bounded = run is not None and run.max_outage is not None
-            sent = endpoint.overdue.sent(number, self.ask_again, None if bounded else deadline)
+            sent = endpoint.out.sent(number, None if bounded else deadline)
             raw = await _send_adapted(self.llm, self.payload, self.key, timeout)
             reply = self.llm.read(raw, self.payload)
         except ProviderError as error:
@@ -451,18 +411,16 @@ class _ModelCall:
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
             self._settle_claims(claims, used)
-            endpoint.overdue.ended(number, answered=False)
+            endpoint.out.ended(number, answered=False)
             self._end_attempt(error, probe, sent)
             raise
         except BaseException as error:
             self._settle_claims(
                 claims, Usage() if sent is None else Usage(calls=1, input_tokens=self.expected)
             )
-            endpoint.overdue.ended(number, answered=False)
+            endpoint.out.ended(number, answered=False)
             late = (
-                sent is not None
-                and isinstance(error, asyncio.CancelledError)
-                and not self.overtaken
+                sent is not None and isinstance(error, asyncio.CancelledError) and not self.cut_off
             )
             late = late and deadline is not None and deadline.left <= 0.001
             silence = ProviderError(
@@ -476,16 +434,13 @@ class _ModelCall:
             raise
         used = self.llm.usage(reply, self.expected)
         self._settle_claims(claims, used)
-        endpoint.overdue.ended(number, answered=True)
+        endpoint.out.ended(number, answered=True)
         endpoint.release(probe=probe)
         return raw, reply
 
-    async def _claim(
-        self, run: RunControl, claims: list[tuple[Budget, Reservation]], hedge: bool
-    ) -> None:
+    async def _claim(self, run: RunControl, claims: list[tuple[Budget, Reservation]]) -> None:
         """Claim one call of the run's budget, and of that of every run around it; from the inside
-        out, so that two calls never wait for each other. A `hedge` is not worth
-        waiting for room, nor stopping the run.
+        out, so that two calls never wait for each other.
         """
         each: RunControl | None = run
         while each is not None:
@@ -494,13 +449,10 @@ class _ModelCall:
                 try:
                     claim = budget.try_reserve(self.llm.model, self.expected, self.most)
                     if claim is None:
-                        if hedge:
-                            raise BudgetExceeded("There is no room in the budget to ask again.")
                         with _paused(self.deadline):
                             claim = await budget.reserve(self.llm.model, self.expected, self.most)
                 except BudgetExceeded as error:
-                    if not hedge:
-                        each.stop_spending(budget, str(error))
+                    each.stop_spending(budget, str(error))
                     raise
                 claims.append((budget, claim))
             each = each.parent

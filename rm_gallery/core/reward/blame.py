@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 from rm_gallery.core.data.schema import CONVERSATION, DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import detached_options
-from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.model.call import trouble_at
+from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
     PLAIN,
@@ -51,7 +52,6 @@ from rm_gallery.core.utils.models import copy_with
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import Progress, RunOptions
     from rm_gallery.core.reward.abstract import AbstractReward
-    from rm_gallery.core.reward.kinds import BaseStepWiseReward
 
 TRIALS = 3
 """How often an answer has to fail at least, and controls have to get a score, before it is to
@@ -147,6 +147,8 @@ class SecondLook:
         samples = list(samples)
         known = known_of(reward)
         suspects = [(one, places) for one in samples if (places := list(suspected(reward, one)))]
+        if suspects and self._in_trouble():
+            suspects = []
         scored = [
             Control(sample, output)
             for sample in (samples if suspects else samples[-_REMEMBERED:])
@@ -166,7 +168,11 @@ class SecondLook:
         self._before = [self._scores_of(sample) for sample in self._about]
         if reward.kind == "stepwise" and suspects:
             # a turn is tried with what came before it, which need not be judged again
-            self.reward = cast("BaseStepWiseReward", reward).for_newest_turn()
+            self.reward = cast(Any, reward).for_newest_turn()
+
+    def _in_trouble(self) -> bool:
+        """Time and load are no answer's doing: nothing is tried out on an endpoint in trouble."""
+        return any(map(trouble_at, models_of(self._of)))
 
     def _scores_of(self, sample: DataSample) -> list[Score[float]]:
         return [said_of(self._of, output) for output in sample.output]
@@ -204,7 +210,7 @@ class SecondLook:
                 going.append((trials, trials.send([next(results) for _ in asked])))
             except StopIteration:
                 continue
-        self._going = going
+        self._going = going = [] if going and self._in_trouble() else going
         if not going and progress is not None:
             for sample, before in zip(self._about, self._before, strict=True):
                 if (after := self._scores_of(sample)) != before:
@@ -253,12 +259,11 @@ def _of_smallest_hash(controls: Iterable[Control]) -> list[Control]:
 
 
 def _beside_the_reference(sample: DataSample, controls: list[Control]) -> list[Control]:
-    """Without those that are the reference to the letter, where there are others: a function gives
-    them their score before it asks anything, and seems to work while its own judge is down.
+    """Without those that are the reference to the letter: a function gives them their score before
+    it asks anything, and seems to work while its own judge is down.
     """
     reference = str(sample.reference()).strip()
-    others = [one for one in controls if one.output.answer.text.strip() != reference]
-    return others or controls
+    return [one for one in controls if one.output.answer.text.strip() != reference]
 
 
 def _scored(reward: AbstractReward, output: DataOutput) -> bool:

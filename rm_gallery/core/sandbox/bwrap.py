@@ -9,10 +9,8 @@ import functools
 import json
 import os
 import platform
-import random
 import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -22,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.sandbox.floor import counts_per_namespace, executable, stranger
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import (
     Pump,
     SandboxLimits,
     SandboxProcess,
-    children_of,
     framed,
     tasks_of_user,
 )
@@ -39,7 +37,6 @@ from rm_gallery.core.sandbox.runner import (
     Setting,
     boot_message,
     environment,
-    executable,
     is_package,
     version,
 )
@@ -53,8 +50,6 @@ class BwrapProcess(SandboxProcess):
 
     `options` begin with the program; `filter_program` is a system-call filter or None.
     """
-
-    helpers = 2
 
     def __init__(
         self,
@@ -77,6 +72,7 @@ class BwrapProcess(SandboxProcess):
                 [*full, "--", *command],
                 limits=limits,
                 environment=environment,
+                helpers=2,
                 pass_fds=descriptors,
                 folder="/",
             )
@@ -86,14 +82,6 @@ class BwrapProcess(SandboxProcess):
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-
-    def _before_kill(self) -> None:
-        # killing the monitor first would leave its child's remains to whatever is process 1 here,
-        # and an application that is process 1 of its container never collects them
-        for child in children_of(self.pid):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(child, signal.SIGKILL)
-        self.exit_code(_REAP_SECONDS)
 
     def _after_wait(self) -> None:
         # a program that ended by itself lets the monitor go before its child: if we are the one who
@@ -155,7 +143,7 @@ def unavailable(reason: str) -> str:
     return (
         f"running untrusted code needs bubblewrap, and {reason}. Install it with: {INSTALL}. "
         'Or accept weaker walls on purpose: sandbox="subprocess" runs with resource limits alone '
-        '(the code can read files, use the network and see other processes), sandbox="fusion:URL" '
+        '(the code can read and change files and use the network), sandbox="fusion:URL" '
         "uses a SandboxFusion service."
     )
 
@@ -168,8 +156,8 @@ def _start_process(
     if way == "root":
         # a user of its own per sandbox: the kernel exempts root from process limits, and counts
         # every other user's
-        settings["user"] = random.SystemRandom().randrange(1 << 29, 1 << 30)
-    elif not _counts_per_namespace():
+        settings["user"] = stranger()
+    elif not counts_per_namespace():
         settings["processes"] = int(limits.processes) + tasks_of_user()
     command = [f"{PREFIX}/bin/python{version()}", "-S", "-s", "-c", BOOT]
     try:
@@ -301,11 +289,6 @@ def _bwrap_options(program: str) -> frozenset[str]:
         [program, "--help"], capture_output=True, text=True, timeout=10, check=False
     ).stdout
     return frozenset(re.findall(r"--[a-z-]+", text))
-
-
-def _counts_per_namespace() -> bool:
-    # Linux 5.14 began to count a user's processes per user namespace
-    return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 14)
 
 
 def probe(program: str) -> tuple[str | None, str]:

@@ -86,15 +86,19 @@ class ProcessTreeUsage:
     processes: int
 
 
-def tree_usage(root: int) -> ProcessTreeUsage | None:
-    """Return the usage of `root` and its descendants, or None where /proc cannot tell."""
-    resident = processes = 0
+def tree_usage(root: int, helpers: int = 0) -> ProcessTreeUsage | None:
+    """Return the usage of `root` and its descendants but for the outermost `helpers`, or None where
+    /proc cannot tell.
+    """
+    resident, processes = 0, -helpers
     pending = [root]
     while pending:
         pid = pending.pop()
         try:
             with open(f"/proc/{pid}/statm", "rb") as statm:
-                resident += int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                pages = int(statm.read().split()[1])
+            if processes >= 0:
+                resident += pages * os.sysconf("SC_PAGE_SIZE")
             for task in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{task}/children", "rb") as children:
                     pending.extend(map(int, children.read().split()))
@@ -103,7 +107,7 @@ def tree_usage(root: int) -> ProcessTreeUsage | None:
         processes += 1
         if processes > 4096:
             break
-    return ProcessTreeUsage(resident, processes) if processes else None
+    return ProcessTreeUsage(resident, max(0, processes)) if processes != -helpers else None
 
 
 def children_of(pid: int) -> list[int]:
@@ -246,9 +250,17 @@ class Pump:
                 self._selector.register(source, selectors.EVENT_READ)
 
 
+_REAP_SECONDS = 2.0
 _WATCH_EVERY = 0.1
 _PR_SET_CHILD_SUBREAPER = 36
 _ORPHAN_ROUNDS = 100
+
+
+def kill_children(pid: int) -> None:
+    """Kill the children of a process: below one that stands by, process 1 and so its whole namespace."""
+    for child in children_of(pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
 
 
 def kill_group(leader: int) -> None:
@@ -260,10 +272,10 @@ def kill_group(leader: int) -> None:
 class SandboxProcess:
     """A started process with binary pipes; `end` must be called once, in the thread that started
     it.
-    """
 
-    helpers = 0
-    """How many processes of the sandbox itself belong to the tree."""
+    `helpers` are the outermost processes of its tree that are the sandbox's own: one that stands by,
+    and process 1 of a namespace; none where there is no namespace.
+    """
 
     def __init__(
         self,
@@ -271,12 +283,14 @@ class SandboxProcess:
         *,
         limits: SandboxLimits,
         environment: Mapping[str, str],
+        helpers: int,
         pass_fds: Sequence[int] = (),
         folder: str | None = None,
     ) -> None:
         """Start `command`; raises OSError when that fails."""
         _adopts_orphans()
         self._limits = limits
+        self._helpers = helpers
         self._popen = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -311,13 +325,13 @@ class SandboxProcess:
         if now < self._next_watch:
             return ""
         self._next_watch = now + _WATCH_EVERY
-        usage = tree_usage(self._popen.pid)
+        usage = tree_usage(self._popen.pid, self._helpers)
         if usage is None:
             return ""
         if usage.resident_bytes > self._limits.memory_bytes:
             return "memory"
         # the kernel's own limit comes first where it holds; this one also covers users it exempts
-        return "processes" if usage.processes > 2 * self._limits.processes + self.helpers else ""
+        return "processes" if usage.processes > 2 * self._limits.processes else ""
 
     def exit_code(self, patience: float) -> int | None:
         """Return the exit code if the process ends within `patience` seconds; negative for a
@@ -345,7 +359,12 @@ class SandboxProcess:
         """Kill the process with everything it started, close the pipes, clean up; return the exit
         code.
         """
-        self._before_kill()
+        if self._helpers:
+            # Who left the session dies with process 1 alone. Killing its parent first would leave the
+            # remains to whatever is process 1 here, and an application that is process 1 of its
+            # container never collects them.
+            kill_children(self.pid)
+            self.exit_code(_REAP_SECONDS)
         kill_group(self._popen.pid)
         self._popen.kill()
         for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
@@ -355,9 +374,6 @@ class SandboxProcess:
         code = self._popen.wait()
         self._after_wait()
         return _signed(code)
-
-    def _before_kill(self) -> None:
-        """End what a kill of the outermost process would leave behind."""
 
     def _after_wait(self) -> None:
         """Clean up once the outermost process is gone."""

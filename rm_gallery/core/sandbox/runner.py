@@ -21,23 +21,13 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, ClassVar, Literal, Union
 
-from rm_gallery.core.sandbox.process import (
-    SandboxLimits,
-    SandboxProcess,
-    end_orphans,
-    tasks_of_user,
-)
+from rm_gallery.core.sandbox.floor import executable, floor, stranger
+from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess, end_orphans
 from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import SandboxUnavailable
 
 PREFIX = "/py"
 """Neutral place of the interpreter inside: the outside path may hold a user's name."""
-
-
-def executable() -> str:
-    """Return the real interpreter behind this process, outside of any virtual environment."""
-    base = getattr(sys, "_base_executable", None) or sys.executable
-    return os.path.realpath(base)
 
 
 def version() -> str:
@@ -185,25 +175,19 @@ class RemoteRunner(Runner):
 
 _PREFIX = "rm-gallery-"
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-# a worker process that is killed takes its answers along, where the system can do that
-_DIE_WITH_PARENT = """
-try:
-    import ctypes
-    ctypes.CDLL(None).prctl(1, 9)
-except (ImportError, OSError, AttributeError):
-    pass
-"""
 
 
 class SubprocessRunner(LocalRunner):
     """Starts each process with limits for CPU, memory, processes and file size, an empty
-    environment and a temp folder.
+    environment and a temp folder, on the best floor of this machine (see `floor`).
 
-    There are no walls. The code can read and change every file that this user can, use the network,
-    and reach other processes of this user: through /proc also the one that runs the tests, so a
-    hostile answer can forge its result. What a test process leaves behind is ended and its temp
-    folder removed, on Linux also where it has detached itself; files elsewhere stay. Use it for
-    code that is trusted not to be hostile. Raises SandboxUnavailable on Windows.
+    There are no walls around files and network: the code can read and change what this user can, so
+    a hostile answer can forge its result. With a process namespace it reaches no other process, and
+    all it has started ends with it. Where this machine gives none (macOS, many containers) it can
+    also end your session and whatever else runs as this user; what it leaves behind is ended, on
+    Linux also where it has detached itself. Root's code then runs as another user, or not at all.
+    Files elsewhere stay. Use it for code that is trusted not to be hostile. Raises
+    SandboxUnavailable on Windows, and as root without a floor.
     """
 
     name = "subprocess"
@@ -214,6 +198,7 @@ class SubprocessRunner(LocalRunner):
             raise SandboxUnavailable(
                 'sandbox="subprocess" needs resource limits, which only POSIX systems have'
             )
+        self._floor = floor()
         self._packages = [
             os.path.dirname(os.path.abspath(p)) if is_package(p) else p for p in packages
         ]
@@ -222,20 +207,25 @@ class SubprocessRunner(LocalRunner):
         """Start one interpreter in a temp folder of its own; see LocalRunner."""
         _sweep()
         folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        user = stranger()
+        if self._floor.way == "user":
+            os.chown(folder, user, user)
         surroundings = {**environment(), "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder}
-        command = [executable(), "-S", "-s", "-c", _DIE_WITH_PARENT + BOOT]
+        command = [executable(), "-S", "-s", "-c", self._floor.entry(BOOT, user=user)]
         try:
             process = _ProcessInFolder(
-                command, limits=limits, environment=surroundings, folder=folder
+                command,
+                limits=limits,
+                environment=surroundings,
+                helpers=self._floor.helpers,
+                folder=folder,
             )
         except OSError as error:
             remove_folder(folder)
             raise SandboxUnavailable(f"no child process could be started: {error}") from error
         settings: dict[str, Setting] = {
             "paths": self._packages,
-            # the kernel counts all processes of the user here, so the limit starts from those that
-            # are there
-            "processes": int(limits.processes) + tasks_of_user(),
+            "processes": int(limits.processes) + self._floor.tasks_before(),
         }
         return process, boot_message(role, limits, settings)
 
@@ -249,9 +239,12 @@ class _ProcessInFolder(SandboxProcess):
         *,
         limits: SandboxLimits,
         environment: Mapping[str, str],
+        helpers: int,
         folder: str,
     ) -> None:
-        super().__init__(command, limits=limits, environment=environment, folder=folder)
+        super().__init__(
+            command, limits=limits, environment=environment, helpers=helpers, folder=folder
+        )
         self._folder = folder
         self.alive.add(self.pid)
 

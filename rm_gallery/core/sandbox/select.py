@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from rm_gallery.core.sandbox import bwrap
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
+from rm_gallery.core.sandbox.floor import executable, floor
 from rm_gallery.core.sandbox.fusion import SandboxFusionRunner
 from rm_gallery.core.sandbox.process import tree_usage
-from rm_gallery.core.sandbox.runner import Runner, SubprocessRunner, executable, version
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.sandbox.runner import Runner, SubprocessRunner, version
+from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,18 @@ def shown_sandbox(sandbox: str) -> str:
     )
 
 
+def _process_floor() -> Capability:
+    try:
+        found = floor()
+    except SandboxUnavailable as error:
+        return Capability("process floor", False, "none for root", str(error))
+    said = {"namespace": "a process namespace", "user": f"another user id ({found.why_not})"}
+    nothing = f"none ({found.why_not})"
+    risk = 'with sandbox="subprocess" an answer can end your session'
+    bare = found.way == "none"
+    return Capability("process floor", not bare, said.get(found.way, nothing), risk if bare else "")
+
+
 def doctor() -> list[Capability]:
     """Return what this machine offers for running untrusted code."""
     program = shutil.which("bwrap")
@@ -68,6 +81,7 @@ def doctor() -> list[Capability]:
     instead = bwrap.INSTALL if program is None else 'or choose sandbox="subprocess"'
     return [
         Capability("bubblewrap", way is not None, status, "" if way else instead),
+        _process_floor(),
         Capability(
             "system-call filter",
             filtered,

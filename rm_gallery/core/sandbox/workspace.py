@@ -39,7 +39,7 @@ class StateFault(RMGalleryError):
     cause: Cause = "answer"
 
 
-class TooLarge(StateFault):
+class WorkspaceTooLarge(StateFault):
     """A workspace is more than the bounds as a whole, which are the reader's: the data's doing."""
 
     reason = "too_large"
@@ -402,12 +402,12 @@ def unpack(source: str | Mapping[str, object], target: str, bounds: ReadBounds) 
         raise DataError(f"the workspace cannot be unpacked: {excerpt(str(error))}") from error
 
 
-def _too_many_files(bounds: ReadBounds) -> TooLarge:
-    return TooLarge(f"the workspace holds more than {bounds.files} files (max_files)")
+def _too_many_files(bounds: ReadBounds) -> WorkspaceTooLarge:
+    return WorkspaceTooLarge(f"the workspace holds more than {bounds.files} files (max_files)")
 
 
-def _too_many_bytes(bounds: ReadBounds) -> TooLarge:
-    return TooLarge(
+def _too_many_bytes(bounds: ReadBounds) -> WorkspaceTooLarge:
+    return WorkspaceTooLarge(
         f"the workspace holds more than is read, {bounds.file_bytes >> 20} MB of one file and "
         "16 times as much of all (max_file_mb)"
     )

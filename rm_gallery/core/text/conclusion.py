@@ -168,15 +168,17 @@ CONTRAST = re.compile(
 )
 """A contrast after a value: "5 V, no 6 V", ۱۷ سیب، نه ۱۹."""
 _REJECTED = re.compile(
-    r"(?i)(?:^|[,;.:]\s*|\n)[^\S\n]*(?:(?:but|however|although|though|while|note\s+that|of\s+these"
+    r"(?i)(?:^|[,;.:]\s{0,8}|\n)[^\S\n]{0,8}(?:(?:but|however|although|though|while|note\s+that|of\s+these"
     r"|here)\b,?\s*)*"
     r"(?:(?:the\s+)?(?:value|root|solution"
-    r"|case)\s+)?\$?\s*(?P<name>[A-Za-z]\s*=\s*)?(?P<value>-?\d[\d./]*)\s*\$?"
+    r"|case)\s+)?\$?\s*(?P<name>[A-Za-z]\s*=\s*)?(?P<value>-?\d[\d./]{0,60})\s{0,8}\$?"
     r"(?=\s)(?:(?!\b(?:if|not)\b)[^.,;\n$=\d]){0,80}?\s(?:is|be|are|as)\s+(?:an?\s+|therefore\s+)?"
     r"(?:extraneous|discarded|rejected|excluded|ruled\s+out|eliminated|inadmissible"
     r"|thrown\s+out)\b[^.;\n]{0,60}"
 )
-"""A solution that the text itself strikes from its list."""
+"""A solution that the text itself strikes from its list; its parts are bounded, for every stop of
+"1.000.1.000.…" may begin one.
+"""
 
 
 _LISTED = (

@@ -346,7 +346,7 @@ def detect_benchmark(
         return own[0]
     if own:
         raise DataError(
-            f"{what} fits {' and '.join(names)}; say which it is with --format or benchmark=."
+            f"{what} fits {' and '.join(names)}; say which it is with --benchmark or benchmark=."
         )
     raise DataError(
         f"{what}: no benchmark format fits the columns {sorted(row)}; preferences need a prompt, "
@@ -393,4 +393,4 @@ def _way_out(columns: list[str]) -> str:
         ", ".join(f"'{name}'" for name in benchmarks())
         + "; columns of answers are compared by `rm-gallery winrate`"
     )
-    return f"Say which it is with --format or benchmark=, one of {known}."
+    return f"Say which it is with --benchmark or benchmark=, one of {known}."

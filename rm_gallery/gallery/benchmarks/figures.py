@@ -81,6 +81,10 @@ RULES: Mapping[str, str] = {
     "rewardbench1_leaderboard": "sections weigh 2 each, the mean of the prior preference sets 1; what is absent is left out",
     "win_rate": "share of rows that a wins over b; a tie is half a win, and two orders of a row are one row",
     "mean_score": "mean of the scores of all answers, in the reward's own unit",
+    "label_agreement": "share of labelled rows on which a judge's verdict is the label",
+    "label_correlation": "Spearman's correlation of a judge's scores with the labels, -1 to 1",
+    "no_conflict": "share of samples whose comparisons, order by order, hold no contradiction and no cycle",
+    "audit": "how far each change moves the reward, in the unit of the figure; there is no figure of the whole",
     "unweighted_mean_of_subsets": "mean of the subset scores, each subset weighing the same",
 }
 """Every rule a figure may name, in one line."""

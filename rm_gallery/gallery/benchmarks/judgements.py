@@ -299,7 +299,14 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
 
 def not_asked(sample: DataSample, name: str, why: str) -> Judged:
     """A sample that the protocol leaves out, with the reason; `name` is what would have judged it."""
-    issue = RewardIssue(name=name, status="unscored", reason=NOT_ASKED, message=why)
+    return not_judged(sample, name, NOT_ASKED, why)
+
+
+def not_judged(
+    sample: DataSample, name: str, reason: str, why: str, cause: Cause | None = None
+) -> Judged:
+    """A sample that was never put to `name`, unscored with the reason."""
+    issue = RewardIssue(name=name, status="unscored", reason=reason, message=why, cause=cause)
     return Judged(sample, [], "unscored", [issue])
 
 

@@ -11,9 +11,9 @@ from rm_gallery.core.utils.shown import number, percent, show
 
 COMPARED = "win_rate"
 """The rule that compares two columns instead of asking whether a reward is right."""
-OWN_UNIT = ("mean_score",)
+OWN_UNIT = ("mean_score", "label_correlation", "audit")
 """Rules whose figure is no share."""
-Kind = Literal["corrected", "agreement", "contradicted", "constant", "tally", "figure"]
+Kind = Literal["verdict", "corrected", "agreement", "contradicted", "constant", "tally", "figure"]
 PLAIN: tuple[Kind, ...] = ("tally", "figure")
 """What every report says of itself; it leads only where people and constancy have nothing to add.
 """
@@ -30,14 +30,17 @@ class Fact(NamedTuple):
 def leads(figures: Mapping[str, Any]) -> list[Fact]:
     """The facts a report leads with, the most trustworthy first.
 
-    Labels of people come before the judge they correct: the corrected figure, the agreement, and
+    The verdict of a comparison, as `judge-select` gives it, comes first. Labels of people come
+    before the judge they correct: the corrected figure, the agreement, and
     whether they contradict the judge. A page once led with "100 % wins" of a judge that people
     contradicted in every row.
 
     Args:
         figures: a report, saved or as `Report.to_dict` gives it.
     """
-    facts = [Fact("corrected", text) for text in [corrected_of(figures)] if text]
+    verdict = _object(figures.get("extra")).get("verdict")
+    facts = [Fact("verdict", verdict)] if isinstance(verdict, str) else []
+    facts += [Fact("corrected", text) for text in [corrected_of(figures)] if text]
     facts += [Fact("agreement", text) for text in _agreements(figures)]
     if why := contradicted(figures):
         facts.append(
@@ -268,6 +271,10 @@ def headline(figures: Mapping[str, Any]) -> str:
     )
     on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
     if figures.get("score") is None:
+        if int(number(scored)):  # such as of a grader that only ranks
+            return (
+                f"{name} has no one score{on}; {int(number(scored)):,} of {n:,} samples are judged."
+            )
         what = "no sample could be scored" if n else "there is no finished sample"
         return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}."
     bounds = between(figures, " to ")
@@ -287,6 +294,6 @@ def headline(figures: Mapping[str, Any]) -> str:
         )
     score, verb = (
         in_unit(figures, figures["score"]),
-        "has a mean score of" if not unit else "reaches",
+        "has a mean score of" if figures.get("rule") == OWN_UNIT[0] else "reaches",
     )
     return f"{name} {verb} {score}{ci95}{on}, over {int(number(scored)):,} scored of {n:,} samples."

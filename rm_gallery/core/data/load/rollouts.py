@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rm_gallery.core.data.conversation import sample_of_completion, split_turns
+from rm_gallery.core.data.conversation import sample_of_completion, split_rollout
 from rm_gallery.core.data.load.converters import (
     DataConverter,
     DataConverterRegistry,
@@ -28,7 +28,10 @@ from rm_gallery.core.model.message import text_of
 from rm_gallery.core.utils.errors import DataError
 
 RECORDED = "recorded"
-"""The metadata key of what was recorded: `layout`, `reward` and its `parts`."""
+"""The metadata key of what was recorded: `layout`, `reward` and its `parts`; of a rollout that has no
+end to be judged, `broke` says why.
+"""
+SILENT = "the log holds no turn of the agent"
 Turn = dict[str, Any]
 
 
@@ -70,6 +73,10 @@ class RolloutConverter(DataConverter):
 
     The last turn of the agent is the answer, the turns before it in the rollout are its steps. What
     was recorded stands in the metadata under `recorded`: `layout`, `reward`, and `parts` by name.
+
+    A rollout that crashed is one without a result, in every layout: its `broke` holds the error that
+    the log names, or that the agent never spoke. The reward beside an error is none: it was written
+    because nothing was scored.
     """
 
     def convert(self, row: dict[str, Any], where: RowRef) -> DataSample:
@@ -89,7 +96,11 @@ class RolloutConverter(DataConverter):
             ) from error
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
-        recorded = {"layout": name, "reward": rollout.reward, "parts": rollout.parts}
+        why = _error_of(cells) or _error_of(cells.get("response"))
+        reward = None if why else rollout.reward
+        recorded = {"layout": name, "reward": reward, "parts": rollout.parts}
+        if broke := why or ("" if split_rollout(rollout.completion)[1] else SILENT):
+            recorded["broke"] = broke
         return sample_of_completion(
             rollout.prompt,
             rollout.completion,
@@ -211,12 +222,6 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _divided(turns: list[Turn]) -> tuple[list[Turn], list[Turn]]:
-    """Prompt and rollout: the rollout begins at the agent's first turn."""
-    begins = next((at for at, turn in enumerate(turns) if turn["role"] == "assistant"), len(turns))
-    return turns[:begins], turns[begins:]
-
-
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -240,6 +245,19 @@ def _numbers(values: Any) -> dict[str, float | None]:
     return {str(name): _number(value) for name, value in given}
 
 
+def _error_of(row: Any) -> str:
+    """The error with which a log says that a rollout ended; empty where it names none."""
+    if not isinstance(row, Mapping) or row.get("ok") is True:
+        return ""
+    for key in ("error", "errors", "exception_info"):
+        found = row.get(key)
+        if isinstance(found, list):
+            found = found[0] if found else None
+        if found and isinstance(found, str | Mapping):
+            return " ".join(_written(found).split())[:200]
+    return ""
+
+
 def _rest(row: Mapping[str, Any], used: Sequence[str]) -> dict[str, Any]:
     return {str(key): value for key, value in row.items() if key not in used and value is not None}
 
@@ -253,7 +271,7 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
     A reward is the sum of score times weight over the rewards that were scored; none of them, no
     reward, where verifiers itself says 0.
     """
-    nodes = row["nodes"]
+    nodes = row["nodes"] or ()
     path: list[Mapping[str, Any]] = []
     at: Any = len(nodes) - 1 if nodes else None
     while at is not None:
@@ -287,7 +305,8 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
     if (branches := sum(k not in parents for k in range(len(nodes)))) > 1:
         about["branches"] = branches
     return RecordedRollout(
-        prompt=[turn for turns in spoken[:begins] for turn in turns],
+        prompt=[turn for turns in spoken[:begins] for turn in turns]
+        or turns_of(data.get("prompt") or []),
         completion=[turn for turns in spoken[begins:] for turn in turns],
         reward=_number(sum(values)) if values else None,
         parts=parts,
@@ -300,14 +319,14 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
 
 def _nemo_gym(row: Mapping[str, Any]) -> RecordedRollout:
     """A rollout of NeMo-Gym: what was asked, and the response in the layout of OpenAI's responses."""
-    asked, response = row["responses_create_params"], row["response"]
+    asked, response = row["responses_create_params"], row["response"] or {}
     prompt = turns_of(asked["input"])
     if asked.get("instructions"):
         prompt.insert(0, {"role": "system", "content": asked["instructions"]})
-    output = response["output"]
+    output = response.get("output") or []
     if output and all(isinstance(history, list) for history in output):
         # Aviary's rollouts hold the whole history as it stood after each turn
-        prompt, completion = _divided(turns_of(output[-1]))
+        prompt, completion = split_rollout(turns_of(output[-1]))
     else:
         completion = turns_of(output)
     task, number = row.get("_ng_task_index"), row.get("_ng_rollout_index")
@@ -332,7 +351,7 @@ _SOURCES = {"user": "user", "agent": "assistant", "system": "system"}
 def _atif(row: Mapping[str, Any]) -> RecordedRollout:
     """A trajectory in ATIF: steps of user, system and agent, tool calls with what was observed."""
     spoken: list[Turn] = []
-    for number, step in enumerate(row["steps"], 1):
+    for number, step in enumerate(row["steps"] or (), 1):
         role = _SOURCES.get(step.get("source"))
         if role is None:
             raise DataError(f"step {number} is of {shown(step.get('source'))}, no known source")
@@ -351,7 +370,7 @@ def _atif(row: Mapping[str, Any]) -> RecordedRollout:
         for at, result in enumerate(seen):
             call = result.get("source_call_id") or (calls[at]["id"] if at < len(calls) else None)
             spoken.append(_tool_turn(call, result.get("content")))
-    prompt, completion = _divided(spoken)
+    prompt, completion = split_rollout(spoken)
     agent = row.get("agent") or {}
     return RecordedRollout(
         prompt=prompt,
@@ -381,23 +400,22 @@ def _dump(row: Mapping[str, Any]) -> RecordedRollout:
     """Messages, or prompt and completion, with a reward beside them: dumps of APIs and trainers,
     results of verifiers before v1, rows of Inspect logs (`score.NAME`).
     """
+    inspect = _is_inspect(row)
     if row.get("messages") is not None:
         turns = turns_of(row["messages"])
         if row.get("system"):  # Anthropic's stands apart
             turns = [*turns_of([{"role": "system", "content": row["system"]}]), *turns]
         given = row.get("prompt")
-        prompt, completion = split_turns(
+        prompt, completion = split_rollout(
             turns, turns_of(given) if isinstance(given, list) else None
         )
     else:
         prompt = turns_of(row.get("prompt") or [])
-        spoken = row["completion"] if "completion" in row else row["answer"]
-        if is_absent(spoken):
-            raise DataError("the completion is None, so there is nothing to judge")
+        spoken = row.get("answer" if inspect and "completion" not in row else "completion")
         completion = (
             [{"role": "assistant", "content": spoken}]
             if isinstance(spoken, str)
-            else turns_of(spoken)
+            else turns_of([] if is_absent(spoken) else spoken)
         )
     scores = {
         k[6:]: _INSPECT.get(v, v) if isinstance(v, str) else v
@@ -408,14 +426,11 @@ def _dump(row: Mapping[str, Any]) -> RecordedRollout:
     reward = next((v for k in _REWARDS if (v := _number(row.get(k))) is not None), None)
     if reward is None and len(scores) == 1:
         reward = next(iter(parts.values()))
-    inspect = _is_inspect(row)
     truths = _TRUTHS[:1] if inspect else _TRUTHS
     truth = next((row[k] for k in truths if row.get(k) not in (None, "")), None)
     used = ("messages", "prompt", "completion", "system", "tools", "tool_defs", *_REWARDS, *_IDS)
     mine = (*used, "metrics", "rewards", *_TRUTHS)
     named = next((row[k] for k in _IDS if row.get(k) is not None), "")
-    if row.get("error"):
-        reward = None  # verifiers writes 0 for a rollout that broke
     return RecordedRollout(
         prompt=prompt,
         completion=completion,
@@ -430,29 +445,31 @@ def _dump(row: Mapping[str, Any]) -> RecordedRollout:
     )
 
 
+def _has(row: Mapping[str, Any], key: str, kind: type) -> bool:
+    """Whether a row has what a layout keeps under a key; null of a rollout that crashed."""
+    return key in row and isinstance(row[key], kind | None)
+
+
 LAYOUTS: dict[str, RolloutLayout] = {
     "verifiers": RolloutLayout(
-        lambda row: isinstance(row.get("nodes"), list) and isinstance(row.get("task"), Mapping),
+        lambda row: _has(row, "nodes", list) and isinstance(row.get("task"), Mapping),
         _verifiers_trace,
     ),
     "NeMo-Gym": RolloutLayout(
         lambda row: (
             isinstance(row.get("responses_create_params"), Mapping)
-            and isinstance(row.get("response"), Mapping)
+            and _has(row, "response", Mapping)
         ),
         _nemo_gym,
     ),
     "ATIF": RolloutLayout(
         lambda row: (
-            isinstance(row.get("steps"), list)
-            and str(row.get("schema_version", "")).startswith("ATIF")
+            _has(row, "steps", list) and str(row.get("schema_version", "")).startswith("ATIF")
         ),
         _atif,
     ),
     "messages": RolloutLayout(
-        lambda row: (
-            isinstance(row.get("messages"), list) or "completion" in row or _is_inspect(row)
-        ),
+        lambda row: _has(row, "messages", list) or "completion" in row or _is_inspect(row),
         _dump,
     ),
 }

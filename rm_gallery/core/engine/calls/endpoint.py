@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from rm_gallery.core.engine.calls.limits import FairQueue, Overdue
+from rm_gallery.core.engine.calls.limits import CallsOut, FairQueue, StoppableClock
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 
 CallEnd = Literal["ok", "rate_limit", "transient", "unreachable", "other"]
@@ -121,10 +121,10 @@ class Endpoint:
         """
         self._failed_at = self._served_at = -math.inf
         self._trouble = ""
-        self.overdue = Overdue(
-            clock, self._looks_by_asking_again, lambda: self._in_flight < self._limit, self._silent
-        )
-        """The calls that are out, of which some may have been forgotten there."""
+        self._clocks: dict[object, StoppableClock] = {}
+        self._still = True
+        """Whether the clocks of samples whose calls wait stand still."""
+        self.out = CallsOut(clock)
 
     @property
     def state(self) -> State:
@@ -142,6 +142,51 @@ class Endpoint:
     def paused(self) -> bool:
         """Whether calls wait here as long as the server asked for."""
         return self._paused_until > self._clock()
+
+    @property
+    def trouble(self) -> str:
+        """Why what it does now says nothing of whom it judges, for whoever would try out an answer:
+        it is limited, down or slow; empty while it works as it did.
+        """
+        if self.state != "open" or (self._held and self._held[-1] > self._clock()):
+            return f"{self.name} is {'limited' if self.state == 'open' else self.state}"
+        return f"{self.name} is slow" if self.out.slow else ""
+
+    @contextmanager
+    def waiting_on(self, clock: StoppableClock | None) -> Iterator[None]:
+        """The clock of a sample while its call waits here.
+
+        It stands still for our own limits, and while the endpoint is down, which `max_outage`
+        bounds. It goes on while the server asks for patience or refuses all: a deadline bounds that.
+        """
+        if clock is None:
+            yield
+            return
+        waiter = object()
+        self._clocks[waiter] = clock
+        if self._still:
+            clock.stop(self._clock())
+        else:
+            clock.by = "endpoint"
+        try:
+            yield
+            # where it is cut, whoever says that the time is over asks by whom
+            clock.by = "caller"
+        finally:
+            del self._clocks[waiter]
+            if self._still:
+                clock.go()
+
+    def _set_clocks(self) -> None:
+        still = self._shut == "down" or self.state == "open"
+        if still != self._still:
+            self._still = still
+            for clock in self._clocks.values():
+                if still:
+                    clock.stop(self._clock())
+                else:
+                    clock.by = "endpoint"
+                    clock.go()
 
     @property
     def given_up(self) -> str:
@@ -293,11 +338,12 @@ class Endpoint:
         self.served = self.answered = True
         self._failing.clear()
         self._away_since = math.inf
-        self.overdue.start_clocks()
+        self.out.stand_still(False)
         if self._shut:
             self._shut = None
             self._probe_every = _FIRST_PROBE
             self._open = not self._paused_until
+            self._set_clocks()
             self._last_refusal = min(self._last_refusal, self._clock() - _REGROW_AFTER)
 
     def _ailing(
@@ -352,24 +398,7 @@ class Endpoint:
     def _shut_endpoint(self, state: Literal["limited", "down"], now: float) -> None:
         self._shut, self._open = state, False
         self._probe_at = now + self._probe_every
-        self.overdue.stop_clocks()
-
-    def _silent(self, since: float) -> None:
-        """Nothing that was sent since has been answered, although answers took a tenth of that time
-        before.
-        """
-        if not self._shut and self.served and self.max_outage > 0:
-            now = self._clock()
-            self._trouble = f"no answer for {now - since:.0f} s."
-            self._note_silence(since, now)
-            self._shut_endpoint("down", now)
-            self._tick()
-
-    def _looks_by_asking_again(self) -> bool:
-        """Whether calls that are out are asked again: while it is down, only where no caller waits
-        to be sent ahead.
-        """
-        return self._open or (self._shut is not None and not self._paused_until and not self._queue)
+        self.out.stand_still(True)
 
     def _note_silence(self, sent: float | None, now: float) -> None:
         began = now if sent is None else sent
@@ -439,6 +468,7 @@ class Endpoint:
         if self._paused_until <= now:
             self._paused_until = 0.0
         self._open = not self._paused_until and not self._shut
+        self._set_clocks()
         if self._open:
             self._wake()
         elif self._queue and self._gone(now):

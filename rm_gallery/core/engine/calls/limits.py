@@ -1,6 +1,4 @@
-"""Calls of several runs take turns, as many start per minute as are allowed, and what an endpoint
-forgot is asked again.
-"""
+"""Calls of several runs take turns, and as many start per minute as are allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import Cause, ConfigError
 
 W = TypeVar("W")
 
@@ -187,28 +185,16 @@ class _Bucket:
         return missing / self.rate if missing > 1e-9 * self.capacity else 0.0
 
 
-LEAST_SECONDS = 5.0
-"""No call younger than this is overdue."""
-FACTOR = 10.0
-"""Nor one younger than so many times what 99 of 100 calls take."""
 _KNOWN = 512
 _ENOUGH = 8
 """So many answers have to be known before anything can be told from them."""
-_LOOK_SECONDS = 0.25
-_PAUSE, _SHARE = 1.0, 0.25
-"""While nothing at all is answered one call after the other is asked again: so many seconds, and
-this share of their age, apart.
-"""
-
-
-AskAgain = Callable[[bool], bool]
-"""Asks a call a second time, beside the first attempt or instead of it; False where it was asked
-twice before.
-"""
 
 
 class StoppableClock(Protocol):
     """A sample's clock."""
+
+    by: Cause
+    """Who is named where its time ends."""
 
     def stop(self, since: float) -> None:
         """Let it stand still from `since` on."""
@@ -217,106 +203,45 @@ class StoppableClock(Protocol):
         """Let it go on."""
 
 
-class Overdue:
-    """Has calls asked a second time that are older than `max(5 s, 10 times the 99th percentile)` of
-    this endpoint's.
-
-    A call is asked again once one that was sent after it has been answered. Where none is, because
-    all are stuck, the endpoint is called silent and the oldest is asked again, in its own place if
-    there is no room beside it, and after a while the next: the first answer then frees the others.
-    While the endpoint is down the clocks of the calls in flight there stand still, from when each
-    was sent: an outage is nobody's deadline. Not thread-safe: one event loop.
-
-    Args:
-        clock: monotonic seconds.
-        open: whether calls may be asked again; an endpoint that is down and has callers waiting has
-            its own way of looking.
-        room: whether there is room for another call beside those in flight.
-        silent: told since when nothing has been answered of all that is out.
+class CallsOut:
+    """The calls that are at an endpoint: how long they take, and the clocks of their samples, which
+    stand still from when each was sent while the endpoint is down. An outage is nobody's deadline.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        open: Callable[[], bool],
-        room: Callable[[], bool],
-        silent: Callable[[float], None] = lambda since: None,
-    ) -> None:
-        self._clock, self._open, self._room, self._silent = clock, open, room, silent
-        self._out: dict[object, tuple[float, AskAgain]] = {}
-        """Calls in flight in the order they were sent, when that was, and how they are asked again.
-        """
-        self._clocks: dict[object, StoppableClock] = {}
-        """Of the samples whose calls are in flight."""
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._out: dict[object, tuple[float, StoppableClock | None]] = {}
         self._stopped = False
         self._took: deque[float] = deque(maxlen=_KNOWN)
-        self._newest = self._next = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """Where the next look is arranged."""
 
-    def sent(self, call: object, ask_again: AskAgain, clock: StoppableClock | None = None) -> float:
+    def sent(self, call: object, clock: StoppableClock | None = None) -> float:
         """Note a call that is about to be sent, and its sample's clock; when that was."""
         now = self._clock()
-        if self._loop is None or self._loop.is_closed():
-            self._out.clear()
-            self._clocks.clear()
-            self._look_in(LEAST_SECONDS)
-        self._out[call] = now, ask_again
-        if clock is not None:
-            self._clocks[call] = clock
-            if self._stopped:
-                clock.stop(now)
+        self._out[call] = now, clock
+        if clock is not None and self._stopped:
+            clock.stop(now)
         return now
-
-    def stop_clocks(self) -> None:
-        """The endpoint is down: no sample's time passes for what it has there."""
-        if not self._stopped:
-            self._stopped = True
-            for call, clock in self._clocks.items():
-                clock.stop(self._out[call][0])
-
-    def start_clocks(self) -> None:
-        """It is back."""
-        if self._stopped:
-            self._stopped = False
-            for clock in self._clocks.values():
-                clock.go()
 
     def ended(self, call: object, *, answered: bool) -> None:
         """Note that a call ended, with an answer or without."""
-        known = self._out.pop(call, None)
-        clock = self._clocks.pop(call, None)
+        sent, clock = self._out.pop(call, (math.inf, None))
         if clock is not None and self._stopped:
             clock.go()
-        if answered and known is not None:
-            self._took.append(self._clock() - known[0])
-            self._newest = max(self._newest, known[0])
+        if answered and sent < math.inf:
+            self._took.append(self._clock() - sent)
 
-    def _look_for_overdue(self) -> None:
-        self._loop = None
-        if not self._out:
-            return
-        now = self._clock()
-        oldest = next(iter(self._out.values()))[0]
-        if len(self._took) < _ENOUGH or not self._open():
-            self._look_in(_PAUSE)
-            return
-        bound = max(LEAST_SECONDS, FACTOR * sorted(self._took)[int(0.99 * len(self._took))])
-        if now - oldest < bound:
-            self._look_in(max(0.01, oldest + bound - now))
-            return
-        if self._newest < oldest and self._next < oldest + bound:
-            self._next = now  # nothing is answered any more, and nobody has looked why
-            self._silent(oldest)
-        for sent, ask_again in list(self._out.values()):
-            if now - sent < bound:
-                break
-            if sent < self._newest:
-                ask_again(False)
-            elif now >= self._next and ask_again(not self._room()):
-                self._next = now + max(_PAUSE, _SHARE * (now - oldest))
-        self._look_in(_LOOK_SECONDS)
+    @property
+    def slow(self) -> bool:
+        """Whether the last answers took more than a second and than five times what quick ones do."""
+        took = list(self._took)
+        if len(took) < _ENOUGH:
+            return False
+        return sorted(took[-_ENOUGH:])[_ENOUGH // 2] > max(1.0, 5.0 * sorted(took)[len(took) // 10])
 
-    def _look_in(self, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._loop.call_later(seconds, self._look_for_overdue)
+    def stand_still(self, stopped: bool) -> None:
+        """Stop the clocks of all samples whose calls are out, or let them go on."""
+        if stopped != self._stopped:
+            self._stopped = stopped
+            for sent, clock in self._out.values():
+                if clock is not None:
+                    clock.stop(sent) if stopped else clock.go()

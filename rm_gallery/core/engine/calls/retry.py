@@ -10,7 +10,6 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timezone
 from email.utils import parsedate_to_datetime
@@ -94,8 +93,8 @@ async def run_attempts(
 
     `call` itself waits for the endpoint and keeps within the deadline. While the endpoint is shut
     or pauses there is no wait here, and from the second attempt on what says nothing about the call
-    (refused connections, 429, 502, 503, 529) is free. A pause the server asks for does not count as
-    the sample's time. Only ProviderError is retried; anything else passes through.
+    (refused connections, 429, 502, 503, 529) is free. A pause the server asks for is the sample's
+    time, and none is begun that ends after its deadline. Only ProviderError is retried; anything else passes through.
 
     Raises:
         ProviderError: fatal at once; any other kind when its attempts are used up.
@@ -128,16 +127,13 @@ async def run_attempts(
             ) from cause  # fmt: skip
         asked, wait = (0.0, 0.0) if held else _waits(policy, cause, counted, absent, deadline)
         if deadline is not None:
-            if wait >= deadline.left and not asked and not held:
+            if max(wait * (not held), min(cause.retry_after or 0.0, PAUSE_CAP)) >= deadline.left:
                 raise _late(made, cause) from cause
             deadline.note = f"{_tries(made)}, last cause ({cause.kind}): {cause}"
         if on_retry is not None:
             on_retry(RetryEvent(made, cause.kind, asked + wait, cause))
-        if asked:
-            with deadline.paused() if deadline is not None else nullcontext():
-                await asyncio.sleep(asked)
-        if wait:
-            await asyncio.sleep(wait)
+        if asked + wait:
+            await asyncio.sleep(asked + wait)
 
 
 def _endpoint_says(endpoint: Endpoint | None, cause: ProviderError) -> tuple[bool, bool]:
@@ -187,7 +183,8 @@ def _late(made: int, cause: ProviderError | None) -> DeadlineExceeded:
     last = "none had failed before" if cause is None else f"last cause ({cause.kind}): {cause}"
     return DeadlineExceeded(
         f"deadline reached after {_tries(made)}: no time was left for another; {last}. Give the "
-        f"sample a longer deadline."
+        f"sample a longer deadline.",
+        cause="caller" if cause is None else "endpoint",
     )
 
 

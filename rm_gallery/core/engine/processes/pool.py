@@ -145,12 +145,18 @@ class WorkerPool:
         time. The clock of the sample that the call belongs to stands still until the call begins.
         """
         clock, waiting = current_deadline.get(), ExitStack()
+        request, began = None if clock is None else clock.request, list[float]()
+        if request is not None and request.work <= 0:
+            raise DeadlineExceeded(
+                "Its request has used up the computing it may take (max_seconds)."
+            )
         if clock is None:
             future = self._queued(PoolCall(fn, args, deadline, None), urgent)
         else:
             loop = asyncio.get_running_loop()
 
             def begun() -> None:
+                began.append(time.monotonic())
                 with suppress(RuntimeError):  # the loop is gone, and its clocks with it
                     loop.call_soon_threadsafe(waiting.close)
 
@@ -160,6 +166,8 @@ class WorkerPool:
 
         def done(waiter: asyncio.Future[T]) -> None:
             waiting.close()
+            if request is not None and began:
+                request.work -= time.monotonic() - began[0]
             if waiter.cancelled():
                 self.cancel_running(future)
 
@@ -275,11 +283,14 @@ class WorkerPool:
         asked goes away.
 
         Thirty answers that explode would else take the whole time of their request, and their
-        neighbours' scores with it.
+        neighbours' scores with it; and twenty patterns in a row, each within its own limit, hold a
+        worker for as long as the request lasts.
         """
         if isinstance(call.owner, Deadline):
             left = LIMIT_SHARE * (call.owner.due - time.monotonic()) * self.max_workers
-            share = max(_SHORTEST, left / self._unsettled.get(call.owner, 1) - self.startup_seconds)
+            calls = self._unsettled.get(call.owner, 1)
+            share = max(_SHORTEST, left / calls - self.startup_seconds)
+            share = min(share, max(_SHORTEST, call.owner.work / calls))
             if math.isfinite(share):
                 call.deadline = share if call.deadline is None else min(call.deadline, share)
 

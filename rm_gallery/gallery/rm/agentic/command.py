@@ -5,9 +5,11 @@ in a file.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +19,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rubric import Rubric
 from rm_gallery.core.reward.schema import Example
-from rm_gallery.core.sandbox.process import kill_group
+from rm_gallery.core.sandbox.floor import executable, floor
+from rm_gallery.core.sandbox.process import kill_children, kill_group
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, Workspace, temporary_folder
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.shown import excerpt
@@ -40,6 +43,12 @@ evidence = [{"source": "file:total.txt", "quote": quote}]
 row = {"criterion": 1, "verdict": quote == "7", "evidence": evidence}
 json.dump({"verdicts": [row]}, open(sys.argv[1], "w"))
 """
+_BECOME = """
+import signal, sys
+for ignored in ("SIGPIPE", "SIGXFSZ"):
+    signal.signal(getattr(signal, ignored), signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[2:])
+"""
 TOLD = {
     "en": "Write the verdict as one JSON object to the file {verdict}, in this form:",
     "zh": "把判定写成一个 JSON 对象，存入文件 {verdict}，格式如下：",
@@ -54,13 +63,15 @@ class UnisolatedCommandJudge(ActingJudge):
     with the task, the criteria and the form of the verdict, `{verdict}` for the file that it leaves
     its verdict in, `{workspace}` for a copy of the workspace, which is its folder. Both files are
     outside of the workspace. It sees the variables that `environment` names, and PATH and HOME.
-    There are no walls around it: give it workspaces you trust, or a command that isolates itself.
-    Samples are as for `agent_judge`.
+    There are no walls around its files and its network: give it workspaces you trust, or a command
+    that isolates itself. It and all it starts end together and, where Linux gives a process namespace,
+    reach no other process; elsewhere it can end your session. Samples are as for `agent_judge`.
 
     Range [0, 1], higher is better, as `agent_judge` has it. No score with cause `judge` where it
     leaves no verdict (`no_verdict`), two (`two_verdicts`) or one that cannot be taken (`verdict`),
     with cause `endpoint` where it takes longer than `max_seconds` (`exhausted`), as it may wait for
-    a model. Raises ConfigError without a command, or where it cannot be started.
+    a model. Raises ConfigError without a command, or where it cannot be started;
+    SandboxUnavailable as root where there is no process namespace.
     """
 
     sandbox: ClassVar[str] = "subprocess"
@@ -113,21 +124,22 @@ class UnisolatedCommandJudge(ActingJudge):
             Path(files["task"]).write_text(task, encoding="utf-8", errors="replace")
             arguments = [_argument(part, files) for part in self.command]
             names = {"PATH", "HOME", *self.environment}
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *arguments,
-                    cwd=files["workspace"],
-                    env={name: os.environ[name] for name in names if name in os.environ},
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=asyncio.subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            except OSError as error:
+            program = shutil.which(arguments[0])
+            if program is None:
                 raise ConfigError(
                     f"{self.name}: the command {excerpt(arguments[0])!r} cannot be started: "
-                    f"{error.strerror}."
-                ) from error
+                    f"{os.strerror(errno.ENOENT)}."
+                )
+            entry = floor(files=True).entry(_BECOME)
+            process = await asyncio.create_subprocess_exec(
+                *(executable(), "-I", "-S", "-c", entry, os.path.abspath(program), *arguments),
+                cwd=files["workspace"],
+                env={name: os.environ[name] for name in names if name in os.environ},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
             try:
                 await asyncio.wait_for(process.wait(), self.max_seconds)
             except asyncio.TimeoutError as error:
@@ -140,6 +152,7 @@ class UnisolatedCommandJudge(ActingJudge):
                 ) from error
             finally:
                 # what it started may outlive it
+                kill_children(process.pid)
                 kill_group(process.pid)
                 await process.wait()
             return self._left(own, process.returncode)

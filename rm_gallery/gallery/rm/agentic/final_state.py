@@ -32,8 +32,8 @@ from rm_gallery.core.sandbox.sql import QueryResult, run_file_query_in_worker, s
 from rm_gallery.core.sandbox.workspace import (
     ReadBounds,
     StateFault,
-    TooLarge,
     Workspace,
+    WorkspaceTooLarge,
     copy_database,
     temporary_folder,
     unpack,
@@ -298,7 +298,7 @@ class FinalStateReward(RuleReward):
     ) -> Score[float]:
         try:
             fault = await self._fault(check, sample, workspace)
-        except TooLarge as error:
+        except WorkspaceTooLarge as error:
             start = getattr(check, "start", None) or known(sample, "start")
             if await asyncio.to_thread(whose_size, start, self._bounds) == "data":
                 return unscored(error.reason, str(error), "data")

@@ -32,7 +32,7 @@ from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
 from rm_gallery.core.reward.rule import known, one_score
 from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
-from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, TooLarge, whose_size
+from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceTooLarge, whose_size
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
@@ -155,7 +155,7 @@ class ActingJudge(BaseTrajectoryReward):
             copying = copied_workspace(given, bounds)
             try:
                 folder, left_out = await asyncio.to_thread(stack.enter_context, copying)
-            except TooLarge as error:
+            except WorkspaceTooLarge as error:
                 cause = await asyncio.to_thread(whose_size, known(sample, "start"), bounds)
                 raise Unscored(f"{self.name}: {error}", reason=error.reason, cause=cause) from error
             except StateFault as error:
