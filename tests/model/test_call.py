@@ -91,7 +91,15 @@ NEEDED: dict[str, dict[str, Any]] = {
     "RewardServer": {"model": "reward:r"},
     "OrsServer": {"env": "sums", "tool": "submit"},
 }
-NOT_THE_QUESTION = {"enable_thinking", "batch", "proxy", "ca_bundle", "api_key", "cache"}
+NOT_THE_QUESTION = {
+    "enable_thinking",
+    "thought_opened",
+    "batch",
+    "proxy",
+    "ca_bundle",
+    "api_key",
+    "cache",
+}
 """Settings that change how one asks, and nothing of what an equal request is answered."""
 OF_A_SCRIPT = {
     "FakeLLM": {"reply", "latency", "finish_reason"}, "ServedScorer": {"named"}, "DecisionLLM": {"dialect"},

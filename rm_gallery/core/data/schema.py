@@ -21,7 +21,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rm_gallery.core.model.message import ChatMessage, MessageRole
-from rm_gallery.core.text.canonical import turn_text
+from rm_gallery.core.text.canonical import OPENED, opened, opens_thought, turn_text
 from rm_gallery.core.utils.errors import Cause, DataError
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import digest, hashed, is_unicode
@@ -179,6 +179,9 @@ _WRITES = frozenset((MessageRole.ASSISTANT, MessageRole.USER))
 """Who may be said to write the steps of a solution: `Step(content=…)` is a user's by default."""
 
 
+_TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+
+
 class DataSample(BaseModel):
     """A conversation and the responses to be judged."""
 
@@ -251,6 +254,33 @@ class DataSample(BaseModel):
             if self.metadata and not is_absent(given := self.metadata.get(key)):
                 return given
         return None
+
+    def thought_opened(self, index: int = 0) -> bool:
+        """Whether the prompt opened the thought of output `index`: `thought_opened` of its answer,
+        its label or the metadata says so, else the end of a prompt that a chat template wrote.
+
+        Never where the thought came apart from the answer, as its `reasoning_content`.
+        """
+        answer = self.output[index].answer
+        if answer.reasoning_content:
+            return False
+        for known in (answer.additional_kwargs, answer.label, self.metadata):
+            if known and not is_absent(given := known.get(OPENED)):
+                word = str(given).strip().lower()
+                if word not in _TRUTH:
+                    raise DataError(f"{OPENED} is {given!r}; give true or false.")
+                return _TRUTH[word]
+        if not self.input:
+            return False
+        last = self.input[-1]
+        return opens_thought(last.text, prefill=last.role.value == "assistant")
+
+    def answer_text(self, index: int = 0) -> str:
+        """The text of output `index` as readers of answers are given it: with the opening tag of a
+        thought that the prompt opened.
+        """
+        text = self.output[index].answer.text
+        return opened(text) if self.thought_opened(index) else text
 
     def query_text(self) -> str:
         """Text of the last user turn, or of the last turn when no user speaks; empty without input."""

@@ -205,6 +205,10 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
     inputs = grader.inputs
     about = sample.metadata or {}
     answers = [output.answer for output in sample.output]
+    texts = [
+        answer.text if grader.judged else sample.answer_text(index)
+        for index, answer in enumerate(answers)
+    ]
     reference = sample.reference()
     sees = "vision" in grader.needs
     if grader.judged and not sees and unseen_in(sample):
@@ -226,8 +230,8 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
         "instruction": sample.query_text(),
         "messages": [*(message.to_openai() for message in sample.input), *way],
         "history": [message.to_openai() for message in sample.input[:-1]],
-        "response": (answers[0].content if sees else answers[0].text) if answers else "",
-        "responses": [answer.text for answer in answers],
+        "response": (answers[0].content if sees else texts[0]) if answers else "",
+        "responses": texts,
         "context": sample.input[-1].additional_kwargs.get("context", "") if sample.input else "",
         "tool_calls": [call for turn in way for call in turn.get("tool_calls") or ()] or None,
         **({"reference_response": reference} if reference is not None else {}),

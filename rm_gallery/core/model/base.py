@@ -20,6 +20,7 @@ from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.transport import booked, is_complete, to_response
+from rm_gallery.core.text.canonical import OPENED
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.plugins import plugins
@@ -49,6 +50,10 @@ class BaseLLM(BaseModelCall):
     enable_thinking: bool = False
     """Whether the model reasons before it answers; prompts then ask for no reason field of their
     own.
+    """
+    thought_opened: bool = False
+    """Whether the model's chat template writes the opening tag of its thought: a reply whose thought
+    never ends then states nothing.
     """
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> ChatResponse:
@@ -115,9 +120,14 @@ class BaseLLM(BaseModelCall):
         """
         from rm_gallery.core.model.call import complete
 
-        return await library_loop.bridge(
+        reply: ChatResponse = await library_loop.bridge(
             complete(self, self.payload(messages, **overrides), repeat)
         )
+        if not self.thought_opened:
+            return reply
+        said = {**reply.message.additional_kwargs, OPENED: True}
+        message = reply.message.model_copy(update={"additional_kwargs": said})
+        return reply.model_copy(update={"message": message})
 
     chat = library_loop.blocking(achat)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rm_gallery.core.engine.calls.usage import Usage
+from rm_gallery.core.text.canonical import OPENED, opened
 from rm_gallery.core.utils.prompt import format_messages as format_messages
 
 
@@ -159,6 +160,14 @@ class ChatMessage(BaseModel):
         """The message's text: the content itself, or its text parts joined by newlines."""
         content = self.content
         return content if isinstance(content, str) else text_of(content)
+
+    @property
+    def read_text(self) -> str:
+        """The text as readers are given it: with the opening tag of a thought that the prompt opened,
+        where the message's key `thought_opened` says so.
+        """
+        begun = not self.reasoning_content and self.additional_kwargs.get(OPENED) is True
+        return opened(self.text) if begun else self.text
 
     def to_openai(self) -> dict[str, Any]:
         """The message as an OpenAI request takes it; reasoning and extra keys stay here."""

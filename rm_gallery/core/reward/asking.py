@@ -444,7 +444,7 @@ def usable_text(reply: ChatResponse) -> str:
     text = stated_text(reply)
     if not text.strip():
         raise Unscored("The judge's reply is empty.", reason="empty", cause="judge")
-    return text
+    return text if reply.message.tool_calls else reply.message.read_text
 
 
 def no_text(error: BaseException) -> bool:

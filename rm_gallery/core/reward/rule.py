@@ -34,7 +34,7 @@ from rm_gallery.core.reward.schema import (
 )
 from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error, scored
 from rm_gallery.core.text.answer import Extraction
-from rm_gallery.core.text.canonical import Form, compared, fold, split_reasoning
+from rm_gallery.core.text.canonical import OPENED, Form, compared, fold, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import is_users
 from rm_gallery.core.utils.models import build, copy_with
@@ -138,13 +138,15 @@ def _scored_copy(
 
 
 def answer_text(sample: DataSample) -> str:
-    """The answer of the sample's one output, without the marks of its turn's end."""
-    return sample.output[0].answer.text
+    """The answer of the sample's one output, with the opening tag of a thought that the prompt
+    opened.
+    """
+    return sample.answer_text()
 
 
 def final_answer(sample: DataSample) -> str:
     """What the sample's one output says when it has finished thinking, folded as references are."""
-    return fold(split_reasoning(sample.output[0].answer.text).final)
+    return fold(split_reasoning(sample.answer_text()).final)
 
 
 def extraction_of(sample: DataSample, extraction: Extraction) -> Extraction:
@@ -209,6 +211,7 @@ _VIEW: Mapping[str, Callable[[DataSample, str], Any]] = {
     "answer": lambda sample, name: final_answer(sample),
     "response": lambda sample, name: final_answer(sample),
     "text": lambda sample, name: answer_text(sample),
+    OPENED: lambda sample, name: sample.thought_opened(),
     "references": references_of,
     "reference": lambda sample, name: references_of(sample, name)[0],
     "prompt": lambda sample, name: conversation_text(sample.input),
@@ -242,7 +245,8 @@ def rule(
     """Register a function as the reward `name`; the function itself stays as it is.
 
     Parameters by name are what it sees of a sample: `answer` or `response` (after a thought, folded
-    as references are), `text` (all of it), `references`, `reference` (the first), `prompt` or
+    as references are), `text` (all of it), `thought_opened` (by the prompt: then `text` begins with
+    that tag), `references`, `reference` (the first), `prompt` or
     `query`, `messages`, `output`, `metadata`, `sample`; any other name is a column of the answer's
     label or the metadata, and missing is unscored where the parameter has no default. Keyword-only parameters are settings: fields of the reward, checked by
     their annotations (`Annotated[int, Field(ge=1)]`), explained in the docstring under `Args:`.

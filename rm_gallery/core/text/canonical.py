@@ -3,7 +3,8 @@ r"""Canonical views of a text, shared by all that reads or compares texts.
 Stored texts never change: a comparison passes both sides through the same function of this module.
 
 - `turn_text`: a turn without its end marks, BOM and Windows line ends; all else as written.
-- `split_reasoning`: the thought and the final text of a turn.
+- `split_reasoning`: the thought and the final text of a turn; `opened`: the turn of a model whose
+  thought the prompt opened.
 - `readable`: for readers of values. Removes invisible characters; every space becomes " ", digits
   of every script 0 to 9, minus signs a hyphen.
 - `fold`: for equality. `readable`, with plain quotation marks and apostrophes, composed (NFC).
@@ -15,8 +16,10 @@ them, compared texts lose them on both sides.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from bisect import bisect_right
 from functools import cache
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -283,16 +286,24 @@ _MARK = re.compile(
     r"|<unused(?P<unused>94>thought|95>)"
     r"|<details\s(?P<details>type=[\"']reasoning[\"'])[^<>]{0,200}>|<(?P<summary>/)details>"
     r"|【(?P<h>/?)(?P<lens>思考|思考过程|推理|推理过程)(?P<i>开始|结束|完毕)?】|【(?P<j>(?:最终)?(?:回答|答案|结论))】"
+    r"|<\|end\|>\s?<\|start\|>assistant(?P<harmony><)\|channel\|>\s?final\b[^<]{0,40}<\|message\|>"
 )
 _LEADING = re.compile(
     r"\s*(?:<\|(?:im_start|start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*)?"
 )
 _DRAFTS = re.compile(r"\s*(?:<(\w{1,20})>[^<>]{0,40}</\1>\s*){0,4}")
-_MENTIONED = re.compile(
-    r"(?i)\s*[.,;:!?)\"'`”’»」』，。；：！？）、]|[ \t]*(?:(?:tags?|tokens?|markers?|and|or|in|is|was)\b|标签"
-    r"|标记|符号)"
+_OWN_ELEMENT = re.compile(
+    rf"(?i){_DRAFTS.pattern}(?P<all><(?!(?:{_NAMES})>)(?P<name>\w{{1,20}})>"
+    r"(?:(?!</?(?P=name)>)[\s\S])*</(?P=name)>)"
 )
-_QUOTE_BEFORE = "\"'`“‘«「『(（"
+_MENTIONED = re.compile(
+    r"[.,;:!?)，。；：！？）、](?!\w)|[ \t]{0,3}(?:tags?|tokens?|markers?|标签|标记|符号)(?![a-z])"
+)
+"""A tag in a sentence is followed by its punctuation or its name …"""
+_SPOKEN_OF = re.compile(r"[ \t](?:and|or|in|is|was)[ \t]")
+"""… or, behind a blank, by the rest of the sentence."""
+_PAIRS = {"“": "”", "‘": "’", "«": "»", "「": "」", "『": "』", "（": "）", "(": ")", "'": "'"}
+_FENCE = re.compile(r"^[ \t]{0,8}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 
 _HARMONY_START = re.compile(r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>")
 _HARMONY_FINAL = re.compile(r"<\|channel\|>\s?final\b[^<]{0,40}<\|message\|>")
@@ -335,17 +346,68 @@ class _Mark(NamedTuple):
     family: str
 
 
+OPENED = "thought_opened"
+"""Key of a message, column of a sample and setting of a model: the prompt already opened the thought."""
+
+
+def opened(text: str) -> str:
+    """The text of a turn whose thought the prompt opened, with the opening tag that stood there.
+
+    It is what every reader of such a turn is given: `split_reasoning` then reads no text that never
+    leaves the thought as an answer.
+    """
+    begins = _LEADING.match(text)
+    mark = _MARK.match(text, begins.end() if begins else 0)
+    written = _HARMONY_START.match(text) or (mark and _marks(mark[0])[0].opens)
+    return text if written else f"<think>{text}"
+
+
+_ASSISTANT_BEGINS = re.compile(
+    r"(?i)(?:(?:\A|[\n|>｜])\s{0,4}assistant\s{0,4}(?:[:|>｜\n]|<\|)|\[/INST\]|of_turn>model\b)[^<\[]{0,120}"
+    r"(?:<\|\w{1,20}\|>\s{0,4})?\Z"
+)
+
+
+def opens_thought(prompt: str, prefill: bool = False) -> bool:
+    """Whether a prompt, as a chat template wrote it, ends with the opening tag of a thought.
+
+    Behind the assistant's header, since a user may end a question with such a tag; a `prefill` is
+    the assistant's own text.
+    """
+    end = prompt[-300:]
+    *_, last = [None, *_marks(end)]
+    if last is None or not last.opens or end[last.end :].strip():
+        return False
+    return prefill or _ASSISTANT_BEGINS.search(end[: last.start]) is not None
+
+
 def split_reasoning(text: str, later: bool = True) -> Reasoned:
     """The final text and the reasoning before it.
 
     It knows tags (`<think>`, `<thinking>`, `<reasoning>`, `<reflection>`, … with attributes, in
-    any case, also where the chat template wrote the opening one), `[THINK]`, `◁think▷`,
-    `<|begin_of_thought|>`, harmony channels and Chinese forms (`<思考>`, `【思考】`, "思考过程：…最终回答：…"). Of
-    the text counts what `turn_text` leaves. A tag that is merely mentioned in a sentence stays
-    text. In doubt more of the text is final, never less. With `later=False` only thoughts at the
-    start count. Takes time linear in the text.
+    any case), `[THINK]`, `◁think▷`, `<|begin_of_thought|>`, harmony channels and Chinese forms
+    (`<思考>`, `【思考】`, "思考过程：…最终回答：…"). Of the text counts what `turn_text` leaves.
+
+    One rule for a closing tag that nothing in the text opened: all before the last such tag is
+    thought, since the chat template wrote the opening one. No tag is one that is merely mentioned:
+    in a fenced block, in code or quotation marks on its line, in the element that a text begins
+    with (`<reason>It says </think>.</reason>`), in a text that is one JSON value, or in a sentence
+    that goes on ("the </think> tag is …").
+
+    Blank lines between the thought and what follows belong to neither. With `later=False` only
+    thoughts at the start count. Takes time linear in the text.
     """
     text = _unhidden(turn_text(text))
+    parts = _split(text, later)
+    return parts if text.startswith(parts.final) else parts._replace(final=_unled(parts.final))
+
+
+def _unled(final: str) -> str:
+    blank = len(final) - len(final.lstrip())
+    return final[final.rfind("\n", 0, blank) + 1 :]
+
+
+def _split(text: str, later: bool) -> Reasoned:
     start = _HARMONY_START.match(text)
     if start:
         return _harmony(text, start.end())
@@ -405,6 +467,8 @@ def _marks(text: str) -> list[_Mark]:
             family, opens = kind, group("unused").startswith("94")
         elif kind in ("details", "summary"):
             family, opens = "details", kind == "details"
+        elif kind == "harmony":
+            family, opens = kind, False
         else:
             family, opens = (
                 "lens",
@@ -414,21 +478,56 @@ def _marks(text: str) -> list[_Mark]:
     return marks
 
 
-def _is_mention(text: str, mark: _Mark) -> bool:
-    """Whether a tag is mentioned, not used: in quotation marks, or before punctuation or "tag"."""
-    if mark.start and text[mark.start - 1] in _QUOTE_BEFORE:
+def _set_apart(text: str) -> list[tuple[int, int]]:
+    """Where the element that the text begins with and fenced blocks stand. A block that holds the
+    start of another was never closed.
+    """
+    own = _OWN_ELEMENT.match(text)
+    spans, begin = [own.span("all")] if own else [], None
+    for fence in _FENCE.finditer(text, own.end() if own else 0):
+        if begin is None or fence[2].strip() or not fence[1].startswith(begin[1]):
+            begin = fence
+        else:
+            spans.append((begin.start(), fence.end()))
+            begin = None
+    return spans
+
+
+_LINE = 240
+
+
+def _is_mention(text: str, mark: _Mark, apart: list[tuple[int, int]]) -> bool:
+    """Whether a tag is mentioned, not used; `split_reasoning` states the rule."""
+    at = bisect_right(apart, (mark.start, len(text))) - 1
+    if at >= 0 and mark.start < apart[at][1]:
         return True
-    return not mark.opens and _MENTIONED.match(text, mark.end) is not None
+    before = text[max(0, mark.start - _LINE) : mark.start].rpartition("\n")[2]
+    after = text[mark.end : mark.end + _LINE].partition("\n")[0]
+    if any(before.count(quote) % 2 and quote in after for quote in '`"'):
+        return True
+    closing = _PAIRS.get(before[-1:])
+    if closing and after.startswith(closing):
+        return True
+    if mark.opens or not before.strip():
+        return False
+    spoken = before[-1:] in " \t" and _SPOKEN_OF.match(after)
+    return bool(spoken or _MENTIONED.match(after))
 
 
 def _blocks(text: str, later: bool) -> Reasoned:
-    marks = _marks(text)
-    closes = _closes(text, marks)
+    marks, apart = _marks(text), _set_apart(text)
+    mentioned = {mark.start for mark in marks if _is_mention(text, mark, apart)}
+    closes = _closes(marks, mentioned)
     begin = _LEADING.match(text)
     position = begin.end() if begin else 0
     thoughts: list[str] = []
     draft = ""
     index, has_opening = 0, True
+    if not (marks[0].opens and marks[0].start == position):
+        lone = _lone_close(text, marks, mentioned)
+        if lone is not None:
+            thoughts.append(text[: marks[lone].start].strip())
+            position, index, has_opening = marks[lone].end, lone + 1, False
     # the model's own thoughts come first; short elements between two of them are drafts
     while index < len(marks) and marks[index].opens:
         start = marks[index].start
@@ -441,14 +540,9 @@ def _blocks(text: str, later: bool) -> Reasoned:
         thoughts.append(text[marks[index].end : marks[close].start].strip())
         position, index = marks[close].end, close + 1
     if draft and not text[position:].strip():
-        return Reasoned(draft, "\n".join(thoughts), True)
+        return Reasoned(draft, "\n".join(thoughts), True, has_opening)
     if not thoughts:
-        lone = _lone_close(text, marks)
-        if lone is None:
-            position = 0
-        else:
-            thoughts.append(text[: marks[lone].start].strip())
-            position, index, has_opening = marks[lone].end, lone + 1, False
+        position = 0
     if not later:
         sure = not thoughts or (has_opening and all(mark.opens for mark in marks[index:]))
         return Reasoned(text[position:], "\n".join(thoughts), True, has_opening, sure)
@@ -457,44 +551,51 @@ def _blocks(text: str, later: bool) -> Reasoned:
     )
 
 
-def _closes(text: str, marks: list[_Mark]) -> list[int | None]:
+def _closes(marks: list[_Mark], mentioned: set[int]) -> list[int | None]:
     """For each opening mark its closing mark: the nested one, else the next, else a mentioned one."""
     inner: dict[str, list[int]] = {}
     own: dict[int, int] = {}
     for k, mark in enumerate(marks):
         if mark.opens:
             inner.setdefault(mark.family, []).append(k)
-        elif inner.get(mark.family) and not _is_mention(text, mark):
+        elif inner.get(mark.family) and mark.start not in mentioned:
             own[inner[mark.family].pop()] = k
-    real: dict[str, int] = {}
-    mentioned: dict[str, int] = {}
+    used: dict[str, int] = {}
+    spoken: dict[str, int] = {}
     closes: list[int | None] = [None] * len(marks)
     for k in range(len(marks) - 1, -1, -1):
         mark = marks[k]
         if mark.opens:
-            closes[k] = own.get(k, real.get(mark.family, mentioned.get(mark.family)))
+            closes[k] = own.get(k, used.get(mark.family, spoken.get(mark.family)))
         else:
-            (mentioned if _is_mention(text, mark) else real)[mark.family] = k
+            (spoken if mark.start in mentioned else used)[mark.family] = k
     return closes
 
 
-def _lone_close(text: str, marks: list[_Mark]) -> int | None:
-    """The closing tag of a thought that the chat template opened; None in a text that begins with a
-    tag or an object.
-    """
-    if text.lstrip()[:1] in ("<", "{", "`"):
-        return None
-    open_families: set[str] = set()
+def _lone_close(text: str, marks: list[_Mark], mentioned: set[int]) -> int | None:
+    """The last closing tag that no tag in the text opened; None where there is none."""
+    found: int | None = None
+    depth: dict[str, int] = {}
     for k, mark in enumerate(marks):
-        if mark.family in ("details", "lens") or _is_mention(text, mark):
+        heads = mark.family == "lens" and text[mark.start + 1] in "最回答结"
+        if mark.start in mentioned or mark.family == "details" or heads:
             continue
-        if mark.opens:
-            open_families.add(mark.family)
-        elif mark.family in open_families:
-            open_families.discard(mark.family)
-        else:
-            return k
-    return None
+        inside = depth.get(mark.family, 0)
+        if not mark.opens and not inside:
+            found = k
+        depth[mark.family] = max(0, inside + (1 if mark.opens else -1))
+    return None if found is None or _is_json(text) else found
+
+
+def _is_json(text: str) -> bool:
+    """Whether the text is one object or list of JSON, whose strings may hold any tag."""
+    if text.lstrip()[:1] + text.rstrip()[-1:] not in ("{}", "[]"):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _own_line(text: str, mark: _Mark) -> bool:

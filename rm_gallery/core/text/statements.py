@@ -46,11 +46,13 @@ class Form:
         every = "|".join(
             re.escape(name) for name in sorted(self.prose | verdicts, key=len, reverse=True)
         )
+        any_verdict = "|".join(map(re.escape, sorted(verdicts))) or "(?!)"
         self.tokens = re.compile(
             r"(?im)<[ \t]?(?P<slash>/?)[ \t]?(?P<sure>(?:final|corrected|revised|overall)[_-])?"
             rf"(?P<name>{every})(?P<attributes>\s[^<>]{{0,200}})?[ \t]?(?P<self>/?)>"
             r"|(?P<comment><!--)|(?P<fence>^[ \t]{0,8}(?:`{3,}|~{3,}))"
             r"|(?P<object>\{)(?=\s*[\"'“}/])"
+            rf"|(?:<[ \t]?|&lt;|\[|[\"'“](?=\w+[\"'”]\s?[:：]))(?P<broken>{any_verdict})\b"
         )
         keys = "|".join(re.escape(name) for name in sorted(verdicts))
         self.member = re.compile(rf"(?i)[\"'“](?:{keys})[\"'”]\s*[:：]") if keys else None
@@ -156,6 +158,11 @@ _CONCLUDING = re.compile(
 _CLOSED_IN_QUOTES = re.compile(r"([\"'`])</[^\"'`\n]{0,400}>\1")
 """A closing tag, and what follows it, in quotation marks of its own."""
 _OWN_LINE = re.compile(r"\n[ \t]*<([a-z_]{1,40})>[^<>\n]{0,300}</\1>$", re.I)
+_IN_BROKEN = re.compile(
+    r"(?:<[ \t]?(?:(?:final|corrected|revised|overall)[_-])?|&lt;|\[|[\"'“])([\w-]+?)"
+    r"(?:[\s:：=>\]\"'”]|&gt;){1,6}([\w.+-]{1,20})(?=\s*(?:$|[<\[\n/,;>\"'}&]|\.(?:\s|$)))"
+)
+_BEFORE_CLOSE = re.compile(r"(^|[\s>])([\w.+-]{1,20})\s{0,4}$")
 _QUOTES = {"“": "”", "„": "“", "「": "」", "『": "』", "«": "»", "‘": "’"}
 
 
@@ -171,7 +178,7 @@ def _list_tokens(text: str, form: Form) -> list[_Token]:
                 _Token(match.start(), match.end(), match["name"].lower(), not match["slash"], sure)
             )
         else:
-            name = {"comment": "<!--", "fence": "fence"}.get(kind or "", "{")
+            name = {"comment": "<!--", "fence": "fence", "broken": "broken"}.get(kind or "", "{")
             tokens.append(_Token(match.start(), match.end(), name, True, False))
     return tokens
 
@@ -192,6 +199,7 @@ class Scan:
             if not token.opens or token.name == "fence":
                 self.last[token.name] = i
         self.stated: list[StatedValue] = []
+        self.broken: list[StatedValue] = []
         self.read: list[tuple[int, int]] = []
         """Spans that are done: read or skipped as a whole."""
         self.position = 0
@@ -221,8 +229,10 @@ class Scan:
                 self._fence(i)
             elif token.name == "{":
                 self._object(token.start)
+            elif token.name == "broken":
+                self._broken(i)
             elif not token.opens:
-                continue
+                self._broken(i)
             elif token.name in self.prose:
                 self._prose(i)
             else:
@@ -406,7 +416,8 @@ class Scan:
                 break
             close = self.tokens[inside]
         if close is None or close.name != token.name or close.opens:
-            return  # opened and not closed: no statement
+            self._broken(i)
+            return
         value: Any = self.text[token.end : close.start].strip()
         if value.startswith("{"):
             whole = object_at(value, 0)
@@ -433,6 +444,27 @@ class Scan:
             self.stated.append(StatedValue(name, value, token.start, close.end, marked, doubtful))
         self._skip_quotes_to(close.end)
         self.position = close.end
+
+    def _broken(self, i: int) -> None:
+        """A verdict whose tag or object is broken (`<score 7`, `7</score>`, `{"score": 7`) is none, and
+        contradicts another one.
+        """
+        token = self.tokens[i]
+        if token.opens:
+            shown = _IN_BROKEN.match(self.text, token.start)
+            name = shown[1].lower() if shown else ""
+        else:
+            shown = _BEFORE_CLOSE.search(self.text[max(0, token.start - 30) : token.start])
+            name = token.name
+        if shown is None or name not in self.names or name in self.prose:
+            return
+        name = self.names[name]
+        try:
+            self.form.value(name, shown[2])
+        except ParseError:
+            return
+        if not self._quoted(token.start, token.end):
+            self.broken.append(StatedValue(name, shown[2], token.start, token.end, False, True))
 
     # -- what is quoted ----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ LONGEST = 300_000
 """Characters of a reply, at most; no judge writes that much, reasoning included."""
 LONGEST_STATEMENT = 60_000
 """Characters after the reasoning, at most; read in milliseconds."""
+_LIKE_JSON = re.compile(r"\{\s*[\"'“}]")
 _EARLY = 80
 """A verdict within so many characters counts as the beginning of a reply."""
 _PLACEHOLDER = re.compile(
@@ -145,14 +146,12 @@ def _read_reply(text: str, form: Form) -> dict[str, Any]:
             }
     elif body.startswith('"') and body.endswith('"'):
         body = _json_string(body)
-    if not body.startswith("{"):
-        reasoned = split_reasoning(body, later=False)
-        if not reasoned.finished:
-            raise ParseError(CUT_OFF)
-        if reasoned.has_opening:
-            return _stated(_unwrapped(reasoned.final), form, reasoned.sure)
-        return _after_lone(body, reasoned, form)
-    return _stated(body, form)
+    reasoned = split_reasoning(body, later=False)
+    if not reasoned.finished:
+        raise ParseError(CUT_OFF)
+    if reasoned.has_opening:
+        return _stated(_unwrapped(reasoned.final), form, reasoned.sure)
+    return _after_lone(body, reasoned, form)
 
 
 def _check_length(body: str) -> None:
@@ -195,21 +194,31 @@ def _presented(scan: Scan) -> str | None:
 
 
 def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
-    """The fields after a closing tag that nothing opened. The tag may be quoted; then both readings
-    must agree.
+    """The fields after a closing tag that nothing opened.
+
+    Where the reply itself leads to the tag, it may be a quoted one: inside a reason or an object,
+    or in words behind a verdict that began the reply. Then both readings must agree.
     """
     final = reasoned.final
     _check_length(final)
+    if body.startswith("{") and not _LIKE_JSON.match(body):
+        return _stated(_unwrapped(final), form, reasoned.sure)
     whole, place = Scan(body, form), len(body) - len(final)
     inside = next(
         (part for part in [*whole.read, *whole.doubted] if part[0] < place <= part[1]), None
     )
-    if inside is not None and body[inside[0]] == "{":
+    # an object, or a reason in a reply that begins with its elements, holds the tag: it is quoted
+    if inside is not None and (body[inside[0]] == "{" or body[0] == "<"):
         return _resolved(whole)
     stated = _stated(_unwrapped(final), form, reasoned.sure)
     # thoughts do not begin with a verdict; a reply that does may quote such a tag
-    first = next((one.start for one in whole.stated if not form.fields[one.name].prose), _EARLY)
-    early = first < _EARLY and (_PRESENTS.search(body, 0, first) or not body[:first].strip())
+    first = next((one for one in whole.stated if not form.fields[one.name].prose), None)
+    early = (
+        first is not None
+        and first.start < _EARLY
+        and (_PRESENTS.search(body, 0, first.start) or not body[: first.start].strip())
+        and re.search(r"\w", reasoned.reasoning[first.end :])
+    )
     read = _resolved(whole) if early or inside is not None else stated
     if any(
         read.get(name) != value for name, value in stated.items() if not form.fields[name].prose
@@ -263,6 +272,8 @@ def _resolved(scan: Scan) -> dict[str, Any]:
     for name, field in scan.form.fields.items():
         own = [one for one in scan.stated if one.name == name]
         if any(not one.doubtful for one in own):
+            broken = [one for one in scan.broken if one.name == name]
+            own = sorted([*own, *broken], key=lambda one: one.start) if broken else own
             out[name] = (
                 field.read(own[0].value)
                 if field.prose

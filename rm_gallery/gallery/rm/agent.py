@@ -71,7 +71,7 @@ def tool_call_match(
     https://gorilla.cs.berkeley.edu/leaderboard.html).
     """
     wanted = _expected_calls(sample)
-    given, problems = tool_calls_of(sample.output[0], trajectory)
+    given, problems = tool_calls_of(sample.output[0], trajectory, sample.answer_text())
     defaults = tool_defaults((sample.metadata or {}).get("tools"))
     table = [
         [fits(call, want, tolerant, defaults.get(want.name, {})) for want in wanted]

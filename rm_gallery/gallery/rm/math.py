@@ -65,7 +65,7 @@ class MathVerifyReward(RuleReward):
     async def _verdict_and_reason(self, sample: DataSample) -> tuple[MathVerdict, str]:
         """The verdict on an answer and its reason; Unscored without a mathematical reference."""
         first, *further = references_of(sample, self.name)
-        extraction, answer = extraction_of(sample, self.extraction), sample.output[0].answer.text
+        extraction, answer = extraction_of(sample, self.extraction), sample.answer_text()
         verdict = await self._compare(answer, first, extraction)
         for gold in further:
             if verdict.status == "correct":
@@ -171,7 +171,7 @@ class CalibratedMathReward(MathVerifyReward):
         verdict, reason = await self._verdict_and_reason(sample)
         right, confidence = (
             float(verdict.status == "correct"),
-            stated_confidence(final_text(sample.output[0].answer.text)),
+            stated_confidence(final_text(sample.answer_text())),
         )
         if confidence is None:
             return one_score(self.name, -1.0, f"{reason} The answer states no confidence.")

@@ -66,11 +66,16 @@ class ToolCalls(NamedTuple):
     problems: list[str]
 
 
-def tool_calls_of(output: DataOutput, trajectory: bool = False) -> ToolCalls:
-    """The calls of an output's answer; with `trajectory` those of its steps come first."""
+def tool_calls_of(
+    output: DataOutput, trajectory: bool = False, text: str | None = None
+) -> ToolCalls:
+    """The calls of an output's answer, or of its `text`; with `trajectory` those of its steps come
+    first.
+    """
+    steps = (output.steps or ()) if trajectory else ()
     by_message = [
-        calls_of_message(message)
-        for message in [*((output.steps or ()) if trajectory else ()), output.answer]
+        *map(calls_of_message, steps),
+        calls_of_message(output.answer, text),
     ]
     return ToolCalls(
         [call for each in by_message for call in each.calls],
@@ -78,13 +83,13 @@ def tool_calls_of(output: DataOutput, trajectory: bool = False) -> ToolCalls:
     )
 
 
-def calls_of_message(message: Step) -> ToolCalls:
-    """The calls of one message: its `tool_calls`, else those in its text."""
+def calls_of_message(message: Step, text: str | None = None) -> ToolCalls:
+    """The calls of one message: its `tool_calls`, else those in its text, or in `text`."""
     if message.tool_calls:
         return _calls_and_problems(
             [as_call(call.function.model_dump()) for call in message.tool_calls]
         )
-    return calls_in_text(message.text)
+    return calls_in_text(message.read_text if text is None else text)
 
 
 def calls_in_text(text: str) -> ToolCalls:

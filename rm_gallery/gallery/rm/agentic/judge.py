@@ -435,7 +435,7 @@ class _JudgeSession:
         by_field = bool(read)
         self._has_tools = self._has_tools or by_field
         if not self._has_tools:  # else a call in a text is a quote
-            alone = calls_alone(Step(**said.model_dump()).text)
+            alone = calls_alone(Step(**said.model_dump()).read_text)
             read = [*alone.calls, *alone.problems]
         self._refuse_two(said, read)
         reminder = REMINDER[self._judge.language]

@@ -114,6 +114,7 @@ _LENIENT = re.compile(r"<think>(?!.*<think>)(.*?)</think>.*", re.DOTALL)
 )
 def think_format(
     text: str,
+    thought_opened: bool = False,
     *,
     strict: bool = True,
     prefilled: bool = False,
@@ -123,10 +124,10 @@ def think_format(
     Strict: each tag occurs exactly once, the thought begins the text, and neither the thought nor
     what follows is blank. With `strict=False` the rule is that of TRL's `think_format_reward`,
     which also takes an empty thought, a second `</think>` and no answer. `prefilled` is for prompts
-    that already end in `<think>`. Range [0, 1], higher is better. Source: the format of DeepSeek-R1
-    (arXiv 2501.12948).
+    that already end in `<think>` and of which the data do not say so (`thought_opened`). Range
+    [0, 1], higher is better. Source: the format of DeepSeek-R1 (arXiv 2501.12948).
     """
-    problem = think_problem(f"<think>{text}" if prefilled else text, strict)
+    problem = think_problem(f"<think>{text}" if prefilled and not thought_opened else text, strict)
     return Score(0.0 if problem else 1.0, problem or "The format is right.")
 
 
@@ -164,6 +165,7 @@ def think_problem(text: str, strict: bool = True) -> str | None:
 )
 def reasoning_format(
     text: str,
+    thought_opened: bool = False,
     *,
     think_token: TagName = "think",
     answer_token: TagName = "answer",
@@ -176,7 +178,8 @@ def reasoning_format(
 
     Each tag occurs exactly once and in this order, both sections have text in them (`allow_empty`
     lifts that for the thought) and nothing but white space stands outside (`allow_outside` lifts
-    that). `prefilled` is for prompts that already end in the opening think tag. Range [0, 1],
+    that). `prefilled` is for prompts that already end in the opening think tag, where the data do not
+    say so (`thought_opened`). Range [0, 1],
     higher is better. Source: the format reward of DeepSeek-R1 (arXiv 2501.12948, section 2.2.2).
 
     Args:
@@ -184,7 +187,7 @@ def reasoning_format(
         answer_token: Name of the answer's tag.
     """
     problem = _reasoning_problem(
-        f"<{think_token}>{text}" if prefilled else text,
+        f"<{think_token}>{text}" if prefilled and not thought_opened else text,
         think_token=think_token,
         answer_token=answer_token,
         allow_outside=allow_outside,
@@ -237,6 +240,7 @@ def _reasoning_problem(
 def reasoning_tool_call_format(
     sample: DataSample,
     text: str,
+    thought_opened: bool = False,
     *,
     allow_empty: bool = False,
     prefilled: bool = False,
@@ -247,14 +251,15 @@ def reasoning_tool_call_format(
     Tool calls hold a JSON object with a name and an object of arguments; calls in the answer's
     `tool_calls` field stand for those in the text. Tags occur in pairs, no section is blank (a
     thought may be with `allow_empty`), and nothing but white space stands outside. `prefilled` is
-    for prompts that already end in `<think>`. Range [0, 1], higher is better.
+    for prompts that already end in `<think>` and of which the data do not say so
+    (`thought_opened`). Range [0, 1], higher is better.
     """
     message = sample.output[0].answer
     field = calls_of_message(message) if message.tool_calls else None
     if field is not None and field.problems:
         problem: str | None = field.problems[0]
     else:
-        text = f"<think>{text}" if prefilled else text
+        text = f"<think>{text}" if prefilled and not thought_opened else text
         problem = format_problem(text, allow_empty=allow_empty, calls_elsewhere=field is not None)
     return Score(0.0 if problem else 1.0, problem or "The format is right.")
 
