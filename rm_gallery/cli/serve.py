@@ -23,6 +23,7 @@ from rm_gallery.core.utils.errors import (
     Inapplicable,
     MissingExtra,
     RMGalleryError,
+    reason_of,
 )
 from rm_gallery.core.utils.shown import one_line
 
@@ -363,7 +364,7 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
     try:
         read = yaml.safe_load(config.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config {config}: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"--config {config}: {' '.join(reason_of(error).split())}") from error
     rewards = read.get("rewards") if isinstance(read, dict) else None
     if not isinstance(rewards, dict) or len(read) > 1:
         raise ConfigError(

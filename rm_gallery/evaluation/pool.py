@@ -33,7 +33,12 @@ from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits, framed
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, SandboxUnavailable
+from rm_gallery.core.utils.errors import (
+    ConfigError,
+    RMGalleryError,
+    SandboxUnavailable,
+    pip_install,
+)
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.evaluation.bundle import Bundle
 from rm_gallery.evaluation.worker import failed
@@ -325,8 +330,7 @@ class EvaluatorPool:
         if missing:
             raise _Lost(
                 "evaluator_load",
-                f"it requires {', '.join(missing)}, not installed here; pip install "
-                f"{' '.join(missing)}",
+                f"it requires {', '.join(missing)}, not installed here; {pip_install(*missing)}",
             )
         limits = replace(self._limits, cpu_seconds=_LIFE_CPU_SECONDS)
         try:

@@ -20,7 +20,7 @@ from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, read_trace, shards_of, traces_of
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, reason_of
 from rm_gallery.core.utils.file import (
     from_line,
     mend_tail,
@@ -504,7 +504,7 @@ def _read_object(path: Path, root: Path | None) -> dict[str, Any]:
         return {}
     except (OSError, orjson.JSONDecodeError) as error:
         raise DataError(
-            f"{path} cannot be read: {error}; run the same command again to write it anew."
+            f"{path} cannot be read: {reason_of(error)}; run the same command again to write it anew."
         ) from None
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a {type(content).__name__}; expected one JSON object.")

@@ -115,6 +115,37 @@ def test_a_null_answer_is_a_bad_row_and_an_empty_one_is_judged() -> None:
     assert done.code == 2 and "column 'rejected': expected an answer, found null" in done.err
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        f"{call} {where}"
+        for call in (
+            "score t.csv --prompt q --answer a --reward length_baseline --out",
+            "score t.csv --prompt q --answer a --reward length_baseline --export",
+            "audit length_baseline --out",
+            "init",
+            "serve-token create me --tokens",
+        )
+        for where in ("taken", "taken/in.csv")
+    ],
+)
+def test_a_place_that_cannot_be_written_is_a_line_without_numbers(call: str) -> None:
+    """`[Errno 17]` is no word of a user's."""
+    Path("taken").write_text("a file\n")
+    done = command(*call.split())
+    said = done.err.splitlines()[-1]
+    assert done.code == 2 and "taken" in said and "Errno" not in done.err + done.out
+
+
+@pytest.mark.parametrize("text", ["q,a\rq1,x\rq2,y\r", "q,a\nq1,x\ry\n"])
+def test_line_ends_of_an_old_system_are_called_by_their_name(text: str) -> None:
+    """Python's own words name a mode of its open() that is gone."""
+    Path("old.csv").write_bytes(text.encode())
+    done = command("score", "old.csv", *SCORE[2:], "length_baseline")
+    assert done.code == 2 and done.err.endswith("save the file with line ends LF or CRLF\n")
+    assert "carriage return" in done.err and "universal" not in done.err
+
+
 def test_an_unknown_sample_is_answered_with_ids_that_are_there() -> None:
     assert command(*SCORE, "length_baseline", "--out", "run").code == 0
     done = command("explain", "run", "zzz")

@@ -158,7 +158,8 @@ class RunStore:
             lock = _locked(folder)
         except OSError as error:
             raise ConfigError(
-                f"run folder {folder} cannot be written: {error}. Choose another folder."
+                f"run folder {folder} cannot be written: {error.strerror or error}. Choose another "
+                f"folder."
             ) from error
         try:
             if force_new and any((folder / name).exists() for name in (MANIFEST, RESULTS)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from typing import Any, Literal
 
@@ -81,8 +82,21 @@ class MissingExtra(ConfigError, ImportError):
     def __init__(self, package: str, extra: str, used_for: str) -> None:
         of = f" (of the extra '{extra}')" if extra else ""
         super().__init__(
-            f"{used_for} needs the package '{package}'{of}. Install it with: pip install {package}"
+            f"{used_for} needs the package '{package}'{of}. Install it with: "
+            f"{pip_install(*package.split())}"
         )
+
+
+def reason_of(error: BaseException) -> str:
+    """What the error says, without the system's number and the path that the message has already."""
+    return str(getattr(error, "strerror", None) or error)
+
+
+def pip_install(*packages: str) -> str:
+    """The line that installs them, as every shell takes it."""
+    # zsh reads the brackets of uvicorn[standard] as a pattern of files; `numpy>=2` writes a file
+    quoted = (f'"{each}"' if re.search(r"[^\w.-]", each) else each for each in packages)
+    return f"pip install {' '.join(quoted)}"
 
 
 class SandboxUnavailable(ConfigError):

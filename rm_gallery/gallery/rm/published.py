@@ -48,7 +48,7 @@ from rm_gallery.core.text.blocks import object_at
 from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.values import read_number
-from rm_gallery.core.utils.errors import ConfigError, ParseError
+from rm_gallery.core.utils.errors import ConfigError, ParseError, reason_of
 from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.models import error_message, unknown_name
 from rm_gallery.core.utils.shown import excerpt
@@ -533,7 +533,7 @@ def _read_wording(file: str) -> list[Any]:
     except ValidationError as error:
         raise ConfigError(f"template: {path} does not fit: {error_message(error)}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"template: {path} cannot be read: {error}") from error
+        raise ConfigError(f"template: {path} cannot be read: {reason_of(error)}") from error
 
 
 class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):

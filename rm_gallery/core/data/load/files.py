@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from rm_gallery.core.data.load.converters import RowRef
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import DataError, reason_of
 
 Row = dict[str, Any]
 RowItem = tuple[RowRef, Row | DataError]
@@ -75,7 +75,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             yield cast(IO[bytes], io.BufferedReader(_Unpacked(path, file))) if compressed else file
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
+        raise DataError(f"{path}: cannot be read: {reason_of(error)}") from error
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:

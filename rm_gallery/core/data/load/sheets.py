@@ -258,7 +258,11 @@ class CsvSource:
             try:
                 values = next(reader, None)
             except csv.Error as error:
-                raise DataError(f"{where}: not readable as CSV: {error}") from error
+                # csv's own words speak of a mode of open() that Python no longer has
+                alone = "new-line character" in str(error)
+                why = "a carriage return stands alone outside quotes" if alone else error
+                hint = "; save the file with line ends LF or CRLF" if alone else ""
+                raise DataError(f"{where}: not readable as CSV: {why}{hint}") from error
             if values is None:
                 return
             fault = undecodable.pop(min(undecodable)) if undecodable else None

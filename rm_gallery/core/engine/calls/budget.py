@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.engine.calls.usage import Ledger, Usage
-from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
+from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, reason_of
 
 _MAX_BYTES = 1 << 20
 _HIGHEST = sys.float_info.max
@@ -74,7 +74,7 @@ class PriceTable:
         except ConfigError:
             raise
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"price file {path} cannot be read: {error}") from None
+            raise ConfigError(f"price file {path} cannot be read: {reason_of(error)}") from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"price file {path} is not valid YAML: {str(error)[:500]}") from None
         if not isinstance(content, dict) or not content:
