@@ -390,7 +390,8 @@ def explain(
     """
     loaded = open_run(run)
     rows = [row for row in loaded.samples() if row.id == sample]
-    if not rows:
+    entries = list(read_trace(run, sample)) if loaded.traced else []
+    if not rows and not entries:
         near = nearest(sample, {row.id for row in loaded.samples()})
         there = ", ".join(near or [row.id for row in islice(loaded.samples(), 3)])
         what = (
@@ -401,7 +402,6 @@ def explain(
             else "it holds none"
         )
         raise DataError(f"{run} has no sample '{sample}'; {what}.")
-    entries = list(read_trace(run, sample)) if loaded.traced else []
     for row in rows:
         typer.echo("\n".join(_explained(row, str(loaded.report.get("rule") or ""))))
         own = [entry for entry in entries if entry.get("key") in (None, row.key)]
@@ -409,6 +409,8 @@ def explain(
             typer.echo("\n" + _judgement_text(entry))
         if not own:
             typer.echo("\nPrompts and replies were not kept; --trace keeps them.")
+    if not rows:  # a run of the library keeps no rows
+        typer.echo("\n\n".join(map(_judgement_text, entries)))
 
 
 def _explained(row: SampleRow, rule: str) -> list[str]:
