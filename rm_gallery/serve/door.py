@@ -96,12 +96,7 @@ class ServeSettings(Configured):
     @property
     def local(self) -> bool:
         """Whether only this machine can connect."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_this_machine(self.host)
 
     def check_access(self, has_tokens: bool) -> None:
         """Raise ConfigError when other machines could ask and nobody said that they may."""
@@ -124,6 +119,21 @@ _HERE = re.compile(
     rb"(?:https?://)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?\Z", re.IGNORECASE
 )
 """A host or origin that is this machine whatever a name server says."""
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether only this machine reaches an address, also by the spelling of sockets that take IPv4
+    and IPv6.
+    """
+    if host == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _PAGE = (b"content-type", b"text/html; charset=utf-8")
@@ -267,7 +277,7 @@ class RequestPipeline:
             server = scope.get("server")
             if (
                 server
-                and server[0].startswith(("127.", "::1"))
+                and is_this_machine(server[0])
                 and not _HERE.match(headers.get(b"host", b"localhost"))
             ):
                 what = (

@@ -321,6 +321,24 @@ def test_a_word_is_whole_in_every_script() -> None:
     assert all(holds(*pair) for pair in whole)
 
 
+@pytest.mark.parametrize("word", ["हिंदी", "কী", "தமிழ்", "తెలుగు", "كَتَبَ", "שָׁלוֹם", "e\u0301te\u0301"])
+def test_a_word_that_ends_in_a_mark_ends_there(word: str) -> None:
+    """A vowel sign, a virama, harakat, niqqud or an accent is a part of its word, at either end of
+    it.
+    """
+    letter = word[0]
+    pattern = re.compile(whole_word(word))
+    for text in (word, f"({word})", f"{letter} {word}, {letter}", f"_{word}_", f"选{word}了"):
+        assert pattern.search(text), text
+    for text in (f"{word}{letter}", f"{letter}{word}", f"{word}{word[-1]}", f"{word}4", f"4{word}"):
+        assert not pattern.search(text), text
+    # without its last mark it is another word
+    bare = word[:-1]
+    assert not re.search(whole_word(bare), word) and not re.search(whole_word(word), bare)
+    mark = word[-1]
+    assert not re.search(whole_word(f"{mark}{letter}"), f"{letter}{mark}{letter}")
+
+
 def test_what_is_folded() -> None:
     assert readable("−5 –5 3–5 ‑.5 a–b –\\frac12") == "-5 -5 3–5 -.5 a–b -\\frac12"
     assert readable("٤٢ ۴۲ ४२ ৪২ ๔๒ ４２ 𝟒𝟐") == " ".join(["42"] * 7)

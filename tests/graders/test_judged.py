@@ -42,6 +42,10 @@ NAMES = [name for name in judged_graders() if GraderRegistry.get(name).judged]
 PAIR = {"query": "a", "response": "b"}
 
 
+def fields_of(name: str) -> Any:
+    return GraderRegistry.get(name).model_fields
+
+
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
     forget()
@@ -182,6 +186,50 @@ IMAGES = json.loads((Path(__file__).parent / "images.json").read_text(encoding="
 """An image, and what is sent of it or why it is refused; names in capitals are files that the test
 writes.
 """
+
+
+def said_of_claims(*verdicts: tuple[int, str]) -> str:
+    given = [{"number": n, "evidence": "Oslo is a city", "verdict": v} for n, v in verdicts]
+    return f"<reason>so</reason><claims>{json.dumps(given)}</claims>"
+
+
+ONE, TWO = (1, "supported"), (2, "contradicted")
+OTHER = (1, "unsupported")
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if "claims" in fields_of(n)])
+@pytest.mark.parametrize(
+    ("replies", "verdict"),
+    [
+        ([(ONE, TWO)], "supported"),
+        ([(ONE, TWO, ONE)], "supported"),
+        ([(ONE, OTHER, TWO), (ONE,)], "supported"),
+        ([(ONE, TWO, OTHER), (OTHER, TWO)], "unsupported"),
+        ([(ONE, OTHER, ONE, TWO), (ONE, TWO)], "supported"),
+        ([(ONE, OTHER, TWO), (OTHER, ONE)], None),
+        ([(ONE, OTHER, TWO), (TWO,)], None),
+        ([(TWO,), (ONE, OTHER)], None),
+    ],
+)
+def test_two_verdicts_on_one_sentence_are_none_and_asked_for_once_more(
+    name: str, replies: list[tuple[tuple[int, str], ...]], verdict: str | None
+) -> None:
+    """Whichever stands last would be the judge's, and a quoted one may stand there."""
+    coming = iter(replies)
+    judge = Listening(reply=lambda _: said_of_claims(*next(coming)))
+    grader = make(name, judge, claims=True)
+    fields = {
+        key: "Oslo is a city. It lies in Sweden." if isinstance(value, str) else value
+        for key, value in fields_for(grader).items()
+    }
+    found = grader.evaluate(fields)
+    assert len(judge.asked) == len(replies)
+    if verdict is None:
+        assert isinstance(found, GraderError) and found.error_type == "parse", found
+        assert "no single verdict on 1 of 2 sentences: 1" in found.error
+    else:
+        assert isinstance(found, GraderScore), found
+        assert [each["verdict"] for each in found.metadata["claims"]] == [verdict, "contradicted"]
 
 
 @pytest.mark.parametrize(("given", "sent"), IMAGES)

@@ -130,6 +130,44 @@ def test_a_judge_sees_the_calls_of_an_answer_and_that_there_is_a_picture(
     assert blocks(asked[1]["content"]) == {"query": query, "answer": answer}
 
 
+TURNS = {
+    "one user's turn": "user",
+    "system and user": "system user",
+    "an example before": "user assistant user",
+    "examples and a system": "system user assistant user assistant user",
+    "two of a user in a row": "user user",
+    "a reply that is begun": "system user assistant",
+    "nobody's but the system's": "system",
+}
+
+
+@pytest.mark.parametrize("layout", TURNS.values(), ids=TURNS)
+def test_images_stand_where_the_user_speaks_last(layout: str) -> None:
+    """Behind an example's question they would be the example's."""
+
+    class Layout(RubricPointWiseTemplate):
+        @classmethod
+        def format(cls, **kwargs: Any) -> Any:  # type: ignore[override]
+            return [{"role": role, "content": f"{role} {at}"} for at, role in enumerate(roles)]
+
+    roles = layout.split()
+    urls = ["https://pictures.example/1.png", "https://pictures.example/2.png"]
+    asked = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    sample = sample_of_completion([{"role": "user", "content": asked}], "a cat")
+    judge = Listening(reply="<reason>fine</reason><score>7</score>")
+    reward = BasePointWiseRubricReward(name="s", llm=judge, template=Layout)
+    assert reward.evaluate(sample).output[0].answer.reward.score == 7.0
+    sent = judge.asked[0]["messages"]
+    last = max((at for at, role in enumerate(roles) if role == "user"), default=len(roles) - 1)
+    for at, message in enumerate(sent):
+        assert message["role"] == roles[at]
+        if at != last:
+            assert message["content"] == f"{roles[at]} {at}"
+    first, *parts = sent[last]["content"]
+    assert first == {"type": "text", "text": f"{roles[last]} {last}"}
+    assert [part["image_url"]["url"] for part in parts if "image_url" in part] == urls
+
+
 GOOD = "The right answer, said plainly."
 INTRODUCED = {"en": "The answer reads: {}", "zh": "回答的内容是：{}"}
 KINDS: dict[str, tuple[type[BaseRubricReward], str]] = {

@@ -71,6 +71,22 @@ def test_pages_of_other_sites_may_not_ask_a_server_without_tokens(
     ] == [status, 200]
 
 
+@pytest.mark.parametrize(
+    "here", ["localhost", "127.0.0.1", "127.8.9.10", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1"]
+)
+@pytest.mark.parametrize(
+    ("host", "status"), [("evil.example", 403), ("::1.evil.example", 403), ("localhost:1", 200)]
+)
+def test_a_name_that_was_made_to_point_here_is_refused_by_whatever_address_it_comes(
+    here: str, host: str, status: int
+) -> None:
+    """A socket that takes IPv4 and IPv6 calls 127.0.0.1 ::ffff:127.0.0.1."""
+    url = f"http://{f'[{here}]' if ':' in here else here}/v1/rewards/it"
+    (reply,) = asked(kept(), {**IT, "url": url, "headers": {"Host": host}})
+    assert reply.status_code == status
+    assert ServeSettings(host=here).local
+
+
 def test_another_name_is_taken_where_other_machines_connect() -> None:
     """Whoever listens on another address than this machine's own is asked by whatever name it has
     there.

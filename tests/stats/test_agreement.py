@@ -79,6 +79,32 @@ def test_several_raters_agree_as_statsmodels_and_krippendorff_say(table: list[li
         )
 
 
+@settings(max_examples=10, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.sampled_from([-10, -1, 2, 9, 10, 100])] * 2), min_size=2, max_size=20),
+    st.sampled_from([list, np.array, lambda row: np.array(row, float)]),
+)
+def test_numbers_have_the_order_of_numbers_whatever_type_and_digits_they_have(
+    units: list[tuple[int, int]], typed: Callable[[list[int]], Any]
+) -> None:
+    """As texts 10 stands between 1 and 2, and a rater one step off would be many steps off."""
+    columns: list[list[int]] = [list(column) for column in zip(*units, strict=True)]
+    scale = sorted({label for unit in units for label in unit})
+    if len(scale) < 2:
+        return
+    first, second = map(typed, columns)
+    for weights in (None, "linear", "quadratic"):
+        expected = cohen_kappa_score(*columns, weights=weights, labels=scale)
+        found = agreement.cohen_kappa(first, second, weights=weights)
+        assert found == pytest.approx(expected, abs=1e-12)
+    for metric in ("nominal", "ordinal", "interval"):
+        expected = krippendorff.alpha(np.array(columns), level_of_measurement=metric)
+        found = agreement.krippendorff_alpha([first, second], metric=metric)
+        assert found == pytest.approx(expected, abs=1e-12)
+    expected = inter_rater.fleiss_kappa(inter_rater.aggregate_raters(np.array(units))[0])
+    assert agreement.fleiss_kappa([first, second]) == pytest.approx(expected, abs=1e-12)
+
+
 @pytest.mark.parametrize("metric", ["nominal", "ordinal", "interval"])
 def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
     rows = ratings(1, 0.3)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import ChatMessage, DataOutput, DataSample, RewardRegistry, RunOptions, Step
+from rm_gallery.core.model.message import ChatResponse
 
 CASES = [
     json.loads(line)
@@ -65,16 +66,29 @@ def test_an_answer_refuses_where_its_speaker_declines_the_request_and_nowhere_el
     ] == []
 
 
-def test_the_last_sentence_of_an_answer_that_was_cut_off_concludes_nothing() -> None:
-    working = {
-        "answer": "Six boxes of seven apples are on the table. Together these are 6 * 7 = 42",
-        "reference": "42",
-    }
-    stated = {
-        "answer": "Six boxes of seven apples. The answer is 42. Let me check that with another",
-        "reference": "42",
-    }
-    for reward in ("math_verify_reward", "tolerance_number_match"):
-        assert scores(reward, [working, stated]) == [1.0, 1.0]
-        for reason in ("length", "max_tokens"):
-            assert scores(reward, [working, stated], finish_reason=reason) == [0.0, 1.0]
+WORKING = "Six boxes of seven apples are on the table. Together these are 6 * 7 = 42"
+STATED = "Six boxes of seven apples. The answer is 42. Let me check that with another"
+ENDS = """
+    stop end_turn stop_sequence tool_calls eos_token STOP FinishReason.STOP
+    length max_tokens max_output_tokens MAX_TOKENS FinishReason.MAX_TOKENS model_length incomplete
+    model_context_window_exceeded max_new_tokens Length max-tokens
+    content_filter SAFETY refusal
+""".split()
+"""Words of OpenAI's, Anthropic's, Google's, Mistral's and TGI's endpoints and of trainers."""
+
+
+@pytest.mark.parametrize("reward", ["math_verify_reward", "tolerance_number_match"])
+@pytest.mark.parametrize("word", [*ENDS, None])
+def test_an_answer_that_did_not_end_by_itself_concludes_nothing_in_its_last_sentence(
+    reward: str, word: str | None
+) -> None:
+    """An answer is cut off by whatever word a judge's reply is."""
+    message = ChatMessage(content=WORKING)
+    whole = ChatResponse(message=message, finish_reason=word).ended == "done"
+    cases = [{"answer": text, "reference": "42"} for text in (WORKING, STATED)]
+    assert scores(reward, cases, finish_reason=word) == [float(whole), 1.0]
+
+
+def test_the_words_of_endpoints_are_of_all_ways_to_end() -> None:
+    ways = [ChatResponse(message=ChatMessage(), finish_reason=word).ended for word in ENDS]
+    assert [ways.count(way) for way in ("done", "cut", "withheld")] == [7, 11, 3]

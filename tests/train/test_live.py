@@ -126,6 +126,27 @@ def test_a_fall_from_a_later_height_is_seen() -> None:
     assert 60 <= crossed < 75 and test.baseline[0] >= 10
 
 
+@pytest.mark.parametrize("every", [1, 3])
+def test_steps_without_observations_change_nothing(every: int) -> None:
+    """Steps in which all scores are missing are no baseline and no evidence, wherever they stand."""
+    rng = np.random.default_rng(5)
+    steps = [rng.binomial(1, 0.7 if at < 8 else 0.1, 4).tolist() for at in range(20)]
+    plain, gaps = FallTest(first=4), FallTest(first=4)
+    gaps.add([])
+    for at, step in enumerate(steps):
+        plain.add(step)
+        gaps.add(step)
+        for _ in range(every if at % every == 0 else 0):
+            assert gaps.add([]) == plain.e_value
+        assert gaps.to_dict() == plain.to_dict()
+        assert (gaps.e_value, gaps.p_value, gaps.baseline) == (
+            plain.e_value,
+            plain.p_value,
+            plain.baseline,
+        )
+    assert plain.p_value < 0.01
+
+
 def test_scores_on_another_range_and_those_of_which_less_is_better() -> None:
     low, high = FallTest((-1.0, 3.0), first=5), FallTest(first=5)
     for step in range(15):

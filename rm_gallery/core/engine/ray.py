@@ -420,6 +420,15 @@ class _Actor:
         return sum(map(len, self.blocks.values()))
 
 
+def in_flight_each(max_workers: int, actors: int) -> int:
+    """Jobs that one of so many actors has in flight at most: together no fewer than were asked for.
+
+    >>> in_flight_each(8, 3)
+    3
+    """
+    return -(-max_workers // actors)
+
+
 class RayLane(LoopLane):
     """Runs units on actors of one processor each, spread over the nodes of a cluster. What a lost
     one had goes to the others.
@@ -436,7 +445,7 @@ class RayLane(LoopLane):
         self._plan, self._ray = plan, connected(plan.options.address, "engine='ray'")
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         count = plan.options.processes or max(1, cores)
-        self._each = -(-max_workers // count)
+        self._each = in_flight_each(max_workers, count)
         """Jobs that one actor has in flight at most."""
         self._members = Members(
             self._ray,

@@ -109,7 +109,7 @@ class BaseLLM(BaseModelCall):
         Args:
             messages: a text (one user turn) or messages.
             repeat: which of several equal questions this is; equal questions with equal numbers
-                share one cached reply.
+                share one cached reply. A seed is another one for each number.
             **overrides: request fields for this call only.
 
         Raises:
@@ -120,9 +120,13 @@ class BaseLLM(BaseModelCall):
         """
         from rm_gallery.core.model.call import complete
 
-        reply: ChatResponse = await library_loop.bridge(
-            complete(self, self.payload(messages, **overrides), repeat)
-        )
+        payload = self.payload(messages, **overrides)
+        if repeat and isinstance(seed := payload.get("seed"), int):
+            # a vote (its number begins at bit 32) is a long way from the next, so that no vote of
+            # one repeat has the seed of another vote in the next; a prime, so that numbers of
+            # votes within votes are not lost
+            payload["seed"] = (seed + repeat % 2**32 + (repeat >> 32) * 7919) % (2**31 - 1)
+        reply: ChatResponse = await library_loop.bridge(complete(self, payload, repeat))
         if not self.thought_opened:
             return reply
         said = {**reply.message.additional_kwargs, OPENED: True}

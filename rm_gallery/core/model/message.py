@@ -191,6 +191,19 @@ _WITHHELD = frozenset(
 )
 
 
+Ended = Literal["done", "cut", "withheld"]
+
+
+def how_it_ended(finish_reason: object) -> Ended:
+    """What a provider's word says of a text: it ended by itself, at a token limit, or in a content
+    filter.
+    """
+    if not isinstance(finish_reason, str) or finish_reason in ("stop", "tool_calls"):
+        return "done"
+    reason = finish_reason.strip().lower().rpartition(".")[2].replace(" ", "_").replace("-", "_")
+    return "cut" if reason in _CUT else "withheld" if reason in _WITHHELD else "done"
+
+
 @dataclass(frozen=True)
 class Decision:
     """What a model makes of one question: how probable each of its answers is.
@@ -252,20 +265,9 @@ class ChatResponse(BaseModel):
     cached: bool = False
 
     @property
-    def ended(self) -> Literal["done", "cut", "withheld"]:
-        """How the reply ended, in whatever words a provider says it: by itself, at a token limit,
-        or in a content filter.
-        """
-        if self.finish_reason is None or self.finish_reason in ("stop", "tool_calls"):
-            return "done"
-        reason = (
-            self.finish_reason.strip()
-            .lower()
-            .rpartition(".")[2]
-            .replace(" ", "_")
-            .replace("-", "_")
-        )
-        return "cut" if reason in _CUT else "withheld" if reason in _WITHHELD else "done"
+    def ended(self) -> Ended:
+        """How the reply ended, in whatever words a provider says it."""
+        return how_it_ended(self.finish_reason)
 
     @property
     def text(self) -> str:

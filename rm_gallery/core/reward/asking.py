@@ -165,10 +165,6 @@ class _Asking:
             **request_fields(self.template, way, self.llm.enable_thinking, self.shown),
         }
         repeat = current_repeat()
-        if repeat and self.llm.seed is not None:
-            # a vote is a long way from the next, so that no vote of one repeat has the seed of
-            # another vote in the next
-            fields.setdefault("seed", (self.llm.seed + repeat + (repeat >> 32) * 7919) % 2**31)
         weighed = way in ("decision", "logprobs")
         repairs, silent = 0, False
         for attempt in count():

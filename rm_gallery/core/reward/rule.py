@@ -23,6 +23,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.message import how_it_ended
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
 from rm_gallery.core.reward.outputs import writable_copy, write_number, write_scores
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
@@ -153,11 +154,10 @@ def extraction_of(sample: DataSample, extraction: Extraction) -> Extraction:
     """The `extraction` that fits the sample's one output: of one that was cut off, the last
     sentence asserts nothing.
 
-    Its `finish_reason` stands with the answer, as an endpoint or a trainer gave it: "length" or
-    "max_tokens".
+    Its `finish_reason` stands with the answer in the words of an endpoint or a trainer.
     """
-    reason = sample.output[0].answer.additional_kwargs.get("finish_reason")
-    return "announced" if extraction == "any" and reason in ("length", "max_tokens") else extraction
+    ended = how_it_ended(sample.output[0].answer.additional_kwargs.get("finish_reason"))
+    return extraction if extraction != "any" or ended == "done" else "announced"
 
 
 def references_of(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rm_gallery.core.stats import Array, Bools, Floats, Names, Numbers, np
@@ -79,7 +80,7 @@ def complete_units(
 
 def _sort_key(label: object) -> tuple[int, float, str]:
     """Numbers in their order, then everything else by its text, so that mixed labels can be sorted."""
-    if isinstance(label, (int, float)):
+    if isinstance(label, Real):  # numpy's integers are no int
         return 0, float(label), ""
     return 1, 0.0, str(label)
 
@@ -446,8 +447,8 @@ def _counts(
     return counts, ordered
 
 
-def _finite_number(value: Hashable) -> float:
-    if isinstance(value, (int, float)) and math.isfinite(value):
+def _finite_number(value: object) -> float:
+    if isinstance(value, Real) and math.isfinite(value):
         return float(value)
     raise ConfigError(f"the interval metric needs finite numbers, got {value!r}")
 
