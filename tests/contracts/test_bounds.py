@@ -8,9 +8,7 @@ the same in `tests/benchmarks/test_contract.py`.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -151,14 +149,16 @@ def of_winrate(said: Scores) -> Stated:
     return Stated(figures["score"], *figures["bounds"])
 
 
-def judged(said: Scores) -> JudgeSelection:
-    """Two judges of four labelled rows."""
+def judged(said: Scores, right: int = 2) -> JudgeSelection:
+    """Two judges of labelled rows, of which the first are right."""
     rows = dict.fromkeys(key[2:] for key in said)
     made = {
         name: Grades(said={key[2:]: v for key, v in said.items() if key[0] == name})
         for name in ("1", "2")
     }
-    data = [{"id": row, "query": row, "label": int(number < 2)} for number, row in enumerate(rows)]
+    data = [
+        {"id": row, "query": row, "label": int(number < right)} for number, row in enumerate(rows)
+    ]
     return judge_select(GradingRunner(made), data, "label", **QUIET)
 
 
@@ -282,3 +282,39 @@ def test_bounds_are_the_least_and_the_most_of_all_fillings(name: str) -> None:
     assert stated.low - 1e-9 <= min(values) and max(values) <= stated.high + 1e-9
     if exact:
         assert (stated.low, stated.high) == pytest.approx((min(values), max(values)), abs=1e-9)
+
+
+# -- gates of the lower end of an interval ---------------------------------------------------------
+
+
+def gated(said: Scores) -> Iterator[tuple[str, Stated, float, Callable[[float], bool]]]:
+    """Every figure that a gate holds at the lower end of its interval: its name, value and bounds,
+    the interval's lower end, and whether a limit passes.
+    """
+    figures = evaluate(Says(said=dict(said)), pairs_of(said), **QUIET).to_dict()
+    stated = Stated(figures["score"], *figures["bounds"])
+    yield "gate", stated, figures["ci95"][0], lambda least: under(figures, least, True) is None
+    rows = sides({text: said[text] for text in said if text.startswith("chosen")}, {})
+    chosen = judged({**rows, **{f"2:{key[2:]}": 1.0 for key in rows}}, right=7)
+    for measure, value in chosen.judges[0].figures.items():
+        low, worst = chosen.judges[0].ci95[measure].low, chosen.judges[0].worst[measure]
+
+        def passes(least: float, measure: str = measure) -> bool:
+            return not chosen.missed({measure: least}, surely=True)
+
+        yield measure, Stated(value, worst, math.inf), low, passes
+
+
+def test_surely_counts_both_chance_and_what_is_missing() -> None:
+    """The interval of what was judged knows nothing of the rows that were not."""
+    said: dict[str, float | None] = {}
+    for k in range(14):
+        said |= {f"chosen {k}": float(k not in (3, 9)), f"rejected {k}": 0.5}
+    said |= {"chosen 5": None, "chosen 12": None}
+    names = []
+    for name, (value, worst, _), low, passes in gated(said):
+        assert value is not None and worst < value and low < value, name
+        assert not passes(low) and not passes(worst), name
+        assert passes(low + worst - value - 1e-9) and not passes(low + worst - value + 1e-9), name
+        names.append(name)
+    assert names == ["gate", "accuracy", "kappa", "spearman"]
