@@ -29,6 +29,7 @@ from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import Difference, compare
 from rm_gallery.study.conflicts import conflicts
 from rm_gallery.study.grading import grade
+from rm_gallery.study.rejudge import rejudge
 from rm_gallery.study.select import JudgeSelection, judge_select
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import winrate
@@ -318,3 +319,85 @@ def test_surely_counts_both_chance_and_what_is_missing() -> None:
         assert passes(low + worst - value - 1e-9) and not passes(low + worst - value + 1e-9), name
         names.append(name)
     assert names == ["gate", "accuracy", "kappa", "spearman"]
+
+
+# -- rows of one prompt ----------------------------------------------------------------------------
+
+Estimate = tuple[float | None, Any]
+"""A figure and its 95 % interval."""
+
+
+def _estimate(figures: Mapping[str, Any]) -> Estimate:
+    return figures["score"], figures["ci95"]
+
+
+def table_of(texts: Sequence[str]) -> Estimate:
+    rows = [{"id": str(k), "prompt": f"q {t}", "answer": t} for k, t in enumerate(texts)]
+    return _estimate(score_table(Says(said=WORTH), rows, "prompt", "answer", **QUIET).to_dict())
+
+
+def grade_of(texts: Sequence[str]) -> Estimate:
+    rows = [{"id": str(k), "query": text} for k, text in enumerate(texts)]
+    runner = GradingRunner({"grades": Grades(said=WORTH)})
+    return _estimate(grade(runner, rows, **QUIET).to_dict())
+
+
+def winrate_of(texts: Sequence[str]) -> Estimate:
+    rows = [{"id": str(k), "prompt": f"q {t}", "a": t, "b": "mean"} for k, t in enumerate(texts)]
+    return _estimate(winrate(Says(said=WORTH), rows, "prompt", ["a", "b"], **QUIET).to_dict())
+
+
+def accuracy_of(texts: Sequence[str]) -> Estimate:
+    rows = [
+        {"id": str(k), "prompt": f"q {text}", "chosen": text, "rejected": "mean"}
+        for k, text in enumerate(texts)
+    ]
+    return _estimate(evaluate(Says(said=WORTH), rows, **QUIET).to_dict())
+
+
+def rejudged(texts: Sequence[str]) -> Estimate:
+    rows = [
+        {"messages": [{"role": "user", "content": f"q {text}"}, {"role": "assistant", "content": text}], "reward": 0.5}
+        for text in texts
+    ]  # fmt: skip
+    difference = rejudge(Says(said=WORTH), rows, **QUIET).difference
+    return difference.estimate, difference.ci95
+
+
+def conflicting(texts: Sequence[str]) -> Estimate:
+    samples = [sample_of(f"q {text}", text, "mean") for text in texts]
+    finding = conflicts(FirstWins(said=WORTH), samples, **QUIET).figures["conflict"]
+    return finding.value, finding.ci95
+
+
+class FirstWins(Prefers):
+    """The first answer, for what is worth less than half."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        texts = [output.answer.text for output in sample.output]
+        first = WORTH[next(text for text in texts if text != "mean")]
+        return (
+            ranked(self.name, 1.0, 0.0)
+            if (first or 0.0) < 0.5
+            else ranked(self.name, *(float(text != "mean") for text in texts))
+        )
+
+
+WORTH: dict[str, float | None] = {f"text {k}": k * 3 % 8 / 8 for k in range(12)} | {"mean": 0.4}
+CLUSTERED = {
+    "score_table": table_of,
+    "grade": grade_of,
+    "winrate": winrate_of,
+    "evaluate": accuracy_of,
+    "rejudge": rejudged,
+    "conflicts": conflicting,
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+def test_every_row_twice_tells_no_more_than_once(name: str) -> None:
+    once = [text for text in WORTH if text != "mean"]
+    (value, ci95), (again, twice) = CLUSTERED[name](once), CLUSTERED[name](once * 2)
+    assert value is not None and again == pytest.approx(value)
+    assert twice[0] <= ci95[0] < value < ci95[1] <= twice[1]
+    assert twice[1] - twice[0] < 1.1 * (ci95[1] - ci95[0])

@@ -206,7 +206,7 @@ def of_table(side: Side) -> Any:
 
 def labelled() -> list[dict[str, Any]]:
     return [
-        {"id": str(k), "query": "6 * 7?", "response": text, "label": k % 2}
+        {"id": str(k), "query": "6 * 7?", "response": text, "label": int(k % 7 in (1, 3, 4))}
         for k, text in enumerate(TEXTS * 2)
     ]
 
