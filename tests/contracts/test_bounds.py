@@ -383,7 +383,10 @@ class FirstWins(Prefers):
         )
 
 
-WORTH: dict[str, float | None] = {f"text {k}": k * 3 % 8 / 8 for k in range(12)} | {"mean": 0.4}
+WORTH: dict[str, float | None] = {
+    **{f"text {k}": k * 3 % 8 / 8 for k in range(12)},
+    "mean": 0.4,
+}
 CLUSTERED = {
     "score_table": table_of,
     "grade": grade_of,

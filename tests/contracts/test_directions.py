@@ -148,8 +148,8 @@ class Side(NamedTuple):
 
 
 SIDES = Side(False), Side(True)
-WITHOUT_FIGURES = {"estimate", "evaluate_dataset", "prepare"}
-"""What says what a run costs, and the run of `evaluate` in a cluster."""
+WITHOUT_FIGURES = {"estimate", "prepare"}
+"""What says what a run costs."""
 BENCHMARKS = sorted(benchmarks())
 TEXTS = ("one", "three", "sixteen", "twenty-one", "42", "forty two", "forty-three")
 SAMPLE = sample_of("6 * 7?", *TEXTS)
@@ -178,7 +178,9 @@ STEPS = STEPS.model_copy(
 def of_evaluate(side: Side, kind: str = "pointwise") -> Any:
     found = evaluate(side.reward(kind), ROWS, **QUIET).to_dict()
     assert 0.0 < found["score"] < 1.0
-    gates = [under(found, least / 20, surely) is None for least in range(21) for surely in (0, 1)]
+    gates = [
+        under(found, least / 20, surely) is None for least in range(21) for surely in (False, True)
+    ]
     return [found[name] for name in ("score", "ci95", "bounds", "by_subset", "baselines")], gates
 
 
@@ -215,6 +217,7 @@ def of_grade(side: Side) -> Any:
     runner = GradingRunner({"worth": as_grader(side.reward())})
     found = grade(runner, labelled(), labels="label", **QUIET).to_dict()
     (checked,) = found["extra"]["validation"].values()
+    assert found["n_scored"] == len(TEXTS) * 2, "labels of people break no reward"
     own = ("accuracy", "kappa", "precision", "recall", "f1", "spearman", "accuracy_ci95")
     return side.interval([found["score"]] * 2), [checked[name] for name in own]
 
@@ -253,7 +256,7 @@ def of_fuzz(side: Side) -> Any:
 def of_mix(side: Side) -> Any:
     """A part of which lower is better is a penalty in a sum; by itself it is looked at alike."""
     sign = -1.0 if side.down else 1.0
-    mixed = [("accuracy", 1.0), (side.reward(), 0.5 * sign)]
+    mixed: list[tuple[Any, float]] = [("accuracy", 1.0), (side.reward(), 0.5 * sign)]
     found = check_mix(mixed, normalize=True, full=1.0 if side.down else 1.5, **QUIET)
     assert found.parts["worth"].findings
     return [(one.name, one.where) for one in found.parts["worth"].findings]
@@ -338,7 +341,7 @@ def of_turns(side: Side) -> Any:
 def of_bridge(side: Side) -> Any:
     """A grader of a reward, and a reward of that grader."""
     grader = as_grader(side.reward())
-    fields = [{"query": "6 * 7?", "response": text} for text in TEXTS]
+    fields: list[dict[str, Any]] = [{"query": "6 * 7?", "response": text} for text in TEXTS]
     graded = [grader.evaluate(**each) for each in fields]
     said = []
     for one in graded:
