@@ -69,22 +69,25 @@ class Range(Probe):
         every = [score for own in scores for score in own]
         top, low = self._ends(every)
         ties = "pairs of a good and a worse answer that get the same score"
+        # scores are kept so that higher is better; people are shown the reward's own
+        turn, end = (1.0, "highest") if self.pairs.reward.higher_is_better else (-1.0, "lowest")
         at_top = (
-            f"worse answers and texts that answer nothing that get the highest score ({top:g})"
+            f"worse answers and texts that answer nothing that get the {end} score ({turn * top:g})"
             if every
             else ""
         )
         values = [float(score == top) for score, _ in poor]
-        counts = Counter(every)
+        own = [turn * score for score in every]
+        counts = Counter(own)
         extra: dict[str, Any] = {
             "levels": len(counts),
-            "lowest": min(every, default=None),
-            "highest": max(every, default=None),
+            "lowest": min(own, default=None),
+            "highest": max(own, default=None),
         }
         if counts:
             extra["most_common"] = {
                 "score": (most := counts.most_common(1)[0])[0],
-                "share": most[1] / len(every),
+                "share": most[1] / len(own),
             }
         return [
             self._rate(

@@ -35,7 +35,7 @@ class Task:
     """Whose rule holds: that of the data."""
 
     def __post_init__(self) -> None:
-        self.benchmark = self.data.benchmark
+        self.benchmark = self.data.benchmark.facing(self.reward)
         self.benchmark.check(self.reward)
 
     def questions(self, control: RunControl | None = None) -> Iterator[DataSample]:

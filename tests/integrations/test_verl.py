@@ -7,16 +7,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rm_gallery import ConfigError, FakeLLM, reward_function
 from rm_gallery.integrations import verl
-from rm_gallery.integrations.verl import RolloutGroups, verl_overrides, verl_reward
+from rm_gallery.integrations.verl import (
+    GroupRewardManager,
+    RolloutGroups,
+    verl_overrides,
+    verl_reward,
+)
 from tests.integrations.adapters import Moody
 from tests.integrations.test_adapters import shortest
 from tests.support.judge_server import JudgeServer
@@ -182,6 +189,40 @@ def gathering(calls: Calls, scenario: Callable[[RolloutGroups], Any], wait: floa
 
 TEXTS = ("aaaa", "aa", "aaaaa", "aaaaaaaa")
 SHARES = (0.5, 1.0, 0.4, 0.25)
+
+
+NAIVE = "verl.experimental.reward_loop.reward_manager.naive"
+
+
+class NaiveManager:
+    """verl's manager: hands over the sample of a batch of one."""
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **served: Any) -> None:
+        self.compute_score = compute_score
+
+    async def run_single(self, data: Any) -> Any:
+        return await self.compute_score(**data[-1:][0].sample)
+
+
+def rollout(sample: dict[str, Any]) -> Any:
+    return [SimpleNamespace(non_tensor_batch={"uid": "u"}, sample=sample)]
+
+
+class Config(SimpleNamespace):
+    """Settings by their names, as verl's configuration has them."""
+
+    def get(self, name: str, default: Any) -> Any:
+        return getattr(self, name, default)
+
+
+def manager_config(trained: int, validated: int) -> Config:
+    rollouts = Config(n=trained, val_kwargs=Config(n=validated))
+    return Config(
+        reward=Config(custom_reward_function=Config(path="here"), num_workers=1, group_timeout=60),
+        actor_rollout_ref=Config(rollout=rollouts),
+        trainer=Config(test_freq=1, val_before_train=True, val_only=False),
+        data=Config(train_batch_size=4),
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -372,6 +413,32 @@ def test_a_reward_that_compares_is_called_with_the_group() -> None:
         {"score": share, "acc": share, "unscored": 0.0, "failed": 0.0, "incomplete": 0.0}
         for share in SHARES
     ]
+
+
+@pytest.mark.parametrize(("split", "size"), [("test", 3), ("val", 3), ("train", 2)])
+def test_a_group_of_validation_is_as_large_as_validation_makes_it(
+    split: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scored as soon as it is full, and not before: nothing comes after it, and the wait is long."""
+    calls = Calls()
+    config = manager_config(trained=2, validated=3)
+    monkeypatch.setitem(sys.modules, NAIVE, SimpleNamespace(NaiveRewardManager=NaiveManager))
+    manager = GroupRewardManager(config, None, calls)
+
+    async def all_but_one_then_it() -> Any:
+        info = {"extra_info": {"split": split}}
+        first = [
+            asyncio.ensure_future(manager.run_single(rollout(said(text, **info))))
+            for text in TEXTS[: size - 1]
+        ]
+        await asyncio.sleep(0.02)
+        assert calls.groups == []
+        last = await manager.run_single(rollout(said(TEXTS[size - 1], **info)))
+        return [*(await asyncio.gather(*first)), last]
+
+    found = asyncio.run(all_but_one_then_it())
+    assert calls.groups == [TEXTS[:size]]
+    assert [each["incomplete"] for each in found] == [0.0] * size
 
 
 def test_the_overrides_for_groups_name_the_manager() -> None:

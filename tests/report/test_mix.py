@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from rm_gallery import WeightedSum
+from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.mix import check_mix, weighted
+from tests.integrations.adapters import ADAPTERS, Row, waited
 from tests.support.command import command
 
 BRIEF = """from rm_gallery import reward_function
@@ -67,6 +69,32 @@ def test_the_lines_for_trainers_are_code_that_works() -> None:
     assert isinstance(known["total"], WeightedSum)
     assert known["reward_weights"] == [1, 0.5] and len(known["reward_funcs"]) == 2
     assert callable(known["compute_score"]) and callable(known["reward_func"])
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_lines_of_a_mix_with_a_judge_score_alike_in_every_trainer(normalize: bool) -> None:
+    """Each line is run as it is printed, and what it makes is called."""
+    mixed = [("brief.py", 1.0), ("safety_pointwise_reward", 0.5)]
+    judge = "fake:<score>3</score>"
+    lines = check_mix(mixed, llm=judge, normalize=normalize, progress=False).lines()
+    known: dict[str, Any] = {}
+    for line in (*lines[:2], *(line.split(None, 1)[1] for line in lines[2:5])):
+        exec(line, known)
+    row = Row("6 * 7?", "42", "42")
+    paid = {
+        "verl.verl_reward": [(known["compute_score"], 1.0)],
+        "openrlhf.openrlhf_reward": [(known["reward_func"], 1.0)],
+        "trl.trl_reward": list(
+            zip(known["reward_funcs"], known.get("reward_weights", [1.0]), strict=True)
+        ),
+    }
+    (whole,) = known["total"].evaluate(sample_of(row.prompt, row.completion, reference="42")).output
+    for name, functions in paid.items():
+        call, score = ADAPTERS[name].call, ADAPTERS[name].score
+        scores = [(score(waited(call(made, row))), weight) for made, weight in functions]
+        assert sum(value * weight for value, weight in scores) == pytest.approx(
+            whole.answer.reward.score
+        ), name
 
 
 @pytest.mark.long("many judgements")

@@ -340,3 +340,28 @@ def test_a_run_that_learned_what_it_should_does_not_fail_for_being_alike() -> No
                 )
     found = watch(rows)
     assert {"flat", "alike"} <= kinds(found) and not found.warned
+
+
+@pytest.mark.parametrize("style", ["falls", "stays", "rises"])
+def test_groups_without_spread_are_meant_only_where_no_reward_fell(style: str) -> None:
+    """A run that learned to be right and lost its style is no run that is done."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for step in range(20):
+        share = min(1.0, step / 10)
+        beside = {"falls": 1.0 - share, "stays": 0.5, "rises": share}[style]
+        for prompt in range(8):
+            for _ in range(4):
+                right = rng.random() < 0.1 + 0.89 * share
+                text = f"The answer is {prompt if right else int(rng.integers(10))}"
+                said = {"step": step, "prompt": f"q{step}-{prompt}", "completion": text}
+                own = {
+                    "right": float(right),
+                    "style": round(beside + 0.01 * (rng.random() - 0.5) * (1 - share), 4),
+                }
+                rows.append({**said, **own})
+    found = {one.kind: one.severity for one in watch(rows).findings}
+    wanted = "warn" if style == "falls" else "look"
+    assert {kind: found.get(kind) for kind in ("flat", "alike")} == dict.fromkeys(
+        ("flat", "alike"), wanted
+    )

@@ -148,7 +148,9 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
     others = {
         name: value for name, value in fields.items() if name not in _FIELDS and value is not None
     }
-    label = {**others, **(fields.get("label") or {})}
+    own = fields.get("label")
+    # a table's column `label` of 0 and 1 holds verdicts of people, and is no part of an answer
+    label = {**others, **(own if isinstance(own, Mapping) else {})}
     if fields.get("reference_response") is not None:
         label.setdefault("reference", fields["reference_response"])
     steps = [Step(role="assistant", content=str(text)) for text in fields.get("steps") or ()]

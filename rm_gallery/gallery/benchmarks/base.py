@@ -207,6 +207,10 @@ class Benchmark(DataConverter):
         """What a reader has to know about the figure of a reward of this kind."""
         return ()
 
+    def facing(self, reward: BaseReward) -> Self:
+        """This benchmark, as it judges this reward."""
+        return self
+
     def check(self, reward: BaseReward) -> None:
         """Raise ConfigError, before anything is paid, for a reward whose kind cannot serve this
         benchmark.

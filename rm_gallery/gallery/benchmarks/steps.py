@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -62,11 +62,13 @@ class StepRule:
     """How the score of a step says whether it is right.
 
     `threshold:X`: the score is above X. `delta:X`: it is more than X above the score of the step
-    before, where the first step starts from 0; with a negative X a step may fall a little.
+    before, where the first step starts from 0; with a negative X a step may fall a little. A
+    threshold is in the reward's own unit: where lower is better (`turned`), the score is below X.
     """
 
     by: Literal["threshold", "delta"]
     bound: float
+    turned: bool = False
 
     @staticmethod
     def parse(text: str) -> StepRule:
@@ -88,10 +90,11 @@ class StepRule:
         return [label > 0 for label in self.signs(scores)]
 
     def signs(self, scores: Sequence[float]) -> list[int]:
-        """Per step 1 above the bound, 0 at it, -1 below it."""
+        """Per step 1 above the bound, 0 at it, -1 below it, of scores of which higher is better."""
         before = [0.0, *scores] if self.by == "delta" else [0.0] * len(scores)
         rises = [score - prior for prior, score in zip(before, scores, strict=False)]
-        return [(rise > self.bound) - (rise < self.bound) for rise in rises]
+        bound = -self.bound if self.turned and self.by == "threshold" else self.bound
+        return [(rise > bound) - (rise < bound) for rise in rises]
 
     def __str__(self) -> str:
         return f"{self.by}:{self.bound:g}"
@@ -126,6 +129,12 @@ class ScoredByRule(Benchmark):
         origin = f"scores of {self.judges}s become labels by {self.step_rule}"
         return (f"{origin}; --step-rule has to fit the scale of {reward.name}.",)
 
+    def facing(self, reward: BaseReward) -> Self:
+        """This benchmark, with its threshold in the direction of the reward."""
+        faced = copy.copy(super().facing(reward))
+        faced.step_rule = replace(self.step_rule, turned=not reward.higher_is_better)
+        return faced
+
     def check(self, reward: BaseReward) -> None:
         """Also raise ConfigError for a threshold that no score of the reward can pass, or every one
         does.
@@ -133,7 +142,8 @@ class ScoredByRule(Benchmark):
         super().check(reward)
         low, high = getattr(reward, "score_range", (None, None))
         if self.step_rule.by == "threshold" and low is not None and high is not None:
-            if not low <= self.step_rule.bound < high:
+            bound = self.step_rule.bound
+            if not (low < bound <= high if self.step_rule.turned else low <= bound < high):
                 raise ConfigError(
                     f"{reward.name} scores a {self.judges} from {low:g} to {high:g}, so "
                     f"{self.step_rule} tells no {self.judges} from another; give --step-rule "
