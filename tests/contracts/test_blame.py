@@ -30,7 +30,7 @@ from rm_gallery.core.reward.turn_rewards import TurnRewards, turn_rewards_of
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.episodes import EpisodeRewards
-from rm_gallery.integrations.trl import trl_components
+from rm_gallery.integrations.trl import trl_components, trl_reward
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import NATIVE
@@ -641,3 +641,36 @@ class Raises(BasePointWiseReward):
 def test_a_file_that_the_answer_names_is_its_own_doing() -> None:
     said = Raises().evaluate(sample_of("q", "see /nowhere"), blame="probe").output[0].answer.reward
     assert said.score == 0.0
+
+
+@pytest.mark.parametrize("gated", ["no format", "right", ""])
+def test_a_service_that_is_gone_is_no_answers_doing_where_some_answers_never_ask_it(
+    gated: str,
+) -> None:
+    """A function settles what has no format itself, and asks a service about the others."""
+
+    @reward_function(score_range=(0, 1))
+    def asks(messages: list[Any], **kwargs: Any) -> float:
+        text = messages[-1].text
+        if not text.startswith("ANS"):
+            return 0.0
+        if text == "ANS right":
+            return 1.0
+        return {"error": "invalid key"}["score"]  # type: ignore[return-value]
+
+    texts = [f"ANS {number}" for number in range(7)]
+    texts += ["what?"] if gated == "no format" else ["ANS right"] if gated else []
+    found = trl_reward(asks)(
+        prompts=["q"] * len(texts), completions=texts, ground_truth=["ANS right"] * len(texts)
+    )
+    assert found[:7] == [None] * 7
+
+
+def test_a_function_that_calls_itself_is_a_reward() -> None:
+    def made() -> Any:
+        def nested(messages: list[Any], depth: int = 0, **kwargs: Any) -> float:
+            return nested(messages, depth + 1) if depth < 2 else 1.0
+
+        return nested
+
+    assert trl_reward(made())(prompts=["q"], completions=["a"]) == [1.0]

@@ -232,6 +232,10 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
     finds_blame_in_parts: ClassVar[bool] = False
     """Whether it finds out itself, part by part, which missing scores are an answer's own doing."""
+    may_ask_others: ClassVar[bool] = False
+    """Whether it is code of its user, which may settle a bad answer itself and ask a service about
+    the others.
+    """
     judged: ClassVar[bool] = False
     """Whether a model judges: candidate order is then permuted and preference labels are withheld
     from the hooks.

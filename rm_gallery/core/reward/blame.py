@@ -247,7 +247,16 @@ class _Batch:
             self._smallest = _of_smallest_hash(self._scored)
         own = _of_smallest_hash(self._by_question.get(sample.query_text(), ()))
         found = {id(one.output): one for one in (*own, *(self._smallest or ()), *self._earlier)}
-        return _beside_the_reference(sample, list(found.values()))[:CONTROLS]
+        proving = [
+            one for one in found.values() if not self.is_settled(said_of(self.reward, one.output))
+        ]
+        return _beside_the_reference(sample, proving)[:CONTROLS]
+
+    def is_settled(self, score: Score[float]) -> bool:
+        """Whether a score may have been given without asking whom the reward asks: a function that
+        gives what has no format 0 seems to work while its service is down.
+        """
+        return self.reward.may_ask_others and score.value == self.reward.worst_score
 
 
 def _of_smallest_hash(controls: Iterable[Control]) -> list[Control]:
@@ -435,7 +444,9 @@ def attempts(
         if verdict != "answer":
             return verdict
     if controls:
-        return (yield from _controlled(controls, times, losses.losses if losses else 0))
+        found = yield from _controlled(controls, times, losses.losses if losses else 0)
+        # an outage may have lasted as long as the trials
+        return "again" if found and not slow and not judged and (yield None).ok else found
     if not judged and len(texts) == 1:  # the reference
         if not (yield texts[0]).ok:
             return None
@@ -502,7 +513,10 @@ def _one(batch: _Batch, place: _Place) -> Trials:
             trial = (yield [place.trial(control)])[0]
             if control is None and (again is None or not judged):
                 again = trial  # of code the first that could be judged, of a judge the first
-            control = trying.send(place.judged(reward, trial))
+            outcome = place.judged(reward, trial)
+            if isinstance(control, str) and batch.is_settled(outcome):
+                outcome = place.why
+            control = trying.send(outcome)
     except StopIteration as end:
         verdict = end.value
     if verdict == "answer":

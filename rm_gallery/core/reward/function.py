@@ -241,6 +241,8 @@ def _result(reward: Any, evaluated: EvaluateResult) -> RewardResult:
 class _OfFunction(BaseReward):
     """What both kinds share: the function, its fixed values, and what it is given."""
 
+    may_ask_others: ClassVar[bool] = True
+
     function: SkipValidation[Any] = Field(default=...)
     params: dict[str, Any] = Field(default_factory=dict)
     """Fixed values for parameters of the function."""

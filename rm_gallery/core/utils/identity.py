@@ -19,6 +19,7 @@ import threading
 import types
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -211,12 +212,19 @@ def _function(function: Any, what: str) -> dict[str, Any]:
     return {"(function)": name, **({"closure": remembered} if remembered else {})}
 
 
+_told: ContextVar[tuple[Any, ...]] = ContextVar("told", default=())
+"""The functions of which it is just being told what they remember."""
+
+
 def remembered_by(function: Any) -> dict[str, Any]:
     """What a function made inside a function was given there: of its closure what it does not set
     itself, such as a counter, and its defaults; without what cannot be told.
     """
     remembered: dict[str, Any] = {}
-    depth = 0
+    depth, told = 0, _told.get()
+    if function in told:  # it calls itself, or another one that calls it
+        return remembered
+    token = _told.set((*told, function))
     while isinstance(function, types.FunctionType):
         stored = {
             step.argval for step in dis.get_instructions(function) if step.opname == "STORE_DEREF"
@@ -237,6 +245,7 @@ def remembered_by(function: Any) -> dict[str, Any]:
             with suppress(ConfigError):
                 remembered[f"{depth}.{name}" if depth else name] = plain_form(value)
         function, depth = getattr(function, "__wrapped__", None), depth + 1
+    _told.reset(token)
     return remembered
 
 
