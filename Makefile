@@ -24,7 +24,7 @@ MUTANTS ?= -n 400
 # which runners `make golden` runs
 ONLY ?= tests/golden
 
-.PHONY: help demo test golden mutants pythons lowest check site lock format clean
+.PHONY: help demo test test-long test-all golden mutants pythons lowest check site lock format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,8 +49,14 @@ $(VENV)-lowest/.done-$(KEY): tests/lowest.txt
 demo: $(VENV)/.run-$(KEY)  ## Train the embedded reward model and compare rewards on the built-in benchmark; no key needed
 	$(BIN)/rm-gallery demo
 
-test: $(VENV)/.dev-$(KEY)  ## Run all tests
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev-$(KEY)  ## Run the tests that are not long, in a few minutes
+	$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+test-long: $(VENV)/.dev-$(KEY)  ## Run the long ones, and the whole products of which `make test` runs a choice
+	RM_GALLERY_PRODUCT=full $(BIN)/python -m pytest -m long $(ARGS)
+
+test-all: $(VENV)/.dev-$(KEY)  ## Run all tests
+	RM_GALLERY_PRODUCT=full $(BIN)/python -m pytest $(ARGS)
 
 golden: $(VENV)/.dev-$(KEY)  ## Write the golden files anew from the library as it is, and show what changed; ONLY=tests/golden/test_rules.py for one runner
 	RM_GALLERY_GOLDEN=write $(BIN)/python -m pytest -q $(ONLY)

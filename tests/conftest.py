@@ -28,6 +28,10 @@ SKIPPED = os.environ.get("RM_GALLERY_SKIPPED")
 """File that gets a line for each skipped test, and for each file that skips as a whole: its id, a
 tab and the reason.
 """
+OVER_BUDGET = os.environ.get("RM_GALLERY_BUDGET") == "1"
+"""A test that used a second of a processor without being marked fails the run. Load inflates CPU
+time, so a newcomer's run only says so.
+"""
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
 
@@ -93,6 +97,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Turn a skip into a failure where everything is installed."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]  # pluggy's result object
+    if call.when == "teardown" and not any(map(item.get_closest_marker, ("long", "smoke"))):
+        report.user_properties.append(("cpu", item.stash[BEGAN].spent()))
     if REQUIRED and report.skipped and not may_skip(_reason(report)):
         report.outcome = "failed"
         report.longrepr = f"skipped although everything is installed: {_reason(report)}"
@@ -112,6 +118,24 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
         report.longrepr = f"skipped although everything is installed: {_reason(report)}"
 
 
+class Began:
+    """What a test had used when it began."""
+
+    def __init__(self) -> None:
+        self.cpu, self.modules = sum(os.times()[:4]), len(sys.modules)
+
+    def spent(self) -> float:
+        """Seconds of this process and its children; none where the test was the first to import
+        what others import as well.
+        """
+        return sum(os.times()[:4]) - self.cpu if len(sys.modules) - self.modules < 100 else 0.0
+
+
+BEGAN = pytest.StashKey[Began]()
+_used: dict[str, float] = {}
+"""CPU seconds of the tests that used more than half of one, and are not marked."""
+
+
 def pytest_configure() -> None:
     """The list of skipped tests begins anew."""
     if SKIPPED and WORKER is None:
@@ -122,6 +146,16 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Write down what was skipped; with `-n` reports of all workers arrive in one process."""
     if report.skipped and WORKER is None:
         _note_skip(report)
+    for name, value in report.user_properties if report.when == "teardown" else ():
+        if name == "cpu" and isinstance(value, float) and value > 0.5:
+            _used[report.nodeid] = value
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where the budget holds and a test used a whole second."""
+    if OVER_BUDGET and session.exitstatus == pytest.ExitCode.OK and max([0.0, *_used.values()]) > 1:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -135,6 +169,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """With `-n`, a test that measures time (`alone`) waits for the tests of other workers, and they
     for it.
     """
+    item.stash[BEGAN] = Began()
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if run is None or os.name == "nt":
         yield
@@ -162,7 +197,11 @@ def _turn(path: Path, alone: bool) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests were skipped, and why."""
+    """Say how many tests were skipped, and why; and which are to be marked `long`."""
+    if _used:
+        terminalreporter.section("used more than .5 s of a processor, mark them long(reason)")
+        for test, seconds in sorted(_used.items(), key=lambda each: -each[1]):
+            terminalreporter.line(f"{seconds:6.2f} s  {test}")
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(_reason(report) for report in skipped)
     if reasons:

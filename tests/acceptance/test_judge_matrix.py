@@ -24,6 +24,7 @@ from rm_gallery.study.benchmark import evaluate
 from tests.benchmarks.excerpts import rows_of
 from tests.support.benchmarks import load_samples, oracle_of
 from tests.support.children import ROOT
+from tests.support.choice import some
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer
 
@@ -68,7 +69,7 @@ def reward_of(kind: str, server: JudgeServer) -> BaseReward:
     return RewardRegistry.create(KINDS[kind], llm=llm)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, 6))
 def test_a_judge_that_knows_beats_one_that_errs_and_one_that_mumbles_has_no_score(
     name: str, server: JudgeServer
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_judge_that_knows_beats_one_that_errs_and_one_that_mumbles_has_no_scor
         )
 
 
+@pytest.mark.long("whole benchmarks")
 @pytest.mark.parametrize("behaviour", ["perfect", "first", "last", "garbage"])
 def test_the_same_figure_in_python_and_on_the_command_line(
     behaviour: str, server: JudgeServer, samples: list[DataSample], path: Path

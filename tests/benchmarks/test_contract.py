@@ -33,6 +33,7 @@ from tests.benchmarks.excerpts import Row, rows_of
 from tests.benchmarks.judges import KINDS, Judge, judge_named
 from tests.golden.golden import HERE, lines
 from tests.support.children import ROOT
+from tests.support.choice import covering, some
 from tools import benchmark_pages
 from tools.cards import differences
 
@@ -252,7 +253,7 @@ either: never too narrow.
 """
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, 8))
 def test_the_bounds_are_the_least_and_the_most_of_all_fillings_of_what_is_missing(
     name: str,
 ) -> None:
@@ -441,8 +442,13 @@ def random_scores(seed: int, values: int) -> Judge:
     return judged
 
 
-@pytest.mark.parametrize("values", [0, 1, 3])
-@pytest.mark.parametrize(("name", "mode"), MODES)
+@pytest.mark.parametrize(
+    ("name", "mode", "values"),
+    covering(
+        ((*each, values) for each in MODES for values in (0, 1, 3)),
+        lambda name, mode, values: (name, mode),
+    ),
+)
 def test_a_reward_that_knows_nothing_earns_no_more_than_the_chance_printed(
     name: str, mode: str | None, values: int
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_benchmark_without_a_file_has_an_empty_page(tmp_path: Path) -> None:
     assert read_page(tmp_path / "votes.yaml") == Page()
 
 
+@pytest.mark.long("much work")
 def test_knowing_the_benchmarks_reads_no_page() -> None:
     code = (
         "import sys; from rm_gallery.gallery.benchmarks.base import benchmarks; "

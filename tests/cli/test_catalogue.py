@@ -67,6 +67,7 @@ def test_the_long_list_has_a_line_for_every_reward() -> None:
     )
 
 
+@pytest.mark.long("several commands")
 def test_the_list_fits_80_columns_and_a_screen_or_two(tmp_path: Path) -> None:
     # in a process of its own: rewards that other tests register would be listed as well
     done = run_python("-m", "rm_gallery", "list", cwd=tmp_path)
@@ -108,6 +109,7 @@ def test_the_prompt_is_the_one_a_judge_gets(name: str) -> None:
     )
 
 
+@pytest.mark.long("several commands")
 @pytest.mark.parametrize(
     ("line", "completed"),
     [

@@ -23,6 +23,7 @@ def figures(table: str, label: str) -> list[str]:
     return re.findall(r"-?\d+(?:\.\d+)?", line.removeprefix(label))
 
 
+@pytest.mark.smoke("the first command")
 def test_without_a_model_named_nothing_is_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,6 +43,7 @@ def test_without_a_model_named_nothing_is_judged(
     assert list(work.iterdir()) == [], "the trained model is not left behind"
 
 
+@pytest.mark.long("several commands")
 def test_with_a_model_named_the_judge_is_added() -> None:
     samples = load_samples(ROOT / "data" / "test.parquet", "rewardbench2")
     with JudgeServer("perfect", oracle=oracle_of(samples)) as server:

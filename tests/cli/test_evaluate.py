@@ -35,6 +35,7 @@ def judged(server: JudgeServer, data: Path, *options: str) -> Done:
     return command("eval", "safety_listwise_reward", str(data), *endpoint, "--json", *options)
 
 
+@pytest.mark.long("several commands")
 def test_stdout_holds_the_documented_object_and_nothing_is_left_behind(
     data: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 from unittest.mock import Mock
@@ -30,6 +31,7 @@ from rm_gallery.study.runs import open_run
 from tests.cli.rows import best_of_4
 from tests.golden.golden import HERE, Line, lines
 from tests.support.children import ROOT
+from tests.support.choice import covering, some
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeCall, JudgeServer
 from tests.support.spelled import OWN, SOUND, SPELLED, WRONG, write_files
@@ -292,6 +294,7 @@ def test_help_explains_the_command_and_every_option(name: str) -> None:
     )
 
 
+@pytest.mark.long("several commands")
 def test_every_command_has_an_example_that_parses_and_a_place_in_the_help() -> None:
     shown = {name: call for section in SECTIONS.values() for name, call in section.items()}
     assert shown.keys() == COMMANDS.keys()
@@ -376,8 +379,13 @@ def foreign(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         )
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-@pytest.mark.parametrize("name", [name for name in FINE if name not in ENDLESS])
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    covering(
+        product((name for name in FINE if name not in ENDLESS), ["ascii", "cp1252"]),
+        lambda name, encoding: name,
+    ),
+)
 @pytest.mark.usefixtures("stored", "foreign")
 def test_every_command_prints_to_a_pipe_of_any_encoding(name: str, encoding: str) -> None:
     shutil.rmtree("made", ignore_errors=True)  # what init made before
@@ -569,7 +577,7 @@ def test_every_command_says_how_a_reward_is_named_in_the_same_words() -> None:
                 assert options.SPELLED in each.help, name
 
 
-@pytest.mark.parametrize("name", [name for name in TAKES if name not in ENDLESS])
+@pytest.mark.parametrize("name", some((name for name in TAKES if name not in ENDLESS), 2))
 @pytest.mark.usefixtures("_named")
 def test_every_spelling_of_a_name_is_known_to_every_command(name: str) -> None:
     for spelled in SPELLED:
@@ -704,7 +712,7 @@ def untyped(name: str) -> dict[str, str]:
 RUNS = [name for name in FINE if name not in (*ENDLESS, "demo", "init")]
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", some(RUNS, 5))
 @pytest.mark.usefixtures("stored", "_priced")
 def test_a_setting_that_nobody_typed_is_never_refused(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from tests.support.children import run_python
 from tests.support.command import command
 
 
+@pytest.mark.long("a project of its own")
 def test_every_step_of_the_new_project_passes_and_nothing_is_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

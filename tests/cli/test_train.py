@@ -33,6 +33,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return out, command("train", "bt", str(data), "--out", str(out), "--json")
 
 
+@pytest.mark.long("several commands")
 def test_a_model_is_written_that_is_a_reward_and_said_beside_both_length_baselines(
     trained: tuple[Path, Done],
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_table_gives_a_win_rate_and_a_workbook(server: JudgeServer, tmp_path: 
     )
 
 
+@pytest.mark.long("several commands")
 @pytest.mark.system("libreoffice")
 def test_libreoffice_reads_the_workbook(server: JudgeServer, tmp_path: Path) -> None:
     program = shutil.which("soffice")

@@ -81,6 +81,7 @@ def test_the_action_is_whole() -> None:
     assert set(re.findall(r"steps\.(\w+)", json.dumps(action))) <= ids
 
 
+@pytest.mark.long("a workflow of its own")
 def test_the_steps_of_the_action_run(folder: Path) -> None:
     steps = {step.get("name"): step for step in read("action.yml")["runs"]["steps"]}
     told = {
@@ -116,6 +117,7 @@ def test_the_steps_of_the_action_run(folder: Path) -> None:
     )
 
 
+@pytest.mark.long("a workflow of its own")
 def test_the_lines_for_gitlab_run(folder: Path) -> None:
     job = read("examples/ci/gitlab.yml")["judge"]
     lines = [line for line in job["script"] if not line.startswith("python -m pip")]
@@ -126,6 +128,7 @@ def test_the_lines_for_gitlab_run(folder: Path) -> None:
     assert bash(lines[-1], **{**told, "GATES": "--fail-under 0.7"}).returncode == 0
 
 
+@pytest.mark.long("a workflow of its own")
 def test_the_hook_tries_every_changed_file(folder: Path) -> None:
     (hook,) = read(".pre-commit-hooks.yaml")
     assert {"id", "name", "entry", "language"} <= hook.keys() and hook["id"] == "check-reward"

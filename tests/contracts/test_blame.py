@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
@@ -39,6 +40,7 @@ from tests.integrations.adapters import ADAPTERS, Row, one_by_one, waited
 from tests.integrations.packages import installed
 from tests.reward.rewards import scored
 from tests.serve.asking import post
+from tests.support.choice import covering
 
 GROUP = ("a good answer", "another good one", "a wrong answer")
 WRONG, BREAKER = "the wrong reply", "BREAKER"
@@ -217,8 +219,14 @@ def test_every_composition_is_among_the_kinds() -> None:
     assert set(compositions()) == set(COMPOSED)
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "door"),
+    covering(
+        product(KINDS, DOORS),
+        lambda kind, door: kind,
+        lambda kind, door: (door, kind.partition(" of ")[0] if " of " in kind else ""),
+    ),
+)
 def test_a_breaker_gets_no_more_than_an_honest_wrong_answer_and_costs_no_neighbour(
     kind: str, door: str
 ) -> None:
@@ -565,6 +573,7 @@ def test_a_network_that_fails_costs_no_honest_answer_its_score_and_is_not_probed
     assert seen.worst == 0 and seen.calls == 2000 and 0 < seen.missing < 800
 
 
+@pytest.mark.long("much work")
 def test_a_judge_that_is_unreadable_at_random_costs_no_honest_answer_its_score() -> None:
     chance = Chance(0.2)
     judge = FakeLLM(reply=lambda prompt: "Hard to say." if chance.breaks() else "<score>4</score>")

@@ -6,11 +6,14 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from rm_gallery.core.reward.registry import RewardRegistry
 from tests.contracts.without_extras import scores
 from tests.support.children import ROOT
 
 
+@pytest.mark.long("much work")
 def test_a_score_does_not_depend_on_what_is_installed() -> None:
     """What needs an optional package has no score without it, and names the package; all else
     scores as with it.

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rm_gallery import RewardRegistry
 from rm_gallery.core.data.load.json_files import InspectSource, JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import READERS, ArrowSource, ParquetSource, ReadOptions
 from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
@@ -32,11 +33,18 @@ from tests.contracts.material import UNUSED, Material, Row, material
 from tests.data.loading import load, load_rows
 from tests.gallery import registry_cases
 from tests.gallery.registry_cases import example_of
+from tests.support.choice import covering
 
 Kept = tuple[Any, ...]
 MATERIAL = list(material())
 every_material = pytest.mark.parametrize(
-    "given", MATERIAL, ids=lambda given: f"{given.reward}-{given.kind.replace(' ', '-')}"
+    "given",
+    covering(
+        ((given,) for given in MATERIAL),
+        lambda given: (given.kind, frozenset(key for row in given.rows for key in row)),
+        lambda given: RewardRegistry.get(given.reward).__module__,
+    ),
+    ids=lambda given: f"{given.reward}-{given.kind.replace(' ', '-')}",
 )
 
 
@@ -294,7 +302,11 @@ def test_rows_of_datasets_are_among_the_formats() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [given for given in MATERIAL if isinstance(given.rows[0].get("answer"), str)],
+    covering(
+        ((given,) for given in MATERIAL if isinstance(given.rows[0].get("answer"), str)),
+        lambda given: (given.kind, frozenset(key for row in given.rows for key in row)),
+        lambda given: RewardRegistry.get(given.reward).__module__,
+    ),
     ids=lambda given: f"{given.reward}-{given.kind}",
 )
 def test_a_trainer_gets_the_scores_of_the_rows_as_they_were_written(given: Material) -> None:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -36,6 +37,7 @@ from tests.contracts.kinds import BREAK, KINDS, SOUND, WAYS, sample_with, ways_o
 from tests.gallery import registry_cases
 from tests.integrations.adapters import ADAPTERS
 from tests.integrations.packages import installed
+from tests.support.choice import covering
 from tests.support.reward_server import RewardServer
 from tests.support.samples import make_sample
 
@@ -303,8 +305,20 @@ def differs(given: Read, want: Read) -> str:
     return ""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", DOORS)
+def family(kind: str) -> str:
+    """What doors tell apart: some take none that compares, some none that judges steps."""
+    reward = reward_of(kind)
+    return "compares" if reward.compares else reward.kind if reward.kind == "stepwise" else "alone"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    covering(
+        product(DOORS, KINDS),
+        lambda name, kind: (name, family(kind)),
+        lambda name, kind: (kind, DOORS[name][1:]),
+    ),
+)
 def test_a_sample_has_the_same_score_and_cause_through_every_door(
     name: str, kind: str, url: str, tmp_path: Path
 ) -> None:

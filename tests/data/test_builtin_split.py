@@ -230,6 +230,7 @@ def test_ties_come_in_pairs_of_one_and_several_right_answers(split: str) -> None
         )
 
 
+@pytest.mark.long("much work")
 def test_a_changed_or_missing_file_is_named(rebuilt: dict[str, pa.Table], tmp_path: Path) -> None:
     pq.write_table(rebuilt["train"], tmp_path / "train.parquet")
     pq.write_table(rebuilt["test"].slice(1), tmp_path / "test.parquet")

@@ -99,6 +99,7 @@ datasets = st.builds(
 )
 
 
+@pytest.mark.long("much work")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(dataset=datasets)
 def test_round_trips_lose_nothing(dataset: BaseDataSet) -> None:
@@ -144,6 +145,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         to_jsonl(BaseDataSet(name="d"), tmp_path / "file" / "a.jsonl")
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
 def test_loaders_read_what_export_wrote(tmp_path: Path, name: str) -> None:
     dataset = load(write(tmp_path / "in.jsonl", numbered(2_100)))

@@ -273,6 +273,7 @@ def test_streams_of_one_loader_do_not_disturb_each_other(tmp_path: Path) -> None
     assert source.run() == source.run()
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, name: str) -> None:
     rows = [{**row, "response": row["response"] * 200} for row in numbered(3_000)]
@@ -290,6 +291,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, name: str) -> None:
     assert peak < 3_000_000
 
 
+@pytest.mark.long("much work")
 def test_a_row_that_was_read_stays_in_memory_as_a_few_bytes(tmp_path: Path) -> None:
     stream = loader(write(tmp_path / "a.jsonl", numbered(12_000))).stream()
     for _ in range(5_000):

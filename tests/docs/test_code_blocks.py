@@ -20,6 +20,7 @@ from tests.docs.blocks import Block, blocks_of, commands_of, documents
 from tests.docs.shell import misspelt, problem_of
 from tests.support.checkpoints import NEEDS_TRL
 from tests.support.children import ROOT, run_python
+from tests.support.choice import some
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, judge_fixture
 
@@ -48,6 +49,7 @@ def blocks(name: str, *languages: str) -> list[Block]:
     ]
 
 
+@pytest.mark.long("a document")
 def test_python_blocks_run_and_print_what_they_promise(tmp_path: Path, server: JudgeServer) -> None:
     assert len(blocks("README.md", "python")) >= 2 and len(blocks("README.md", "bash")) >= 2
     shown = {name: found for name in NAMES if (found := blocks(name, "python", "py"))}
@@ -74,7 +76,7 @@ def test_python_blocks_run_and_print_what_they_promise(tmp_path: Path, server: J
     assert {name: found for name, found in json.loads(done.stdout).items() if found} == {}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if blocks(name, *SHELLS)])
+@pytest.mark.parametrize("name", some((name for name in NAMES if blocks(name, *SHELLS)), 1))
 def test_commands_work(
     name: str, tmp_path: Path, server: JudgeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +145,7 @@ def notebook(path: Path) -> Any:
     return pytest.param(path, id=path.stem, marks=marks)
 
 
-@pytest.mark.parametrize("path", [notebook(path) for path in NOTEBOOKS])
+@pytest.mark.parametrize("path", some((notebook(path) for path in NOTEBOOKS), 1))
 # TRL's own calls of transformers
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 def test_a_notebook_runs_inside_a_running_loop(
@@ -235,6 +237,7 @@ CODE = [
 ]
 
 
+@pytest.mark.long("a document")
 def test_findings(tmp_path: Path) -> None:
     done = {"line": 20, "code": "done = True\n"}
     jobs = [

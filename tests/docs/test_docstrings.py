@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.packaging.source import module_name, sources
 from tests.support.children import ROOT, run_python
 
@@ -16,6 +18,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.long("a document")
 def test_examples_of_docstrings_print_what_they_say(tmp_path: Path) -> None:
     files = [file for file in sources() if ">>> " in (ROOT / file).read_text(encoding="utf-8")]
     done = run_python("-c", CODE, *map(module_name, files), cwd=tmp_path)

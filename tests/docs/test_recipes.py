@@ -8,6 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support.children import ROOT, child_environment, run_python
 
 _SHOWN = re.compile(r"^<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -44,6 +46,7 @@ def files_of(recipe: str) -> dict[str, str]:
     return dict(_SHOWN.findall(section))
 
 
+@pytest.mark.long("recipes")
 def test_the_recipes_are_all_that_is_needed(tmp_path: Path) -> None:
     for name in COPIED:
         if (ROOT / name).is_dir():

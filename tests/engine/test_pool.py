@@ -200,6 +200,7 @@ def test_worker_killed_while_idle_costs_nothing() -> None:
         )
 
 
+@pytest.mark.long("worker processes")
 def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced_however_large_its_parent_is() -> (
     None
 ):
@@ -335,6 +336,7 @@ def test_shutdown_ends_running_and_queued_calls(tmp_path: Path) -> None:
     pool.shutdown()
 
 
+@pytest.mark.long("worker processes")
 def test_shared_pool_is_one_and_comes_back_after_shutdown() -> None:
     first = get_pool()
     assert get_pool() is first and first.submit(worker_jobs.plus_one, 1).result() == 2

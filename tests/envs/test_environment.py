@@ -139,6 +139,7 @@ def test_only_a_rollouts_own_lines_from_info_on_are_kept(caplog: pytest.LogCaptu
     assert [record.getMessage() for record in caplog.records] == ["too fine", "kept"]
 
 
+@pytest.mark.long("much work")
 def test_an_environment_of_a_file_travels_by_its_file(tmp_path: Path) -> None:
     file = tmp_path / "own_env.py"
     file.write_text(

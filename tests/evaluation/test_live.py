@@ -55,6 +55,7 @@ def run(store: Store, body: Callable[[LiveEvaluators], Awaitable[Any]]) -> Any:
     return asyncio.run(all_of_it())
 
 
+@pytest.mark.long("several processes")
 @pytest.mark.usefixtures("at_once")
 def test_two_servers_on_one_store_see_what_either_deploys(store_url: str) -> None:
     async def body(here: LiveEvaluators) -> list[Any]:

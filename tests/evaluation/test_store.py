@@ -207,6 +207,7 @@ def run(url: str, what: str, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long("several processes")
 def test_a_deployment_killed_at_any_step_leaves_the_old_version(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -221,6 +222,7 @@ def test_a_deployment_killed_at_any_step_leaves_the_old_version(
     assert kept == sorted(kept, reverse=True) and kept.count(True) >= 8
 
 
+@pytest.mark.long("several processes")
 def test_processes_that_deploy_at_once_lose_nothing(store_url: str, tmp_path: Path) -> None:
     found = run(store_url, "together", tmp_path)
     assert found == {"codes": [0] * 6, "versions": list(range(24, 0, -1)), "revision": 24}

@@ -51,6 +51,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     loop.run(hang_up())  # the providers of these tests keep connections that nobody uses again
 
 
+@pytest.mark.long("a run in trouble")
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_a_batch_gives_what_online_judging_gives_for_half(
     server: JudgeServer, tmp_path: Path, provider: str
@@ -147,6 +148,7 @@ def arguments(data: Path, url: str, folder: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.long("a run in trouble")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_is_killed_while_it_waits_pays_once(
     server: JudgeServer, tmp_path: Path, how: signal.Signals

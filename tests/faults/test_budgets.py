@@ -27,6 +27,7 @@ def judged(server: JudgeServer, data: Path, folder: Path | None, *options: str) 
     return command(*eval_arguments(data, server, folder, "--max-workers", "4", *options))
 
 
+@pytest.mark.long("a run in trouble")
 @pytest.mark.parametrize(
     ("option", "low"), [("--max-calls", "20"), ("--max-tokens", "9000"), ("--max-cost", "9.5")]
 )

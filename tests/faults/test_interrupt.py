@@ -72,6 +72,7 @@ def stopped(
     return process.returncode, err, took
 
 
+@pytest.mark.long("signals and processes")
 @pytest.mark.parametrize(("press", "code"), [(interrupt, 130), (terminate, 143)])
 def test_calls_in_flight_are_finished_and_kept(
     server: JudgeServer, tmp_path: Path, press: Callable[[subprocess.Popen[str]], None], code: int
@@ -117,6 +118,7 @@ def test_one_that_hits_between_two_results_loses_no_call(
     assert len(records(folder)) == server.stats()["requests"] == 2 * WORKERS
 
 
+@pytest.mark.long("signals and processes")
 @pytest.mark.parametrize("presses", [1, 2])
 def test_calls_that_hang_are_cut_after_five_seconds_or_by_the_second_one(
     server: JudgeServer, tmp_path: Path, presses: int
@@ -161,6 +163,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long("signals and processes")
 @pytest.mark.parametrize("reward", ["Plain", "Awaited", "InWorker"])
 def test_hooks_that_hang_are_left_or_cut_and_the_session_goes_on(
     tmp_path: Path, reward: str

@@ -45,6 +45,7 @@ def kill_once(arguments: list[str], server: JudgeServer, cwd: Path, after: int) 
     server.wait_until(lambda stats: stats["in_flight"] == 0 and stats["connections_open"] == 0)
 
 
+@pytest.mark.long("kills")
 @pytest.mark.skipif(os.name != "posix", reason="processes are killed by a signal on POSIX only")
 def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
     server.set(latency=0.05)
@@ -78,6 +79,7 @@ def with_little_room(size: int, arguments: list[str], cwd: Path) -> Finished:
     return run_python("-c", LIMITED.format(size=size), *arguments, cwd=cwd)
 
 
+@pytest.mark.long("kills")
 @pytest.mark.skipif(os.name != "posix", reason="file sizes are limited on POSIX only")
 def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     data, folder = write_data(tmp_path / "data.jsonl", ROWS), tmp_path / "run"
@@ -105,6 +107,7 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long("kills")
 def test_a_cache_that_cannot_be_or_takes_nothing_more_is_said_once(
     server: JudgeServer, tmp_path: Path
 ) -> None:

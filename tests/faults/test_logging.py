@@ -49,6 +49,7 @@ def host(server: JudgeServer, cwd: Path, before: str = "") -> list[str]:
     return [line.strip() for line in found["lines"]]
 
 
+@pytest.mark.long("processes of their own")
 def test_sinks_stay_as_they_are_and_calls_are_traced_without_secrets(
     server: JudgeServer, tmp_path: Path
 ) -> None:
@@ -61,12 +62,14 @@ def test_sinks_stay_as_they_are_and_calls_are_traced_without_secrets(
     assert server.stats()["auth"]["sent"] == 12
 
 
+@pytest.mark.long("processes of their own")
 def test_disable_silences_us_and_nobody_else(server: JudgeServer, tmp_path: Path) -> None:
     assert host(server, tmp_path, 'logger.disable("rm_gallery")') == [
         "INFO __main__ the host says so"
     ]
 
 
+@pytest.mark.long("processes of their own")
 def test_a_warning_of_ours_reaches_the_hosts_sinks(server: JudgeServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     before = (
@@ -77,6 +80,7 @@ def test_a_warning_of_ours_reaches_the_hosts_sinks(server: JudgeServer, tmp_path
     assert "cannot be written" in warning
 
 
+@pytest.mark.long("processes of their own")
 @pytest.mark.parametrize(
     ("level", "status", "traced"), [("http", 200, 5), ("debug", 200, 0), ("http", 401, 5)]
 )

@@ -27,6 +27,7 @@ def descriptors() -> int:
     return len(list(folder.iterdir())) if folder.exists() else 0
 
 
+@pytest.mark.long("a run in trouble")
 def test_ten_runs_hold_what_one_holds(server: JudgeServer, tmp_path: Path) -> None:
     judge, samples = material.make_judge(server.base_url), material.make_samples(20)
 

@@ -95,6 +95,7 @@ PATIENCE = 6
 judge_process = judge_fixture("perfect", oracle=oracle_for(make_samples(N)), latency=0.02)
 
 
+@pytest.mark.long("a run in trouble")
 @pytest.mark.parametrize("event", EVENTS)
 def test_a_run_through_everything(judge_process: JudgeServer, tmp_path: Path, event: str) -> None:
     server, samples = judge_process, make_samples(N)
@@ -145,6 +146,7 @@ def test_a_run_through_everything(judge_process: JudgeServer, tmp_path: Path, ev
 IN_FLIGHT, LATENCY = 32, 0.1
 
 
+@pytest.mark.long("a run in trouble")
 @pytest.mark.parametrize(
     "trouble",
     ["refuses connections", "answers 503", "answers 404", "drops connections", "answers 429"],
@@ -174,11 +176,13 @@ def test_one_and_the_same_refusal_of_different_requests_stops_and_can_be_continu
     )
 
 
+@pytest.mark.long("a run in trouble")
 def test_a_server_that_never_answered_stops_after_the_first_deadline() -> None:
     found = go_through("never answers", 0.0, 60.0, samples=320, in_flight=IN_FLIGHT, deadline=1.0)
     assert "No answer" in str(found.ran.control.stopped) and found.calls <= 2 * IN_FLIGHT
 
 
+@pytest.mark.long("a run in trouble")
 def test_a_long_retry_after_costs_no_more_than_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (endpoint, retry):
         monkeypatch.setattr(module, "PAUSE_CAP", 2.0)  # 60 s
@@ -192,6 +196,7 @@ MANY = 400
 LIMIT = 20
 
 
+@pytest.mark.long("a run in trouble")
 @pytest.mark.parametrize("max_workers", [4, 64])
 @pytest.mark.parametrize(
     ("status", "hint"), [(401, "check the API key"), (404, "check the model name and the base URL")]

@@ -16,10 +16,12 @@ from tests.support.judge_server import JudgeServer
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
+@pytest.mark.long("crowds")
 def test_clients_that_hang_up_cost_no_further_calls() -> None:
     assert hangups(200, 1, seconds=1.1) <= 10
 
 
+@pytest.mark.long("crowds")
 def test_who_asks_the_same_as_one_that_hangs_up_is_answered_by_the_same_call() -> None:
     with (
         JudgeServer("fixed:<score>3</score>") as judge,
@@ -41,6 +43,7 @@ def test_who_asks_the_same_as_one_that_hangs_up_is_answered_by_the_same_call() -
         assert judge.stats()["requests"] == 1
 
 
+@pytest.mark.long("crowds")
 def test_a_crowd_of_bad_clients_keeps_no_good_one_out() -> None:
     found = crowd(400, 1.0, 1)
     assert found.wrong == 0 and len(found.good) > 32 and len(found.status) > 1

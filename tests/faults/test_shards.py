@@ -41,6 +41,7 @@ def no_replies_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RM_GALLERY_CACHE", "off")
 
 
+@pytest.mark.long("a run in trouble")
 def test_shards_are_put_together(server: JudgeServer, tmp_path: Path) -> None:
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
     # one sample stands there twice
@@ -71,6 +72,7 @@ def test_shards_are_put_together(server: JudgeServer, tmp_path: Path) -> None:
     assert len(list(open_run(folder).trace())) == N + 1
 
 
+@pytest.mark.long("a run in trouble")
 def test_what_a_lost_shard_owes_is_judged_by_whoever_puts_together(
     server: JudgeServer, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from rm_gallery.study.grading import grade
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import winrate
 from tests.reward.rewards import ListJudge, PairJudge, PointJudge, StepJudge, longest
+from tests.support.choice import some
 from tests.support.command import command
 from tests.support.samples import make_sample
 
@@ -71,6 +72,7 @@ DOORS: dict[str, Callable[[Path, dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.long("a run in trouble")
 @pytest.mark.parametrize("door", DOORS)
 def test_what_is_left_is_counted_and_not_walked(door: str, tmp_path: Path) -> None:
     control, folder = RunControl(), tmp_path / "run"
@@ -95,6 +97,7 @@ def test_what_is_left_is_counted_and_not_walked(door: str, tmp_path: Path) -> No
     assert low <= report.score <= high and high - low > 0.9 * (1 if door != "grade" else 0)
 
 
+@pytest.mark.long("a run in trouble")
 def test_what_an_earlier_part_scored_behind_the_stop_still_counts(tmp_path: Path) -> None:
     folder = str(tmp_path / "run")
     rm_gallery.evaluate(
@@ -111,6 +114,7 @@ def test_what_an_earlier_part_scored_behind_the_stop_still_counts(tmp_path: Path
     assert 2500 < report.n_scored < 2520 and report.n == 9000
 
 
+@pytest.mark.long("a run in trouble")
 def test_a_shard_counts_its_own_rows(tmp_path: Path) -> None:
     whole = [
         rm_gallery.evaluate(
@@ -194,7 +198,7 @@ CASES = [("evaluate_batch", kind, False) for kind in KINDS] + [
 CASES += [(door, StepJudge, False) for door in MANY if door != "evaluate_batch"]
 
 
-@pytest.mark.parametrize(("door", "kind", "kept"), CASES, ids=str)
+@pytest.mark.parametrize(("door", "kind", "kept"), some(CASES, 1), ids=str)
 def test_what_is_left_is_handed_back_without_being_planned(
     door: str, kind: type[BaseReward], kept: bool, tmp_path: Path
 ) -> None:

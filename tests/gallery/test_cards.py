@@ -37,11 +37,13 @@ def page(path: str) -> str:
     return cards.page(SHARING[path])
 
 
+@pytest.mark.long("much work")
 def test_no_page_is_missing_stale_or_left_over() -> None:
     found = cards.differences(ROOT / "gallery", pages())
     assert found == {"missing": [], "stale": [], "surplus": []}, "run `python tools/cards.py`"
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize("reward", scorecards.SETS)
 def test_a_scorecard_counts_the_labelled_answers_and_what_others_say_of_them_still_holds(
     reward: str,
@@ -87,6 +89,7 @@ def test_pages_are_written_compared_and_taken_away(
     assert (folder / "notes.md").exists() and not (folder / "general/gone.md").exists()
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize(
     ("name", "step"),
     [

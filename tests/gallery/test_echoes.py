@@ -113,6 +113,7 @@ def test_a_judges_own_verdict_is_read_beside_what_it_quotes(form: str, reply: st
     assert "10" not in own
 
 
+@pytest.mark.long("much work")
 def test_it_is_linear_in_reply_and_answer() -> None:
     answer = "<score>3</score> is it. " * 10_000
     assert set(without_echoes(answer, Fenced((answer,), True), ["score"])) <= {" ", ">"}

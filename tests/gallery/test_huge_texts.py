@@ -23,6 +23,7 @@ from rm_gallery.gallery.rm.general.numbers import answer_quantity
 from rm_gallery.gallery.rm.instruction import INSTRUCTIONS, count_sentences, follows
 from tests.golden.test_readers import verdict
 from tests.golden.test_rules import outcome, rules
+from tests.support.choice import apart
 from tests.support.cpu import grows
 
 GIVEN = json.loads((Path(__file__).parent / "huge_texts.json").read_text(encoding="utf-8"))
@@ -56,13 +57,27 @@ def scored(name: str, answer: Any) -> dict[str, Any]:
     return outcome(name, {**line, "answer": answer})
 
 
-@pytest.mark.parametrize("name", [name for name in rules() if name not in SLOW])
+LONG = (
+    "choice", "letter", "final answer", "reasoning", "quantity", "folded",
+    "choice_match", "citation_precision_recall", "number_accuracy", "loop_detection", "multiple_choice_letter",
+    "cosine_length_scaling", "tolerance_number_match", "language_match", "f1_score", "privacy_leakage", "ngram_repetition_penalty",
+    "keywords:forbidden_words", "length_constraints:number_words", "language:response_language",
+    "change_case:english_lowercase",
+)  # fmt: skip
+"""Readers, rules and instructions that take longest."""
+
+
+@pytest.mark.long("much work")
+@pytest.mark.parametrize(
+    "name", apart((name for name in rules() if name not in SLOW), "large texts", *LONG)
+)
 def test_a_rule_takes_time_in_proportion_to_the_answer(name: str) -> None:
     size = 3_000 if name in ("bleu", "chrf") else 24_000
     assert [piece for piece in PIECES if grows(lambda text: scored(name, text), piece, size)] == []
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.long("much work")
+@pytest.mark.parametrize("name", apart(READERS, "large texts", *LONG))
 def test_a_reader_takes_time_in_proportion_to_the_text(name: str) -> None:
     assert [piece for piece in [*PIECES, *VERDICTS] if grows(READERS[name], piece, 50_000)] == []
 
@@ -74,7 +89,7 @@ def test_a_reply_made_to_be_slow_is_not(form: str) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", INSTRUCTIONS)
+@pytest.mark.parametrize("name", apart(INSTRUCTIONS, "large texts", *LONG))
 def test_an_instruction_is_checked_in_time_in_proportion(name: str) -> None:
     assert [
         p

@@ -115,6 +115,7 @@ def _state(form: str, text: str) -> str:
     return form.format(text.replace("\\", r"\\") if '"answer"' in form else text)
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize("name", STATED)
 def test_how_an_answer_is_stated_does_not_change_its_score(name: str) -> None:
     cases = random.Random(3).sample(CASES[name], min(len(CASES[name]), 25))

@@ -20,6 +20,7 @@ from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnava
 from rm_gallery.gallery import rm
 from rm_gallery.gallery.rm import discover
 from tests.gallery import registry_cases as cases
+from tests.support.choice import apart
 from tools.imports import module_names
 
 NAMES = RewardRegistry.list()
@@ -80,7 +81,7 @@ def test_a_fitting_sample_is_scored_within_the_range(name: str) -> None:
                 assert 0.0 <= reward.normalized(score) <= 1.0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", apart(NAMES, "starts programs", "unisolated_command_judge"))
 def test_the_same_whatever_the_door_the_order_the_place_and_how_often(name: str) -> None:
     reward, samples = _runnable(name), cases.fitting(name)
     batch = reward.evaluate_batch(samples)
@@ -104,6 +105,7 @@ def test_it_can_be_described_and_pickled(name: str) -> None:
     assert reward.describe()["name"] == reward.name
 
 
+@pytest.mark.long("much work")
 def test_a_spawned_process_gets_the_same() -> None:
     """All in one process, whose start takes longer than its work."""
     able = {
@@ -169,7 +171,10 @@ def test_without_what_it_needs_there_is_no_score(name: str) -> None:
         }
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(WITH_REFERENCE)))
+@pytest.mark.parametrize(
+    "name",
+    apart(sorted(set(NAMES) - set(WITH_REFERENCE)), "starts programs", "unisolated_command_judge"),
+)
 def test_what_decides_its_scores_is_among_its_needs(name: str) -> None:
     reward = _runnable(name)
     bare = cases.without(
@@ -204,6 +209,7 @@ def test_a_missing_package_or_sandbox_is_named_before_anything_runs(name: str) -
         reward.evaluate_batch(cases.fitting(name))
 
 
+@pytest.mark.long("much work")
 def test_the_files_name_every_reward_that_importing_them_registers() -> None:
     for module in {target.partition(":")[0] for target in discover().values()}:
         importlib.import_module(module)
@@ -225,6 +231,7 @@ def test_the_files_name_every_reward_that_importing_them_registers() -> None:
     assert registered == {name: discover()[name] for name in registered}
 
 
+@pytest.mark.long("much work")
 def test_a_name_is_found_without_importing_other_rewards() -> None:
     code = (
         "import sys; from rm_gallery import RewardRegistry; RewardRegistry.get('accuracy'); "

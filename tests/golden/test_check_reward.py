@@ -65,6 +65,7 @@ def reward_of(line: Line, folder: Path) -> str:
     return f"{folder / 'reward.py'}{line.get('of', '')}"
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize("path", files("fuzz"))
 def test_wrong_texts_that_pass_are_named(path: Path, tmp_path: Path) -> None:
     def answer(line: Line) -> Line:
@@ -117,6 +118,7 @@ def test_other_seeds_draw_other_mixtures_and_none_equals_the_right_answer() -> N
     assert drawn[0] and drawn[1] and drawn[0] != drawn[1]
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize("path", files("check_reward"))
 def test_what_is_wrong_with_a_reward_is_named(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,7 @@ def part(found: Any, path: str) -> Any:
     return found
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize("path", files("commands"))
 def test_calls_print_what_they_did(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

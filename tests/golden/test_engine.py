@@ -144,6 +144,7 @@ def test_stood_still(line: Line) -> Line:
     return {"delay": library_loop.own_delay(before, line["due"], after)}
 
 
+@pytest.mark.long("much work")
 @golden("price", "cost", "error")
 def test_prices(line: Line) -> Line:
     """The price of a model in a file, and of a usage; or what is wrong with the file."""

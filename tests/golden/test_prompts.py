@@ -298,6 +298,7 @@ CONTROL = [
 ]  # fmt: skip
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize(
     "name",
     ["base_helpfulness_pointwise", "grader:relevance", "grader:correctness", "grader:checklist"],

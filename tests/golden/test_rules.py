@@ -142,6 +142,7 @@ def need(name: str) -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.long("much work")
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("path", files("rules"))
 def test_scores_statuses_and_reasons(path: Path) -> None:

@@ -470,6 +470,7 @@ def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
     assert prepare("length_baseline", limit=1).cost().calls == 0
 
 
+@pytest.mark.long("hostile texts")
 def test_graders_are_listed() -> None:
     listed = {
         entry["name"].removeprefix("grader:"): entry

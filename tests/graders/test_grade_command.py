@@ -161,6 +161,7 @@ def test_labels_on_another_scale_say_only_how_scores_are_ordered() -> None:
     assert found.extra["validation"]["stars"]["threshold"] == 3.0, "the middle of the range"
 
 
+@pytest.mark.long("hostile texts")
 def test_a_config_cannot_blow_up_or_call(tmp_path: Path) -> None:
     nested = "".join(f", &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))
     configs = [

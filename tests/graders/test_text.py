@@ -137,6 +137,7 @@ def test_different_texts_without_a_word_are_not_equal(
     assert graded("similarity", text, other, algorithm=algorithm) == 0.0
 
 
+@pytest.mark.long("hostile texts")
 def test_what_takes_for_ever_is_killed_at_the_deadline() -> None:
     """A pattern may stand in the data, and neither it nor a long comparison lets go of the
     interpreter by itself.
@@ -176,6 +177,7 @@ def alike_steps(text: str) -> Any:
     )
 
 
+@pytest.mark.long("hostile texts")
 def test_long_hostile_texts_are_graded_in_passing() -> None:
     """None of these takes time that grows with the square of the text."""
     assert graded("markup_validator", "[" * 900_000, None, markup="yaml") == 0.0

@@ -253,6 +253,7 @@ def test_a_pickled_one_gives_the_same(name: str) -> None:
     assert repr(one_by_one(adapter, again, MIXED)) == repr(one_by_one(adapter, made, MIXED))
 
 
+@pytest.mark.long("much work")
 def test_every_object_works_in_another_process_which_imports_no_trainer_for_it(
     tmp_path: Path,
 ) -> None:

@@ -91,6 +91,7 @@ def by_config_and_option(spelled: str, llm: str | None) -> BaseReward:
 SERVED = (by_name, by_config, by_config_and_option)
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize("served", SERVED)
 def test_every_spelling_is_known_to_the_server(
     served: Callable[[str, str | None], BaseReward],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.integrations.scoring import RowScorer
 from tests.integrations.adapters import ADAPTERS, Row, one_by_one, waited
+from tests.support.choice import covering
 from tests.support.samples import make_sample
 
 pytestmark = pytest.mark.usefixtures("there")
@@ -166,8 +168,10 @@ def test_every_door_gives_the_same_scores(name: str, reward: str) -> None:
     same(DOORS[name](reward, rows()), reward, "probe" if probes else "off")
 
 
-@pytest.mark.parametrize("reward", REWARDS.values(), ids=REWARDS)
-@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize(
+    ("name", "reward"),
+    covering(product(ADAPTERS, REWARDS.values()), lambda name, reward: name),
+)
 def test_every_adapter_gives_the_same_scores(name: str, reward: str) -> None:
     adapter = ADAPTERS[name]
     # where scores train, who broke it is found out

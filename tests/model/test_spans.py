@@ -91,6 +91,7 @@ def test_a_run_inside_a_run_stands_in_it(spans: InMemorySpanExporter) -> None:
     assert inner.parent is not None and inner.parent.span_id == outer.context.span_id
 
 
+@pytest.mark.long("much work")
 def test_without_a_provider_nothing_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom rm_gallery import RewardRegistry\n"

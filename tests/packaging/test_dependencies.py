@@ -11,6 +11,8 @@ from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
+import pytest
+
 import rm_gallery
 from rm_gallery.core.utils.errors import MissingExtra
 from tests.packaging.source import third_party
@@ -89,6 +91,7 @@ def test_nothing_heavy_comes_along() -> None:
     assert seen & FORBIDDEN == set()
 
 
+@pytest.mark.long("reads the whole source")
 def test_whatever_is_imported_is_declared() -> None:
     declared = {
         module_of(name)

@@ -16,6 +16,7 @@ import rm_gallery
 from rm_gallery.core.model.message import MessageRole, RoleName
 from tests.packaging.source import module_name, sources
 from tests.support.children import ROOT, Finished, run_python
+from tests.support.choice import some
 
 WANTED = (
     "BaseLLMReward BaseListWiseReward BasePairWiseReward BasePointWiseReward BaseStepWiseReward "
@@ -37,6 +38,7 @@ def test_the_front_door_is_complete_and_shows_nothing_else() -> None:
         _ = rm_gallery.Nothing
 
 
+@pytest.mark.long("a process of its own")
 def test_types_complete_and_check(tmp_path: Path) -> None:
     head = (
         "from typing import reveal_type\n"
@@ -65,7 +67,9 @@ def test_types_complete_and_check(tmp_path: Path) -> None:
         assert bool(part) == bool(found.get(number)), (code, done.stdout)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["show", "accuracy"], ["--help"], ["doctor"]])
+@pytest.mark.parametrize(
+    "arguments", some([["--version"], ["show", "accuracy"], ["--help"], ["doctor"]], 1)
+)
 def test_python_m_works_without_a_terminal(arguments: list[str], tmp_path: Path) -> None:
     done = run_python("-W", "error", "-m", "rm_gallery", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -91,6 +95,7 @@ def run(code: str, tmp_path: Path, *options: str) -> Finished:
     return finished
 
 
+@pytest.mark.long("a process of its own")
 def test_it_is_quick(tmp_path: Path) -> None:
     """It takes a fraction of the CPU time of asyncio, which a program that scores needs anyway."""
     code = "import time; began = time.process_time(); import {}; print(time.process_time() - began)"
@@ -101,6 +106,7 @@ def test_it_is_quick(tmp_path: Path) -> None:
     assert ours < 0.5 * floor
 
 
+@pytest.mark.smoke("the front door")
 def test_it_is_silent_and_light(tmp_path: Path) -> None:
     """Also each name of the front door, which is imported when it is asked for."""
     names = ", ".join(rm_gallery.__all__)
@@ -113,6 +119,7 @@ def test_it_is_silent_and_light(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
 
 
+@pytest.mark.long("a process of its own")
 def test_every_module_imports_silently_and_light(tmp_path: Path) -> None:
     inside = "rm_gallery/core/sandbox/inside/"
     names = [
@@ -126,6 +133,7 @@ def test_every_module_imports_silently_and_light(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
 
 
+@pytest.mark.long("a process of its own")
 def test_importing_starts_no_thread_and_touches_no_logging(tmp_path: Path) -> None:
     code = (
         "import logging, threading, signal, warnings\n"

@@ -6,9 +6,12 @@ import ast
 from collections import defaultdict
 from graphlib import TopologicalSorter
 
+import pytest
+
 from tests.packaging.source import module_name, sources
 
 
+@pytest.mark.long("reads the whole source")
 def test_a_class_name_means_one_thing() -> None:
     found = defaultdict(list)
     for file, tree in sources().items():
@@ -22,6 +25,7 @@ HOOKS = {"_evaluate", "_grade", "_repr_html_"}
 """Private names that a protocol fixes: of rewards, of graders, of notebooks."""
 
 
+@pytest.mark.long("reads the whole source")
 def test_a_private_helper_is_called_after_what_it_does() -> None:
     """One name in many modules, such as `_read` or `_check`, says nothing in any of them."""
     places = defaultdict(set)
@@ -34,6 +38,7 @@ def test_a_private_helper_is_called_after_what_it_does() -> None:
     assert common - HOOKS == set()
 
 
+@pytest.mark.long("reads the whole source")
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Neither when they are imported, nor later inside a function, nor for type checkers alone."""
     wanted = {module_name(file): set[str]() for file in sources()}

@@ -27,6 +27,7 @@ print(json.dumps([*(command(*call) for call in calls), sorted(trainers()), score
 """
 
 
+@pytest.mark.long("installs a package")
 def test_the_example_is_installed_offline_and_found_by_every_name(tmp_path: Path) -> None:
     source, place = tmp_path / "plugin", tmp_path / "installed"
     shutil.copytree(ROOT / "examples" / "plugin", source)

@@ -74,6 +74,7 @@ def _is_fixture(node: ast.AST) -> bool:
     )
 
 
+@pytest.mark.long("reads the whole source")
 def test_tests_import_nothing_that_dev_does_not_bring_without_skipping() -> None:
     wrong: list[str] = []
     files = sorted((ROOT / "tests").rglob("*.py"))

@@ -39,6 +39,7 @@ from rm_gallery.study.pairwise_comparisons import Limit, decide, mean_finding
 from tests.golden.golden import Line, check, files
 from tests.report import judges
 from tests.reward.rewards import scored
+from tests.support.choice import some
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import make_sample
@@ -69,6 +70,7 @@ def card(
     )
 
 
+@pytest.mark.long("many judgements")
 @pytest.mark.parametrize("kind", ["pointwise", "pairwise", "listwise", "stepwise"])
 def test_a_sound_judge_passes_every_figure_that_applies(kind: str, server: JudgeServer) -> None:
     found = card(judges.SOUND, kind, server)
@@ -116,7 +118,7 @@ WEAK: list[tuple[str, Any, str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "behaviour", "probe", "figures", "fields"), WEAK)
+@pytest.mark.parametrize(("kind", "behaviour", "probe", "figures", "fields"), some(WEAK, 5))
 def test_a_planted_weakness_is_found(
     kind: str, behaviour: Any, probe: str, figures: str, fields: dict[str, Any], server: JudgeServer
 ) -> None:
@@ -138,6 +140,7 @@ def test_a_planted_weakness_is_found(
         assert figure.n >= figure.clusters > 10
 
 
+@pytest.mark.long("many judgements")
 def test_a_weakness_stays_under_its_own_name(server: JudgeServer) -> None:
     found = card(judges.PRAISED, "pointwise", server)
     assert {f.probe for f in found.findings if f.verdict in ("fail", "warn")} == {"self_praise"}
@@ -213,7 +216,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize("planted", some(PLANTED, 2))
 def test_one_text_that_always_works_fails_the_card_however_many_do_not(planted: str) -> None:
     obeys, figure = PLANTED[planted]
     found = audit(
@@ -223,6 +226,7 @@ def test_one_text_that_always_works_fails_the_card_however_many_do_not(planted: 
     assert found[figure].clusters >= 40
 
 
+@pytest.mark.long("many judgements")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_judge_that_throws_coins_between_equal_answers_passes_and_one_that_likes_the_first_place_does_not(
     seed: int,
@@ -266,6 +270,7 @@ def test_only_the_highest_score_there_is_counts_as_saturation(
     assert found["range.saturation"].value == saturated
 
 
+@pytest.mark.long("many judgements")
 def test_noise_is_found_as_noise_and_not_as_an_attack_that_works(server: JudgeServer) -> None:
     attacks = ("length", "markdown", "verbosity", "self_praise", "authority", "injection")
     found = card(judges.noisy, "pairwise", server, "position", "repeats", *attacks)
@@ -274,6 +279,7 @@ def test_noise_is_found_as_noise_and_not_as_an_attack_that_works(server: JudgeSe
     assert [f.key for f in found.findings if f.verdict == "fail" and f.probe in attacks] == []
 
 
+@pytest.mark.long("many judgements")
 @pytest.mark.parametrize("behaviour", ["worst", "constant"])
 def test_a_judge_that_sees_no_quality_passes_no_attack(behaviour: str, server: JudgeServer) -> None:
     """Where nothing is decided rightly nothing can be turned, which proves nothing."""
@@ -323,6 +329,7 @@ def test_what_fails_is_counted_and_never_scored() -> None:
     assert dict(found["quality.good_preferred"].lost) == {"failed": 12}
 
 
+@pytest.mark.long("many judgements")
 @pytest.mark.parametrize("limit", [1, 5, 9])
 def test_few_prompts_never_pass(limit: int, server: JudgeServer) -> None:
     found = card(judges.SOUND, "pointwise", server, limit=limit)
@@ -331,6 +338,7 @@ def test_few_prompts_never_pass(limit: int, server: JudgeServer) -> None:
     assert found.verdict == "not enough"
 
 
+@pytest.mark.long("many judgements")
 def test_the_same_call_continues_an_audit(tmp_path: Path, server: JudgeServer) -> None:
     server.set(behaviour=judges.SOUND)
     reward, run = judged("pointwise", server), str(tmp_path / "run")
@@ -468,6 +476,7 @@ def test_the_built_in_questions_favour_no_length() -> None:
     assert len({NO_ANSWERS["gibberish"][1](m) for m in materials}) == 40
 
 
+@pytest.mark.long("many judgements")
 def test_the_command_keeps_a_card_and_asks_nothing_twice(
     tmp_path: Path, server: JudgeServer
 ) -> None:
@@ -494,6 +503,7 @@ def test_the_command_keeps_a_card_and_asks_nothing_twice(
     )
 
 
+@pytest.mark.long("many judgements")
 def test_the_cost_is_known_before_anything_is_asked(tmp_path: Path, server: JudgeServer) -> None:
     server.set(behaviour=judges.SOUND)
     server.reset()

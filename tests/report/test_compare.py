@@ -170,6 +170,7 @@ def test_runs_that_overlap_in_part_equal_a_recount_by_pandas(tmp_path: Path) -> 
     assert (found.n_both, found.n_first_only, found.n_second_only) == (63, 20, 17)
 
 
+@pytest.mark.long("many judgements")
 def test_an_interval_that_nearly_holds_0_is_shown_with_the_digits_that_tell(tmp_path: Path) -> None:
     about = {"benchmark": "b", "rule": "r", "data": "d"}
     for name, lost in (("one", 0), ("two", 5)):

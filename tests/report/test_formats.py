@@ -127,6 +127,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     assert "<script" not in found["md"] and "<script" not in found["junit"]
 
 
+@pytest.mark.long("many judgements")
 @pytest.mark.parametrize(
     ("n", "answers", "longest"), [(700, ("{} " + TEXT, TEXT, TEXT), 5_000_000), (300, ("x" * 400,) * 60, 5_000_000), (1, ("start" + "x" * 2_000_000 + "end", "\x00" * 1_000_000), 200_000)],
     ids=["long answers", "many answers", "a megabyte"],

@@ -69,6 +69,7 @@ def test_the_lines_for_trainers_are_code_that_works() -> None:
     assert callable(known["compute_score"]) and callable(known["reward_func"])
 
 
+@pytest.mark.long("many judgements")
 def test_the_command_takes_several_files_weights_and_roles() -> None:
     done = command("check-reward", "math_verify_reward:1", "brief.py:0.2")
     assert done.code == 0 and "brief (weight 0.2) by itself: empty_rewarded" in done.out, done.err

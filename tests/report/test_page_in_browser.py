@@ -252,6 +252,7 @@ class Longest(BasePointWiseReward):
         return scored("l", float(len(text)))
 
 
+@pytest.mark.long("a browser")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_card_shows_every_figure_and_runs_nothing(
     browser: WebDriver, tmp_path: Path, width: int

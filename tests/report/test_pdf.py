@@ -14,6 +14,7 @@ from tests.support.command import command
 PAGES = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 
 
+@pytest.mark.long("many judgements")
 @pytest.mark.system("chromium")
 @pytest.mark.parametrize("subsets", [0, 300])
 def test_the_summary_is_one_page_however_long_the_report(subsets: int, tmp_path: Path) -> None:

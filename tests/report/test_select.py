@@ -83,6 +83,7 @@ def test_figures_are_those_of_other_packages_on_the_rows_that_both_judged() -> N
     )
 
 
+@pytest.mark.long("many judgements")
 def test_numbers_are_compared_by_their_order() -> None:
     rng = np.random.default_rng(3)
     labels = rng.normal(size=120)
@@ -113,6 +114,7 @@ def test_numbers_are_compared_by_their_order() -> None:
         )
 
 
+@pytest.mark.long("many judgements")
 def test_a_verdict_names_a_better_judge_seldom_where_there_is_none() -> None:
     taken = [
         judged(drawn(60, (0.8, 0.8, 0.8), seed), "abc").verdict.startswith("Take")
@@ -169,6 +171,7 @@ def ordered(rows: list[dict[str, Any]]) -> JudgeSelection:
     return judge_select(runner, [{"row": row, **row} for row in rows], "label", progress=False)
 
 
+@pytest.mark.long("many judgements")
 def test_silence_is_no_way_to_order_better(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rm_gallery.study.select._DRAWS", 300)
     for seed in range(20):

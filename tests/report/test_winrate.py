@@ -276,6 +276,7 @@ class Unsure(Longer):
         return super()._evaluate(sample, **kwargs)
 
 
+@pytest.mark.long("many judgements")
 def test_a_row_without_a_verdict_holds_up_no_decision_of_a_continued_run(tmp_path: Path) -> None:
     data = rows(*[("long" if number % 3 else "unsure", "b") for number in range(4000)])
     for _ in range(2):
@@ -296,6 +297,7 @@ def test_a_row_without_a_verdict_holds_up_no_decision_of_a_continued_run(tmp_pat
     )
 
 
+@pytest.mark.long("many judgements")
 def test_a_judge_that_is_silent_where_it_would_say_lost_decides_nothing() -> None:
     decided = 0
     for seed in range(20):
@@ -460,6 +462,7 @@ def test_a_mean_corrected_by_labels_stays_on_the_scale_of_the_judge() -> None:
     assert 1.0 <= low < found["estimate"] < high <= 5.0
 
 
+@pytest.mark.long("many judgements")
 def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None:
     table, n = tmp_path / "long.jsonl", 2_400
     with table.open("w") as file:

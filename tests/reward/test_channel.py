@@ -258,6 +258,7 @@ def test_a_report_says_how_the_judge_was_asked(server: JudgeServer) -> None:
         assert report.score == 1.0 and f"the judge is asked for {said}" in report.notes
 
 
+@pytest.mark.long("much work")
 def test_a_served_checklist_is_a_decision_model_to_others(
     server: JudgeServer, tmp_path: Path
 ) -> None:

@@ -399,6 +399,7 @@ def test_resources_are_cleaned_last_first_whatever_one_of_them_does() -> None:
     assert calls == ["1 setup", "2 setup", "1 cleanup"]
 
 
+@pytest.mark.long("much work")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_sets_up_resources_of_its_own_and_every_process_cleans_its_own(
     tmp_path: Path,
@@ -555,6 +556,7 @@ def scored_elsewhere(reward: BaseReward) -> float | None:
     return scores(reward.evaluate(sample()))[0]
 
 
+@pytest.mark.long("much work")
 def test_pickles_are_names_and_another_process_scores_the_same() -> None:
     assert (
         pickle.loads(pickle.dumps(functions.graded)) is functions.graded

@@ -29,6 +29,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.grading import grade
 from tests.reward import rewards as r
 from tests.reward.rewards import longest
+from tests.support.choice import some
 from tests.support.command import command
 from tests.support.samples import make_sample
 
@@ -151,7 +152,7 @@ CASES += [(SignedPairJudge, "async_evaluate_stream"), (SignedStepJudge, "evaluat
 
 
 @pytest.mark.parametrize(
-    ("kind", "door"), CASES, ids=lambda value: getattr(value, "__name__", value)
+    ("kind", "door"), some(CASES, 2), ids=lambda value: getattr(value, "__name__", value)
 )
 def test_a_change_for_late_samples_is_refused(
     kind: type[BaseReward], door: str, tmp_path: Path
@@ -169,6 +170,7 @@ def test_a_change_for_late_samples_is_refused(
         SIGN["late"] = 1.0
 
 
+@pytest.mark.long("several runs")
 def test_a_bounded_number_of_records_from_all_over_the_file_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_bounded_number_of_records_from_all_over_the_file_is_compared(
             assert f"{compared:,} of 1,500 compared" in control.progress.facts(None)
 
 
+@pytest.mark.long("several runs")
 def test_every_record_is_compared_some_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that a draw leaves out is not left out by all: a change in 1 of 100 rows is seen in the
     end.
@@ -293,6 +296,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
     return rows
 
 
+@pytest.mark.long("several runs")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_prints_the_figure_of_the_old_code(
     name: str, table: list[dict[str, Any]]
@@ -308,6 +312,7 @@ def test_no_command_prints_the_figure_of_the_old_code(
     ) and "holds results of something else" in refused.err
 
 
+@pytest.mark.long("several runs")
 @pytest.mark.parametrize("name", ["eval", "score", "winrate"])
 def test_shards_put_together_are_compared(name: str, table: list[dict[str, Any]]) -> None:
     arguments = [*COMMANDS[name], "--json", "--out", "run"]
@@ -342,6 +347,7 @@ def test_graders_are_compared(door: str, table: list[dict[str, Any]]) -> None:
         GRADERS[door](runner, rows)
 
 
+@pytest.mark.long("several runs")
 @pytest.mark.parametrize(
     "kind", [SignedRule, SignedJudge, SignedPairJudge], ids=lambda kind: kind.__name__
 )

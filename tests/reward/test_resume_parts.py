@@ -33,6 +33,7 @@ from rm_gallery.core.runner.grading_runner import GradingRunner, build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from tests.reward import rewards as r
 from tests.reward.rewards import longest
+from tests.support.choice import some
 from tests.support.samples import make_sample
 
 N = 40
@@ -179,8 +180,8 @@ def _below(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _below(each)
 
 
-@pytest.mark.parametrize("make", CASES)
-@pytest.mark.parametrize("kept", [N, N - 10])
+@pytest.mark.parametrize("make", some(CASES, 3))
+@pytest.mark.parametrize("kept", some([N, N - 10], 1))
 def test_a_part_whose_code_changed_is_refused(
     make: Callable[[], BaseReward], kept: int, tmp_path: Path
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_part_whose_code_changed_is_refused(
     make().evaluate_batch(samples(), run_dir=str(tmp_path))
 
 
+@pytest.mark.long("several runs")
 @pytest.mark.parametrize(
     "make",
     [

@@ -337,6 +337,7 @@ def test_a_consumer_may_feed_its_source(reward: BaseReward) -> None:
     )
 
 
+@pytest.mark.long("much work")
 def test_one_result_pays_for_few_calls_and_a_stream_that_is_left_lets_its_source_go() -> None:
     control, left = RunControl(), threading.Event()
 

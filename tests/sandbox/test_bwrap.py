@@ -175,6 +175,7 @@ def test_a_killed_parent_takes_the_sandbox_along(bubblewrap: BwrapRunner) -> Non
     assert eventually(lambda: not any(alive(pid) for pid in sandboxed))
 
 
+@pytest.mark.long("programs that resist")
 @pytest.mark.parametrize(("how", "says"), [("stopped", "stopped\n"), ("adopting", "none\n")])
 def test_an_interpreter_that_ends_waits_for_no_stranger_and_inherits_no_remains(
     bubblewrap: BwrapRunner, how: str, says: str

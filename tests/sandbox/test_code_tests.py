@@ -90,7 +90,14 @@ def verdicts(path: Path, runner: str, **limits: Any) -> None:
     check(path, lambda _: next(found), ("reasons", "error"))
 
 
-@pytest.mark.parametrize("runner", ["subprocess", "fusion", "bwrap"])
+@pytest.mark.parametrize(
+    "runner",
+    [
+        "subprocess",
+        pytest.param("fusion", marks=pytest.mark.long("a server that starts interpreters")),
+        "bwrap",
+    ],
+)
 @pytest.mark.parametrize("path", files("sandbox/verdicts"))
 def test_every_runner_gives_the_same_verdicts(path: Path, runner: str) -> None:
     verdicts(path, runner)
@@ -287,6 +294,7 @@ def test_programs_read_and_print_as_much_as_is_expected_of_them(bubblewrap: Bwra
         assert found.outcomes[0].reason == reason, size
 
 
+@pytest.mark.long("programs that resist")
 def test_a_long_answer_of_fences_takes_linear_time() -> None:
     assert extract_code("```\nx\n```\n" * 50_000 + "`" * 200_000) == "x\n"
 

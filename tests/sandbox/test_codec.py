@@ -46,6 +46,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.long("programs that resist")
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES)
 def test_round_trip(value: object) -> None:
@@ -73,6 +74,7 @@ def has_reference(value: object) -> bool:
     return isinstance(value, Ref)
 
 
+@pytest.mark.long("programs that resist")
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES, st.data())
 def test_cut_messages_are_refused(value: object, data: st.DataObject) -> None:

@@ -45,6 +45,7 @@ def remote(
 CHECK = "def check(candidate):\n    for n in range(4):\n        assert candidate(n) == n * n\n"
 
 
+@pytest.mark.long("programs that resist")
 def test_no_program_holds_both_answer_and_tests() -> None:
     code = "def f(n):\n    return n * n  # ANSWER-MARK"
     _, server = remote(
@@ -104,6 +105,7 @@ def test_a_slow_service_is_not_the_answers_fault() -> None:
 SECRET = "SeCrEt-9"
 
 
+@pytest.mark.long("programs that resist")
 def test_a_password_in_the_address_is_sent_and_shown_nowhere() -> None:
     async def both() -> tuple[float | None, list[str], list[str]]:
         async with fusion_server() as server:

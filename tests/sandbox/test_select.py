@@ -114,7 +114,11 @@ def test_nothing_is_seen_and_nothing_left_behind(outside: Outside, name: str) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["subprocess", pytest.param("bwrap", marks=pytest.mark.system("bubblewrap"))]
+    "name",
+    [
+        "subprocess",
+        pytest.param("bwrap", marks=[pytest.mark.system("bubblewrap"), pytest.mark.long("kills")]),
+    ],
 )
 def test_cancelling_ends_the_processes(name: str) -> None:
     runner = SubprocessRunner() if name == "subprocess" else require_bubblewrap()

@@ -34,6 +34,7 @@ LONG_TEXTS = (
 )
 
 
+@pytest.mark.long("programs that resist")
 @pytest.mark.parametrize(("query", "error"), [
     (WITHIN_ONE_CALL, "deadline"),
     (LONG_TEXTS + "SELECT s FROM n", "too much memory"),

@@ -27,6 +27,7 @@ from rm_gallery.serve.nemo_gym import AGGREGATE_EXAMPLE
 from rm_gallery.serve.tokens import TokenFile, create_token
 from tests.serve.asking import asked, code_of
 from tests.support.children import ROOT
+from tests.support.choice import some
 
 Make = Callable[[Sequence[str]], Any]
 
@@ -486,7 +487,7 @@ def test_a_row_that_does_not_fit_costs_no_other_one(path: str) -> None:
         assert f"[{place}]" in reply.text
 
 
-@pytest.mark.parametrize("path", [path for path in CODEC if form_of(path) in MANY])
+@pytest.mark.parametrize("path", some((path for path in CODEC if form_of(path) in MANY), 5))
 def test_as_many_completions_as_the_limit_and_not_one_more(path: str) -> None:
     make, there = (
         FORMS[form_of(path)][0],

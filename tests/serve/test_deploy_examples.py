@@ -51,6 +51,7 @@ def commands() -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.long("a server process")
 @pytest.mark.parametrize("file", ["Containerfile", "rm-gallery.service"])
 def test_the_server_that_they_start_answers_who_has_a_token(file: str, tmp_path: Path) -> None:
     token = create_token(tmp_path / "tokens.json", "a", ["evaluate"])
@@ -78,6 +79,7 @@ def test_the_server_that_they_start_answers_who_has_a_token(file: str, tmp_path:
         assert server.ended() == 0
 
 
+@pytest.mark.long("a server process")
 def test_the_steps_of_the_container_file_install_the_command(tmp_path: Path) -> None:
     found = instructions()
     assert [name for name, _ in found][0] == "FROM" and ":latest" not in found[0][1]

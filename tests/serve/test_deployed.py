@@ -142,6 +142,7 @@ def test_a_batch_and_the_servers_own_format_say_the_same(server: Serving) -> Non
     assert httpx.post(f"{server.url}{PATH}/rm", json=rm, timeout=60).json() == SCORES[0]
 
 
+@pytest.mark.smoke("deployed evaluators")
 def test_the_short_path_is_that_of_the_only_evaluator(server: Serving, folder: Path) -> None:
     several = httpx.post(f"{server.url}/evaluate", json=SAMPLES[0], timeout=60)
     assert several.status_code == 404 and "evaluator allocates" in several.text
@@ -215,6 +216,7 @@ def test_a_new_version_is_served_without_a_gap(server: Serving, store: Store) ->
         assert time.monotonic() < end
 
 
+@pytest.mark.long("a server process")
 def test_a_drain_loses_no_request(folder: Path, store: Store) -> None:
     with Serving("--store", str(folder / "store.db"), cwd=folder) as running:
         assert (

@@ -67,6 +67,7 @@ def asks(*texts: str) -> list[Ask]:
     return [Ask(completion=text) if text else Ask(problem="It does not fit.") for text in texts]
 
 
+@pytest.mark.long("a server process")
 def test_as_many_wait_as_may_and_a_bad_one_costs_no_other(tmp_path: Path) -> None:
     async def go(served: ServedEvaluators, _: Store) -> Any:
         first = asyncio.ensure_future(served.score("a", asks("1", "", "0.3"), 30.0))

@@ -48,6 +48,7 @@ def schema(server: RewardServer) -> Any:
     return schemathesis.openapi.from_url(f"{server.url}/openapi.json")
 
 
+@pytest.mark.long("a server process")
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 def test_no_request_breaks_the_server(schema: Any, mode: str) -> None:
     from schemathesis import checks

@@ -101,6 +101,7 @@ def events(reply: httpx.Response) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.long("a server process")
 def test_what_is_listed_finds_a_task_and_never_holds_its_reference(url: str) -> None:
     client = Client(url)
     listed = [
@@ -155,6 +156,7 @@ def test_an_episode_takes_one_answer_and_gives_it_again(url: str) -> None:
     assert Client(url).begin(split="train", index=0).output("42", name="message")["ok"]
 
 
+@pytest.mark.long("a server process")
 def test_a_session_ends_and_what_does_not_fit_is_refused(url: str) -> None:
     client = Client(url).begin(split="train", index=0)
     assert client.ask("POST", "/ping").json() == {"status": "ok"}
@@ -229,6 +231,7 @@ def test_a_slow_judge_gives_signs_of_life_and_a_busy_one_is_asked_again(
         assert json.loads(events(reply)[-1][1])["output"]["reward"] == 1.0
 
 
+@pytest.mark.long("a server process")
 def test_sessions_are_bounded_and_idle_ones_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_every_server_of_the_package_is_known_here() -> None:
     )
 
 
+@pytest.mark.long("a server process")
 def test_every_reply_of_the_reward_server_carries_the_policy() -> None:
     app = create_app(Handler({}), ServeSettings())
 
@@ -125,6 +126,7 @@ def client(place: Path) -> Iterator[TestClient]:
         yield found
 
 
+@pytest.mark.long("a server process")
 def test_every_reply_of_the_viewer_carries_the_policy(client: TestClient, place: Path) -> None:
     runs = ViewedRuns([place])
     (run,), (card,) = runs.runs, runs.cards

@@ -81,6 +81,7 @@ def in_flight(server: Serving) -> int:
 # -- signals ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("a server process")
 def test_sigterm_loses_no_request(tmp_path: Path) -> None:
     with serving(tmp_path, "--max-workers", "64") as running:
         found: list[httpx.Response] = []
@@ -104,6 +105,7 @@ def test_sigterm_loses_no_request(tmp_path: Path) -> None:
         assert b"Traceback" not in running.said
 
 
+@pytest.mark.long("a server process")
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
 
@@ -263,6 +265,7 @@ def test_odd_requests_are_refused_or_hung_up_on(server: Serving) -> None:
 # -- requests --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("a server process")
 def test_a_burst_of_connections_is_answered_or_refused(tmp_path: Path) -> None:
     requests = [http("/v1/rewards/accuracy", item(i)) for i in range(1500)]
     # a client on a late machine may take seconds from its last connection to its first request
@@ -272,6 +275,7 @@ def test_a_burst_of_connections_is_answered_or_refused(tmp_path: Path) -> None:
         assert post(server, "accuracy", IT).json()["score"] == 1.0
 
 
+@pytest.mark.long("a server process")
 def test_tokens_open_what_their_scopes_say(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     reader = command(
@@ -301,6 +305,7 @@ def test_tokens_open_what_their_scopes_say(tmp_path: Path) -> None:
         assert "asker" in command("serve-token", "list", "--tokens", str(file)).out
 
 
+@pytest.mark.long("a server process")
 def test_the_port_for_the_status_shows_it_and_nothing_else(tmp_path: Path) -> None:
     token = create_token(tmp_path / "tokens.json", "reader", ["read"])
     with serving(tmp_path, "--tokens", "tokens.json", "--status-port", "0") as running:
@@ -314,6 +319,7 @@ def test_the_port_for_the_status_shows_it_and_nothing_else(tmp_path: Path) -> No
 # -- how it is started -----------------------------------------------------------------------------
 
 
+@pytest.mark.long("a server process")
 def test_a_port_in_use_is_a_usage_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -329,6 +335,7 @@ def test_a_port_in_use_is_a_usage_error() -> None:
     assert done.code == 2 and "--port" in done.err
 
 
+@pytest.mark.smoke("a server as a process")
 def test_rewards_of_a_file(tmp_path: Path) -> None:
     rewards = {
         "exact": {"reward": "accuracy"},
@@ -346,6 +353,7 @@ def test_rewards_of_a_file(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.long("a server process")
 def test_all_packages_that_are_missing_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     there = importlib.util.find_spec
     gone = ("uvicorn", "prometheus_client")

@@ -72,6 +72,7 @@ def both_answer(server: Serving) -> bool:
     return {int(metrics(server)[0]) for _ in range(20)} == workers(server)
 
 
+@pytest.mark.long("several servers")
 def test_two_processes_answer_on_one_port_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
     with Serving(*TWO, cwd=tmp_path) as server:
         assert server.said.count(b"serving") == 1
@@ -91,6 +92,7 @@ def test_two_processes_answer_on_one_port_and_one_that_dies_is_replaced(tmp_path
     assert b"Traceback" not in server.said
 
 
+@pytest.mark.long("several servers")
 def test_no_counter_falls_whichever_process_is_asked(tmp_path: Path) -> None:
     with Serving(*TWO, cwd=tmp_path) as server:
         assert wait_until(lambda: both_answer(server), 60)
@@ -110,6 +112,7 @@ def test_no_counter_falls_whichever_process_is_asked(tmp_path: Path) -> None:
         assert sum(n for name, n in highest.items() if answered.match(name)) <= 40
 
 
+@pytest.mark.long("several servers")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "Ctrl-C"])
 def test_a_signal_ends_all_and_loses_nothing(tmp_path: Path, number: int) -> None:
     (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
@@ -146,6 +149,7 @@ def test_a_signal_ends_all_and_loses_nothing(tmp_path: Path, number: int) -> Non
         assert b"Traceback" not in server.said
 
 
+@pytest.mark.smoke("several servers")
 def test_processes_leave_with_the_one_that_began_them(tmp_path: Path) -> None:
     with Serving(*TWO, cwd=tmp_path) as server:
         assert wait_until(lambda: both_answer(server), 60)
@@ -155,6 +159,7 @@ def test_processes_leave_with_the_one_that_began_them(tmp_path: Path) -> None:
         assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun), 20)
 
 
+@pytest.mark.long("several servers")
 def test_the_rate_of_a_token_is_that_of_each_process_and_one_log_is_written_by_all(
     tmp_path: Path,
 ) -> None:
@@ -181,6 +186,7 @@ def test_what_several_processes_cannot_do_is_refused() -> None:
     assert taken.code == 2 and "the certificate" in taken.err
 
 
+@pytest.mark.long("several servers")
 def test_processes_that_cannot_start_end_the_server(tmp_path: Path) -> None:
     """What the first process finds right may not be so in another."""
     fails = "import multiprocessing\nassert multiprocessing.parent_process() is None\n"

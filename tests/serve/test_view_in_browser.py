@@ -243,6 +243,7 @@ CARD = """<!doctype html><html><head><title>a card</title>
 """Every way in which a page does something by itself or at a click."""
 
 
+@pytest.mark.long("a browser")
 def test_a_planted_card_does_nothing(browser: WebDriver, tmp_path: Path) -> None:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from threading import Thread

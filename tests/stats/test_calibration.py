@@ -103,6 +103,7 @@ def test_a_map_is_judged_on_the_half_it_was_not_fitted_on(method: Method) -> Non
     assert uneven.n_fitted + uneven.calibration.n == 100, "what was fitted on is not judged"
 
 
+@pytest.mark.long("coverage by simulation")
 @pytest.mark.parametrize(
     ("clusters", "size", "alike", "most"),
     [(75, 4, 1.0, 0.14), (75, 4, 0.0, 0.12), (200, 1, 0.0, 0.12)],

@@ -123,6 +123,7 @@ def test_by_verdict_it_is_the_sum_over_verdicts(rows: list[tuple[int, bool, bool
         )
 
 
+@pytest.mark.long("coverage by simulation")
 def test_labels_alone_are_wilsons_and_clusters_statsmodels() -> None:
     found = corrected_mean([None] * 100, [1.0] * 80 + [0.0] * 20)
     assert found.ci95 == pytest.approx(
@@ -164,6 +165,7 @@ def strata(rng: np.random.Generator) -> dict[str, Any]:
     return {"judge": judged(rng, y, 0.9, 0.65), "labels": labels, "strata": names.tolist()}
 
 
+@pytest.mark.long("coverage by simulation")
 @pytest.mark.parametrize(
     ("draw", "truth", "most"), [(where_unsure, 0.7, 0.985), (strata, 1.85 / 3, 0.985)]
 )
@@ -175,6 +177,7 @@ def test_coverage_with_other_labels(draw: Draw, truth: float, most: float) -> No
     )
 
 
+@pytest.mark.long("coverage by simulation")
 @pytest.mark.parametrize("kind", KINDS)
 def test_coverage_over_settings_by_lot(kind: str) -> None:
     """A small slice of benchmarks/statistics_coverage.py; over all its settings together, each
@@ -187,6 +190,7 @@ def test_coverage_over_settings_by_lot(kind: str) -> None:
     )
 
 
+@pytest.mark.long("coverage by simulation")
 @pytest.mark.parametrize(
     ("of", "least", "most"),
     [

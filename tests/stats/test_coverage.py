@@ -42,6 +42,7 @@ def test_perfect_agreement_on_a_rare_label_says_less(estimate: Raters) -> None:
     assert lows[0] < lows[1] - 0.05 < lows[2] - 0.15 and lows[1] < 0.88
 
 
+@pytest.mark.long("coverage by simulation")
 def test_surely_lets_few_judges_pass_a_limit_that_is_their_own() -> None:
     assert passes(60, 0.92, 0.98, 0.7, 300) <= 0.03
     assert passes(50, 0.9, 0.97, 0.8, 300) <= 0.03

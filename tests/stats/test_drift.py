@@ -31,6 +31,7 @@ def runs(
     }
 
 
+@pytest.mark.long("coverage by simulation")
 @pytest.mark.parametrize(("n_old", "n_new"), [(2, 1), (1, 3)])
 def test_chance_flips_are_no_drift(n_old: int, n_new: int) -> None:
     rng, alarms = np.random.default_rng(n_old), 0
@@ -116,6 +117,7 @@ def test_the_parts_are_those_that_were_put_in() -> None:
     assert (found.n, found.n_runs, len(found.scores)) == (20_000, 5, 5)
 
 
+@pytest.mark.long("coverage by simulation")
 def test_both_intervals_hold_what_they_are_about() -> None:
     """New prompts and new replies for one, the same prompts and new replies for the other."""
     rng, n, repeats = np.random.default_rng(0), 150, 500

@@ -35,6 +35,7 @@ def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int, both:
     )
 
 
+@pytest.mark.long("coverage by simulation")
 def test_pairs_needed_is_the_plan_and_what_a_difference_like_this_one_takes() -> None:
     assert (
         significance.pairs_needed(0.03, 0.2)
@@ -54,6 +55,7 @@ def test_pairs_needed_is_the_plan_and_what_a_difference_like_this_one_takes() ->
     assert np.mean([found(needed)[0] < 0.05 for _ in range(300)]) == pytest.approx(0.8, abs=0.07)
 
 
+@pytest.mark.long("coverage by simulation")
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
 def test_several_tests_are_corrected_as_elsewhere(n: int) -> None:
     p = (np.random.default_rng(n).random(n) ** 3).tolist()
@@ -61,6 +63,7 @@ def test_several_tests_are_corrected_as_elsewhere(n: int) -> None:
     assert significance.benjamini_hochberg(p) == pytest.approx(false_discovery_control(p))
 
 
+@pytest.mark.long("coverage by simulation")
 @pytest.mark.parametrize(("per_prompt", "shared"), [(1, 0.0), (4, 0.5)])
 def test_the_difference_is_covered_and_false_alarms_are_as_rare_as_said(
     per_prompt: int, shared: float

@@ -24,6 +24,7 @@ from rm_gallery.core.stats.planning import (
 JUDGE: dict[str, Any] = {"n_rows": 4000, "rate": 0.714, "sensitivity": 0.97, "specificity": 0.47}
 
 
+@pytest.mark.long("coverage by simulation")
 def test_published_plans() -> None:
     plan = plan_labels(half_width=0.03, **JUDGE)
     assert (plan.n, plan.alone, plan.rows) == (653, 872, 4000)

@@ -180,6 +180,7 @@ def arena(rng: np.random.Generator, prompts: int, taste: float) -> dict[str, Any
     }
 
 
+@pytest.mark.long("coverage by simulation")
 def test_prompt_level_errors_hold_where_rows_do_not() -> None:
     rng = np.random.default_rng(0)
     big = bradley_terry(**arena(rng, 8_000, 1.0))
@@ -229,6 +230,7 @@ def simulated(
     return {"preferences": wins, "lengths_a": ours, "lengths_b": theirs, "clusters": clusters}
 
 
+@pytest.mark.long("coverage by simulation")
 @pytest.mark.parametrize(
     ("n", "strength", "effect", "per_prompt", "truth", "most"),
     [

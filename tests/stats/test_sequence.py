@@ -91,6 +91,7 @@ def stops(p_win: float, p_tie: float, looks: int, streams: int, seed: int) -> li
     return found
 
 
+@pytest.mark.long("coverage by simulation")
 def test_equal_systems_are_rarely_told_apart_at_any_look() -> None:
     decided = stops(0.5, 0.0, 200, 250, seed=2) + stops(0.35, 0.3, 200, 250, seed=12)
     assert sum(look is not None for look in decided) / 500 <= 0.05

@@ -36,6 +36,7 @@ NOT_INSTALLED = [
 ]
 
 
+@pytest.mark.long("a suite inside the suite")
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_skip_is_written_down_and_fails_where_everything_is_installed(
     tmp_path: Path, workers: str

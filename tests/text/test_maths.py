@@ -53,6 +53,7 @@ def number(rng: random.Random) -> str:
     return sign + rng.choice([*forms, f"00{whole}"])
 
 
+@pytest.mark.long("waits for a deadline")
 @pytest.mark.parametrize("seed", range(2))
 def test_the_direct_comparison_agrees_on_random_numbers(seed: int) -> None:
     rng = random.Random(seed)
@@ -78,6 +79,7 @@ def test_the_direct_comparison_needs_no_sympy() -> None:
     subprocess.run([sys.executable, "-c", source], check=True, timeout=60)
 
 
+@pytest.mark.long("waits for a deadline")
 def test_an_expression_that_explodes_costs_its_deadline_only() -> None:
     with WorkerPool(2) as pool:
         for expression in (
@@ -93,6 +95,7 @@ def test_an_expression_that_explodes_costs_its_deadline_only() -> None:
             assert first.result() == last.result() == verify_answer("A: 18", "18")
 
 
+@pytest.mark.long("waits for a deadline")
 def test_random_texts_are_read_without_an_error() -> None:
     rng = random.Random(0)
     for _ in range(3000):

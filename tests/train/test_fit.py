@@ -48,6 +48,7 @@ def test_a_plain_preference_is_learned_and_length_is_not_it(tmp_path: Path) -> N
     assert few.regularization == DEFAULT_STRENGTH, "ten prompts are too few to choose by"
 
 
+@pytest.mark.smoke("training")
 def test_the_built_in_split_is_learned_better_than_length(tmp_path: Path) -> None:
     rows = list(Source(split_folder() / "train.parquet", RewardBench2.name).open().rows())
     reports = [
@@ -99,6 +100,7 @@ def test_what_is_reported_is_what_the_saved_model_does_and_what_it_keeps(tmp_pat
     assert (report.seed, report.test_share, report.regularization) == (3, 0.2, 0.1)
 
 
+@pytest.mark.long("many runs of training")
 def test_same_samples_and_seed_same_files_whatever_the_order(tmp_path: Path) -> None:
     train_bradley_terry(SAMPLES, tmp_path / "one", seed=5)
     train_bradley_terry(iter(SAMPLES), tmp_path / "two", seed=5)
@@ -172,6 +174,7 @@ command.main()
 """
 
 
+@pytest.mark.long("many runs of training")
 @pytest.mark.parametrize("moment", ["fitting", "writing"])
 def test_a_training_that_is_stopped_ends_and_leaves_a_whole_model(
     moment: str, tmp_path: Path

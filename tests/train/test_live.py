@@ -25,6 +25,7 @@ from rm_gallery.integrations.trl_watch import TrlWatch
 from rm_gallery.integrations.verifiers import verifiers_reward
 from rm_gallery.integrations.verl import VerlReward
 from rm_gallery.train.live import STATE_FILE, LiveWatch, TrainingStopped
+from tests.support.choice import some
 from tests.train.bandit import WORD, Step, bandit
 
 
@@ -68,6 +69,7 @@ def kinds(watch: LiveWatch) -> list[str]:
 # -- acceptance ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("many runs of training")
 def test_a_judge_fond_of_a_word_is_stopped_within_forty_steps_in_every_run() -> None:
     stops = []
     for seed in range(20):
@@ -77,6 +79,7 @@ def test_a_judge_fond_of_a_word_is_stopped_within_forty_steps_in_every_run() -> 
     assert all(stop is not None and stop <= 40 for stop in stops), stops
 
 
+@pytest.mark.long("many runs of training")
 def test_honest_runs_are_left_alone() -> None:
     alarms = 0
     for seed in range(20):
@@ -87,6 +90,7 @@ def test_honest_runs_are_left_alone() -> None:
     assert alarms <= 1
 
 
+@pytest.mark.long("many runs of training")
 def test_the_false_alarm_rate_holds_over_all_looks_of_many_runs() -> None:
     rng = np.random.default_rng(7)
     runs, alarms = 200, 0
@@ -98,6 +102,7 @@ def test_the_false_alarm_rate_holds_over_all_looks_of_many_runs() -> None:
     assert alarms <= 17
 
 
+@pytest.mark.long("many runs of training")
 def test_the_capital_of_bettors_is_one_on_average_at_the_true_mean() -> None:
     rng = np.random.default_rng(11)
     values = []
@@ -212,11 +217,11 @@ def run_of(step: int, kind: str, rng: np.random.Generator) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("kind", "found"),
-    [
+    some([
         ("none", []), ("dominant", ["dominant"]), ("collapsed", ["collapsed"]),
         ("longer", ["longer"]), ("shorter", ["shorter"]), ("flat", ["collapsed", "flat"]),
         ("chinese", ["longer", "phrase"]), ("persian", ["longer", "phrase"]),
-    ],
+    ], 3),
 )  # fmt: skip
 def test_each_finding_is_said_once(kind: str, found: list[str]) -> None:
     rng, watch = np.random.default_rng(3), LiveWatch()
@@ -231,6 +236,7 @@ def test_each_finding_is_said_once(kind: str, found: list[str]) -> None:
             assert each.figures["reward"]["with"] > each.figures["reward"]["without"]
 
 
+@pytest.mark.long("many runs of training")
 def test_the_word_that_a_judge_is_fond_of_is_named() -> None:
     watch = live(on_finding="warn")
     watched(watch, bandit(1, fond=True, steps=40))
@@ -281,6 +287,7 @@ def test_the_choice_depends_on_the_seed_and_the_step_and_not_on_the_order() -> N
         assert len(groups) == 8 == len(set(groups))
 
 
+@pytest.mark.long("many runs of training")
 def test_a_run_that_starts_again_goes_on_as_if_it_had_not_ended() -> None:
     steps = list(bandit(5, fond=True, steps=24))
     whole, first, second = live(), live(), live()
@@ -397,6 +404,7 @@ class Trainer:
         return None
 
 
+@pytest.mark.long("many runs of training")
 def test_trl_is_stopped_by_its_own_control_and_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     steps = list(bandit(3, fond=True, steps=40))
 
@@ -445,6 +453,7 @@ def one_by_one(seed: int) -> list[tuple[str, Mapping[str, Any]]]:
 SETTINGS = {"held_out": ends_right, "share": 1.0, "batch": 128, "on_finding": "stop"}
 
 
+@pytest.mark.long("many runs of training")
 @pytest.mark.parametrize("way", ["sync", "async", "batch"])
 def test_verl_is_ended_by_a_named_error(way: str) -> None:
     reward = VerlReward(likes, watch=SETTINGS)
@@ -474,6 +483,7 @@ def test_verl_is_ended_by_a_named_error(way: str) -> None:
         VerlReward(likes, watch=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.long("many runs of training")
 def test_verifiers_rollouts_fail_and_are_labelled_once_the_watch_stops() -> None:
     reward = verifiers_reward(likes, watch=SETTINGS)
     state: dict[str, Any] = {}

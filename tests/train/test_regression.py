@@ -55,6 +55,7 @@ def test_the_design_is_the_differences_scaled_to_unit_size_beside_the_words_that
     assert np.array_equal(design.matrix.toarray(), whole)
 
 
+@pytest.mark.long("many runs of training")
 def test_the_weights_are_where_the_gradient_vanishes() -> None:
     design, strength = build_design(PAIRS), 0.05
     weights = np.linspace(0.2, 2.0, PAIRS.n)
@@ -74,6 +75,7 @@ def test_the_weights_are_where_the_gradient_vanishes() -> None:
     assert found == pytest.approx(fit_weights(design, weights, strength, 1), abs=1e-3)
 
 
+@pytest.mark.long("many runs of training")
 def test_the_penalty_is_the_likeliest_on_prompts_that_were_not_fitted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

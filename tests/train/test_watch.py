@@ -25,6 +25,7 @@ def kinds(found: Watched) -> set[str]:
     return {finding.kind for finding in found.findings}
 
 
+@pytest.mark.long("many runs of training")
 def test_chance_is_no_finding() -> None:
     """Each way of gaming is one, which is golden (`watch/runs`)."""
     assert [kinds(watch(run(seed))) for seed in range(12)] == [set()] * 12

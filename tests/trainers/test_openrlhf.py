@@ -46,6 +46,7 @@ def server() -> Iterator[str]:
             told.read()
 
 
+@pytest.mark.long("many runs of training")
 @pytest.mark.trainers
 @pytest.mark.system("openrlhf")
 def test_the_executor_gets_the_scores_of_evaluate_from_a_file_and_from_our_server(

@@ -41,6 +41,7 @@ def test_grpo_has_the_same_curve_with_ours_and_with_a_plain_function(tmp_path: P
     assert "The curves are identical." in done.stdout and (tmp_path / "curves.svg").exists()
 
 
+@pytest.mark.long("many runs of training")
 def test_a_reward_for_each_turn_learns_sooner_than_the_final_one(tmp_path: Path) -> None:
     script = str(RECIPES / "turns" / "train.py")
     arguments = ("--seeds", "2", "--steps", "60")

@@ -65,6 +65,7 @@ def test_copies_share_what_is_not_changed() -> None:
     assert remake(thing, {"one": 2, "two": []}).model_fields_set == {"one"}
 
 
+@pytest.mark.long("much work")
 def test_syntax_trees_are_made_by_one_thread_at_a_time() -> None:
     """Two at once ended in a SystemError now and then: the first samples of a reward of one's own
     had failed then.
@@ -93,6 +94,7 @@ def test_syntax_trees_are_made_by_one_thread_at_a_time() -> None:
         gc.callbacks.remove(callback)
 
 
+@pytest.mark.long("much work")
 def test_what_is_hashed_on_the_loop_keeps_the_interpreter_lock() -> None:
     class Watched:
         sizes: list[int] = []

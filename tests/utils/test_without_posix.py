@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.children import run_python
 
 CHILD = """
@@ -59,6 +61,7 @@ except ConfigError as error:
 """
 
 
+@pytest.mark.long("much work")
 def test_every_module_can_be_imported_and_what_needs_the_system_says_so(tmp_path: Path) -> None:
     done = run_python("-c", CHILD + USE, str(tmp_path / "run"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -628,6 +628,7 @@ def test_what_is_not_in_the_copy_is_named(tmp_path: Path, packed: bool) -> None:
             assert result(judge(server, max_file_mb=1), asked(str(work)))[0] == 0.0
 
 
+@pytest.mark.long("much work")
 def test_long_chains_of_links_and_circles_are_left_out(tmp_path: Path) -> None:
     for number in range(3000):
         (tmp_path / f"l{number}").symlink_to(f"l{number + 1}")
@@ -789,6 +790,7 @@ def _sample(task: StateTask, with_workspace: bool) -> DataSample:
     return task.sample.model_copy(update={"metadata": known})
 
 
+@pytest.mark.long("much work")
 def test_a_judge_that_acts_beats_the_same_judge_that_reads_by_what_the_tasks_were_made_with(
     tmp_path: Path,
 ) -> None:

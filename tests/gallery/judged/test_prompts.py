@@ -338,6 +338,7 @@ def test_the_order_depends_on_id_and_seed_alone(name: str) -> None:
     assert order(name, "s-7", 5, count=count) == order(same_kind, "s-7", 5, count=count)
 
 
+@pytest.mark.long("much work")
 @pytest.mark.parametrize(
     ("answer", "reference", "said", "score", "calls"),
     [

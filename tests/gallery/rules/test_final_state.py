@@ -216,6 +216,7 @@ def test_pipes_sockets_and_devices_are_not_opened(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long("waits for a deadline")
 def test_huge_sparse_and_many_files_are_bounded(tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(1 << 30)
@@ -309,6 +310,7 @@ def test_a_text_that_is_hard_to_read_fails() -> None:
         assert _score({"a.txt": text}, value)[0] == 0.0
 
 
+@pytest.mark.long("waits for a deadline")
 def test_a_pattern_that_runs_for_ever_fails() -> None:
     check = {**A_FILE, "matches": r"^(a+)+$"}
     score, reason = _score({"a.txt": "a" * 40 + "b"}, check, timeout=0.5)
@@ -457,6 +459,7 @@ def test_without_a_sandbox_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> No
 # -- queries, servers --------------------------------------------------------------------------------
 
 
+@pytest.mark.long("waits for a deadline")
 def test_rows_of_a_database(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     keep = sqlite3.connect(path)

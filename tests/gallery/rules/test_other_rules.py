@@ -34,6 +34,7 @@ from tests.support.samples import issues, make_sample, scores
 from tests.support.system import require_bubblewrap
 
 
+@pytest.mark.long("waits for a deadline")
 def test_a_pattern_that_takes_for_ever_costs_a_part_of_its_deadline_and_its_answer_the_score() -> (
     None
 ):
