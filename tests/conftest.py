@@ -4,6 +4,7 @@ in CI.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -51,6 +52,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    # a first call imports and compiles: on a busy machine it takes longer than 200 ms
+    settings.register_profile("suite", deadline=None)
+    settings.load_profile("suite")
+
+
 @pytest.fixture(autouse=True)
 def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for name in (
@@ -81,6 +90,12 @@ def warned() -> Iterator[list[str]]:
     sink = logger.add(said.append, level="WARNING", format="{message}")
     yield said
     logger.remove(sink)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What runs a trainer's own package, and what takes ten seconds, is long."""
+    if any(map(item.get_closest_marker, ("trainers", "slow"))):
+        item.add_marker(pytest.mark.long("a trainer, or ten seconds"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

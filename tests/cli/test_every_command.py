@@ -31,7 +31,7 @@ from rm_gallery.study.runs import open_run
 from tests.cli.rows import best_of_4
 from tests.golden.golden import HERE, Line, lines
 from tests.support.children import ROOT
-from tests.support.choice import covering, some
+from tests.support.choice import apart, covering, some
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeCall, JudgeServer
 from tests.support.spelled import OWN, SOUND, SPELLED, WRONG, write_files
@@ -340,7 +340,9 @@ def test_a_misspelt_option_is_an_error(name: str) -> None:
     assert (done.code, done.out) == (2, "") and "--no-such-option" in done.err
 
 
-@pytest.mark.parametrize("name", [name for name in FINE if name not in ENDLESS])
+@pytest.mark.parametrize(
+    "name", apart((name for name in FINE if name not in ENDLESS), "starts processes", "preview")
+)
 @pytest.mark.usefixtures("stored")
 def test_a_call_that_works_ends_with_0_and_json_is_all_there_is_on_stdout(name: str) -> None:
     if name == "demo":
@@ -384,6 +386,7 @@ def foreign(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     covering(
         product((name for name in FINE if name not in ENDLESS), ["ascii", "cp1252"]),
         lambda name, encoding: name,
+        long=lambda name, encoding: name in ("demo", "preview"),
     ),
 )
 @pytest.mark.usefixtures("stored", "foreign")

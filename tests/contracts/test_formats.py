@@ -43,6 +43,7 @@ every_material = pytest.mark.parametrize(
         ((given,) for given in MATERIAL),
         lambda given: (given.kind, frozenset(key for row in given.rows for key in row)),
         lambda given: RewardRegistry.get(given.reward).__module__,
+        long=lambda given: given.reward == "unisolated_command_judge",
     ),
     ids=lambda given: f"{given.reward}-{given.kind.replace(' ', '-')}",
 )
@@ -306,6 +307,7 @@ def test_rows_of_datasets_are_among_the_formats() -> None:
         ((given,) for given in MATERIAL if isinstance(given.rows[0].get("answer"), str)),
         lambda given: (given.kind, frozenset(key for row in given.rows for key in row)),
         lambda given: RewardRegistry.get(given.reward).__module__,
+        long=lambda given: given.reward == "unisolated_command_judge",
     ),
     ids=lambda given: f"{given.reward}-{given.kind}",
 )

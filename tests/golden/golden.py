@@ -20,6 +20,9 @@ HERE = Path(__file__).parent
 WRITING = os.environ.get("RM_GALLERY_GOLDEN") == "write"
 """`make golden` sets it: files are written anew, and the difference is for a person to read."""
 
+LONG = ("math_verdicts", "runs")
+"""Files whose lines take seconds."""
+
 Line = dict[str, Any]
 
 
@@ -27,7 +30,11 @@ def files(folder: str) -> list[Any]:
     """The golden files of a folder as parameters of a test, each named after what it pins."""
     found = sorted((HERE / folder).rglob("*.jsonl"))
     return [
-        pytest.param(path, id=path.relative_to(HERE / folder).with_suffix("").as_posix())
+        pytest.param(
+            path,
+            id=path.relative_to(HERE / folder).with_suffix("").as_posix(),
+            marks=pytest.mark.long("many lines") if path.stem in LONG else (),
+        )
         for path in found
     ]
 

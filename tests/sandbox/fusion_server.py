@@ -52,7 +52,7 @@ class FusionServer:
             )
             status = "Finished"
             with suppress(ProcessLookupError):  # it has ended
-                resource.prlimit(process.pid, resource.RLIMIT_CPU, (1, 2))
+                resource.prlimit(process.pid, resource.RLIMIT_CPU, (3, 4))
             try:
                 talk = process.communicate(body["stdin"].encode())
                 out, err = await asyncio.wait_for(talk, body["run_timeout"])

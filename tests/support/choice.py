@@ -35,14 +35,22 @@ def choose(cases: Iterable[Values], *keys: Key) -> list[bool]:
     return chosen
 
 
-def covering(cases: Iterable[Values], *keys: Key) -> list[Any]:
-    """The cases `choose` names for `make test`, and the others as long ones of the full product."""
+def covering(
+    cases: Iterable[Values], *keys: Key, long: Callable[..., bool] = lambda *case: False
+) -> list[Any]:
+    """The cases `choose` names for `make test`, and the others as long ones of the full product;
+    `long` names cases that are long by themselves.
+    """
     cases = list(cases)
+    quick = [case for case in cases if not long(*case)]
     rest = pytest.mark.long("the rest of a product")
     return [
-        pytest.param(*case, marks=() if now else rest)
-        for case, now in zip(cases, choose(cases, *keys), strict=True)
-        if now or FULL
+        *(
+            pytest.param(*case, marks=() if now else rest)
+            for case, now in zip(quick, choose(quick, *keys), strict=True)
+            if now or FULL
+        ),
+        *(_also(case, pytest.mark.long("above its kind")) for case in cases if long(*case)),
     ]
 
 
@@ -50,23 +58,19 @@ def some(values: Iterable[Any], count: int) -> list[Any]:
     """This many of the values, from all over the list, for `make test`; the others as long ones."""
     values = list(values)
     step = -(-len(values) // count)
-    return [
-        _also(each, "the rest of a list") if n % step else each for n, each in enumerate(values)
-    ]
+    rest, now = pytest.mark.long("the rest of a list"), pytest.mark.smoke("one of a list")
+    return [_also(each, rest if n % step else now) for n, each in enumerate(values)]
 
 
 def apart(values: Iterable[Any], reason: str, *slow: object) -> list[Any]:
     """All values, of which these are long."""
-    return [_also(each, reason) if each in slow else each for each in values]
+    return [_also(each, pytest.mark.long(reason)) if each in slow else each for each in values]
 
 
-def _also(each: Any, reason: str) -> Any:
-    """The value, or values of several parameters, or what `pytest.param` made, as a long one."""
-    given = (
-        each
-        if hasattr(each, "marks")
-        else pytest.param(*each)
-        if type(each) is tuple
-        else pytest.param(each)
-    )
-    return pytest.param(*given.values, marks=[*given.marks, pytest.mark.long(reason)], id=given.id)
+def _also(each: Any, mark: pytest.MarkDecorator) -> Any:
+    """A value, a tuple of those of several parameters, or what `pytest.param` made, with one more
+    mark.
+    """
+    if not hasattr(each, "marks"):
+        each = pytest.param(*each) if isinstance(each, tuple) else pytest.param(each)
+    return pytest.param(*each.values, marks=[*each.marks, mark], id=each.id)

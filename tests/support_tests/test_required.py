@@ -29,6 +29,20 @@ WHOLE = (
     "import pytest\npytest.importorskip('no_such_package')\ndef test_one() -> None: ...\ndef "
     "test_two() -> None: ...\n"
 )
+BUSY = """
+import pytest, time
+
+def burn() -> None:
+    began = time.process_time()
+    while time.process_time() < began + 1.1: ...
+
+def test_busy() -> None:
+    burn()
+
+@pytest.mark.long("busy")
+def test_known() -> None:
+    burn()
+"""
 NOT_INSTALLED = [
     "test_it.py::test_component[[c::d]]",
     "test_it.py::test_component[a b]",
@@ -36,41 +50,63 @@ NOT_INSTALLED = [
 ]
 
 
+OPTIONS = [
+    "-q",
+    "-c",
+    str(ROOT / "pyproject.toml"),
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "tests.conftest",
+]
+
+
 @pytest.mark.long("a suite inside the suite")
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_what_uses_a_second_unmarked_is_named_and_fails_where_that_is_asked(
+    tmp_path: Path, workers: str
+) -> None:
+    (tmp_path / "test_busy.py").write_text(BUSY)
+    for asked, code in (("", 0), ("1", 1)):
+        done = run_python(
+            *("-m", "pytest", *OPTIONS, "-n", workers, "--rootdir", str(tmp_path), str(tmp_path)),
+            cwd=tmp_path,
+            env={"RM_GALLERY_BUDGET": asked},
+        )
+        assert done.returncode == code and "2 passed" in done.stdout, done.stdout
+        assert " s  test_busy.py::test_busy" in done.stdout and "test_known" not in done.stdout
+
+
+@pytest.mark.long("a suite inside the suite")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_skip_is_written_down_and_fails_where_everything_is_installed(
     tmp_path: Path, workers: str
 ) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "test_whole.py").write_text(WHOLE)
     listed, arguments = tmp_path / "skipped", tmp_path / "arguments"
-    options = [
-        "-q",
-        "-c",
-        str(ROOT / "pyproject.toml"),
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tests.conftest",
-        "-n",
-        workers,
-    ]
 
     def run(where: str, **variables: str) -> tuple[int, str, list[str]]:
         environment = {
             "RM_GALLERY_SHARED": str(tmp_path),
             "RM_GALLERY_SKIPPED": str(listed),
+            "RM_GALLERY_REQUIRE": "",
             **variables,
         }
         done = run_python(
             "-m",
             "pytest",
-            *options,
+            *OPTIONS,
+            "-n",
+            workers,
             "--rootdir",
             str(tmp_path),
             where,
             cwd=tmp_path,
             env=environment,
+            timeout=240,
         )
         return done.returncode, done.stdout, sorted(listed.read_text(encoding="utf-8").splitlines())
 
