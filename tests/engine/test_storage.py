@@ -135,6 +135,27 @@ def test_damage_costs_the_lines_it_hits(tmp_path: Path, seed: int) -> None:
         assert cache.get(KEYS[0]) == b"x"
 
 
+def test_a_torn_line_hides_no_whole_one(tmp_path: Path) -> None:
+    with opened(tmp_path) as cache:
+        cache.put(KEYS[0], b"whole")
+        line = cache.path.read_bytes()
+    cache.path.write_bytes(line + line.replace(b"whole", b"torn!"))
+    with opened(tmp_path) as cache:
+        assert cache.get(KEYS[0]) == b"whole"
+        cache.prune(max_bytes=1 << 30)
+        assert cache.get(KEYS[0]) == b"whole"
+
+
+def test_a_copy_that_was_left_half_made_is_taken_away(tmp_path: Path) -> None:
+    with opened(tmp_path, on_warning=lambda said: None) as cache:
+        cache.put(KEYS[0], b"x")
+        (tmp_path / f"{FILE_NAME}.4321").write_bytes(b"replies of a prune that was killed")
+        with mock.patch("os.fdopen", side_effect=OSError(28, "No space left on device")):
+            assert cache.prune(max_bytes=1 << 30) == 0 and cache.get(KEYS[0]) == b"x"
+        assert sorted(os.listdir(tmp_path)) == [FILE_NAME, f"{FILE_NAME}.lock"]
+        assert cache.clear() == 1
+
+
 @pytest.mark.parametrize(
     ("days", "most", "found"), [(2, 3 * DAY, b"x"), (2, DAY, None), (400, None, b"x")]
 )
@@ -234,7 +255,7 @@ def earlier_file(folder: Path, rows: dict[str, bytes]) -> Path:
             "codec INTEGER NOT NULL, created INTEGER NOT NULL, used INTEGER NOT NULL, "
             "value BLOB NOT NULL)"
         )
-        now = int(time.time())
+        now = 1_700_000_000
         for key, value in rows.items():
             packed = len(value) >= 16_384
             db.execute(
@@ -248,11 +269,12 @@ def earlier_file(folder: Path, rows: dict[str, bytes]) -> Path:
 def test_replies_of_earlier_versions_are_found_and_taken_over(tmp_path: Path) -> None:
     rows = {KEYS[0]: b"short", KEYS[1]: b"long " * 9000, KEYS[2]: b"old"}
     path = earlier_file(tmp_path, rows)
-    with opened(tmp_path) as cache:
+    with opened(tmp_path, max_age=None) as cache:
         assert cache.get(KEYS[0]) == b"short" and cache.get(KEYS[1]) == b"long " * 9000
         assert cache.get(KEYS[3]) is None
+        assert cache.stats().oldest == 1_700_000_000, "it does not get younger"
     path.unlink()
-    with opened(tmp_path) as cache:
+    with opened(tmp_path, max_age=None) as cache:
         assert cache.get(KEYS[0]) == b"short" and cache.get(KEYS[2]) is None
     path = earlier_file(tmp_path, rows)
     with opened(tmp_path) as cache:

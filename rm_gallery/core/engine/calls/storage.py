@@ -148,19 +148,21 @@ class ReplyCache:
         with self._lock:
             line = self._line(key)
             found = line and _value(line, key, self._oldest_used())
-            if found is None and (found := self._earlier.get(key, self._oldest_used())) is not None:
-                self.put(key, found)
+            if found is None:
+                found, created = self._earlier.get(key, self._oldest_used())
+                if found is not None:
+                    self.put(key, found, created)
             if found is None:
                 self.misses += 1
             else:
                 self.hits += 1
             return found
 
-    def put(self, key: str, value: bytes) -> bool:
-        """Keep a reply; whether it would survive `kill -9` now."""
+    def put(self, key: str, value: bytes, created: float | None = None) -> bool:
+        """Keep a reply, made in this Unix second or now; whether it would survive `kill -9`."""
         if len(value) > MAX_VALUE_BYTES:
             return False
-        line = _line_of(key, value)
+        line = _line_of(key, value, time.time() if created is None else created)
         with self._lock:
             if not self.writable or self._file < 0:
                 return False
@@ -217,9 +219,12 @@ class ReplyCache:
                 self._read_to = place + len(line)
 
     def _note(self, line: bytes, place: int) -> None:
-        if len(line) <= 1 << _LENGTH_BITS:
-            with suppress(ValueError):
-                self._places[int(line[9:25], 16)] = (place << _LENGTH_BITS) + len(line)
+        if len(line) > 1 << _LENGTH_BITS:
+            return
+        with suppress(ValueError):
+            number = int(line[9:25], 16)
+            if number not in self._places or _is_whole(line):  # a torn line hides no whole one
+                self._places[number] = (place << _LENGTH_BITS) + len(line)
 
     def _rewrite(self, most: int | None, max_age: float | None) -> int:
         """Make the file anew with the latest replies of at most `most` bytes together; how many
@@ -239,32 +244,40 @@ class ReplyCache:
         return removed
 
     def _copy(self, most: int | None, oldest: float) -> int:
+        for left in self.path.parent.glob(f"{FILE_NAME}.*[0-9]"):  # of a process that was killed
+            left.unlink(missing_ok=True)
         self._catch_up()
         total = os.fstat(self._file).st_size
-        before, old, begin = len(self._places), self._file, 0 if most is None else total - most
+        before, begin = len(self._places), 0 if most is None else total - most
         # the lines that hold a reply now, in the order of the file
         kept = sorted(place for place in self._places.values() if place >> _LENGTH_BITS >= begin)
-        whole = self.path.with_name(f"{FILE_NAME}.{os.getpid()}")
+        new = self.path.with_name(f"{FILE_NAME}.{os.getpid()}")
+        try:
+            self._write_anew(new, kept, oldest)
+        finally:
+            new.unlink(missing_ok=True)
+            if self._file < 0:
+                self._open()
+        self._catch_up()
+        return before - len(self._places)
+
+    def _write_anew(self, new: Path, kept: list[int], oldest: float) -> None:
+        old, read_to = self._file, self._read_to
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(whole, flags, 0o600), "wb") as new:
+        with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
             for place in kept:
                 line = _read_at(old, place & ((1 << _LENGTH_BITS) - 1), place >> _LENGTH_BITS)
                 if _created(line) >= oldest:
-                    new.write(b"\n" + line)
-        read_to, self._file = self._read_to, -1
+                    file.write(b"\n" + line)
+        self._file = -1
         try:
-            whole.replace(self.path)
+            new.replace(self.path)
             self._open()
             # what others wrote until then; later they see that the file is another one
             for line, _ in _whole_lines(old, read_to, os.fstat(old).st_size):
                 os.write(self._file, b"\n" + line)
         finally:
             os.close(old)
-            whole.unlink(missing_ok=True)
-            if self._file < 0:
-                self._open()
-        self._catch_up()
-        return before - len(self._places)
 
     def stats(self) -> CacheStats:
         """Size and age of the file, and the counts of this process."""
@@ -319,23 +332,23 @@ class Earlier:
         self._path = path
         self._is_there = path.is_file()
 
-    def get(self, key: str, oldest: float) -> bytes | None:
-        """The reply that was kept there since `oldest`, in Unix seconds."""
+    def get(self, key: str, oldest: float) -> tuple[bytes | None, float]:
+        """The reply that was kept there since `oldest`, and when, in Unix seconds."""
         if not self._is_there:
-            return None
+            return None, 0.0
         short = int(key[:16], 16) - (1 << 63)
         try:
             with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as db:  # fmt: skip
                 row = db.execute(
-                    "SELECT key, codec, value FROM calls WHERE hash = ? AND created >= ?",
+                    "SELECT key, codec, value, created FROM calls WHERE hash = ? AND created >= ?",
                     (short, oldest),
                 ).fetchone()
         except sqlite3.Error:  # damaged, or of a later version: there is nothing to be read
             self._is_there = False
-            return None
+            return None, 0.0
         if row is None or row[0] != bytes.fromhex(key):
-            return None
-        return _unpacked(row[2]) if row[1] else bytes(row[2])
+            return None, 0.0
+        return _unpacked(row[2]) if row[1] else bytes(row[2]), row[3]
 
     def remove(self) -> int:
         """Delete the file; how many replies it held."""
@@ -349,17 +362,21 @@ class Earlier:
         return held
 
 
-def _line_of(key: str, value: bytes) -> bytes:
+def _line_of(key: str, value: bytes, created: float) -> bytes:
     """A line; the break before it ends what a killed process left half written."""
     packed = len(value) >= _COMPRESS_FROM or b"\n" in value
     text = base64.b64encode(zlib.compress(value, 1)) if packed else value
-    body = b"%s %08x %s %s" % (key.encode(), int(time.time()), b"z" if packed else b"-", text)
+    body = b"%s %08x %s %s" % (key.encode(), int(created), b"z" if packed else b"-", text)
     return b"\n%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _is_whole(line: bytes) -> bool:
+    return line[:8] == b"%08x" % zlib.crc32(line[9:-1])
 
 
 def _value(line: bytes, key: str, oldest: float) -> bytes | None:
     """The reply of a line, where that is whole, of this key and not too old."""
-    if line[9:73] != key.encode() or line[:8] != b"%08x" % zlib.crc32(line[9:-1]):
+    if line[9:73] != key.encode() or not _is_whole(line):
         return None
     if _created(line) < oldest:
         return None
