@@ -4,11 +4,13 @@ of both. Rules come from the registry.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from rm_gallery import DataSample, RewardRegistry
+from rm_gallery.core.reward.schema import sample_of
 from tests.contracts.test_texts import RULES, WORDED
 from tests.gallery import registry_cases
 from tests.support.cpu import grows
@@ -89,3 +91,25 @@ def test_a_long_patch_with_one_changed_line_is_nearly_the_same() -> None:
         _filled(known, "\n".join(lines))
     score = reward.evaluate(sample).output[0].answer.reward.score
     assert score is not None and 0.9995 < score < 1
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_thousands_of_calls_are_compared_within_a_bound(ordered: bool) -> None:
+    """20,000 calls against 5,000 took two gigabytes, and went on when nobody waited."""
+    reward = RewardRegistry.create("tool_call_match", ordered=ordered)
+    call = {"name": "look", "arguments": {"at": 1}}
+    text = f"<tool_call>{json.dumps(call)}</tool_call>" * 3_000
+    sample = reward.evaluate(sample_of("q", text, tool_calls=[call] * 400))
+    extra = sample.output[0].answer.reward.extra_data["tool_call_match"]
+    assert (extra["matched"], extra["expected"], extra["made"]) == (400, 400, 3_000)
+    sample = reward.evaluate(sample_of("q", text, tool_calls=[call] * 501))
+    assert sample.output[0].answer.reward.issues[0].reason == "no_reference"
+
+
+def test_long_texts_are_compared_in_order_within_a_bound() -> None:
+    """The work grows with the product of words, and lets no other thread run meanwhile."""
+    words = " ".join(map(str, range(100_000)))
+    reward = RewardRegistry.create("rouge")
+    sample = reward.evaluate(sample_of("q", words, reference=words + " more"))
+    score = sample.output[0].answer.reward.score
+    assert score is not None and 0.25 < score < 0.35, "what is not compared matches nothing"

@@ -26,7 +26,14 @@ from rm_gallery.core.reward.template import BasePromptTemplate, Described
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.agent import ExpectedCall, fits, in_any_order, in_order, read_wanted
+from rm_gallery.gallery.rm.agent import (
+    MOST_CALLS,
+    ExpectedCall,
+    fits,
+    in_any_order,
+    in_order,
+    read_wanted,
+)
 from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call
 
 Metric = Literal["f1", "precision", "recall", "jaccard"]
@@ -146,8 +153,11 @@ def _table(
     made: Sequence[MadeCall], wanted: Sequence[ExpectedCall], arguments: bool
 ) -> list[list[bool]]:
     return [
-        [fits(c, w, True, {}) if arguments else bool(c.name) and c.name == w.name for w in wanted]
-        for c in made
+        [
+            fits(c, w, True, {}) if arguments else bool(c.name) and c.name == w.name
+            for w in wanted[:MOST_CALLS]
+        ]
+        for c in made[:MOST_CALLS]
     ]
 
 

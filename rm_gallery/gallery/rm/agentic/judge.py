@@ -107,7 +107,7 @@ class ActingJudge(BaseTrajectoryReward):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"workspace"})
-    touches: ClassVar[Touches] = {"files": ("workspace",), "programs": ()}
+    touches: ClassVar[Touches] = {"files": ("workspace", "start"), "programs": ()}
     deterministic: ClassVar[bool] = False
     score_range: ClassVar[Bounds] = (0.0, 1.0)
     sandbox: ClassVar[str] = "auto"

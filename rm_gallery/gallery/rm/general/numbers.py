@@ -50,6 +50,7 @@ from rm_gallery.core.text.quantities import (
     same_kind,
 )
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.general.overlap import MOST_WORDS
 
 Mode = Literal["ordered", "any_order", "final"]
 
@@ -139,7 +140,7 @@ def matched(
     given_places = [place for number in given if (place := places.of(number)) is not None]
     wanted_places = [place for number in wanted if (place := places.of(number)) is not None]
     if mode == "ordered":
-        return int(LCSseq.similarity(given_places, wanted_places))
+        return int(LCSseq.similarity(given_places[:MOST_WORDS], wanted_places[:MOST_WORDS]))
     limits = Counter(wanted_places)
     return sum(min(count, limits[place]) for place, count in Counter(given_places).items())
 
