@@ -62,6 +62,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+@pytest.mark.long("reads the whole source")
 @pytest.mark.parametrize("part", sorted(path.name for path in PACKAGE.iterdir() if path.is_dir()))
 def test_every_option_that_a_text_names_is_one_of_a_command(part: str) -> None:
     wrong = [
@@ -75,6 +76,7 @@ def test_every_option_that_a_text_names_is_one_of_a_command(part: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long("reads the whole source")
 def test_an_option_beside_its_keyword_has_its_name() -> None:
     pairs = [
         pair

@@ -403,6 +403,7 @@ def test_content_is_judged_by_the_servers_checks() -> None:
     assert scored({"workspace": {"a.txt": "5"}}).json()["score"] == 0.0
 
 
+@pytest.mark.long("starts programs")
 def test_a_folder_below_the_servers_root_is_judged_and_no_other(tmp_path: Path) -> None:
     root, other = tmp_path / "root", tmp_path / "root2"
     for folder in (root / "run", other):

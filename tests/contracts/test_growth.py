@@ -46,6 +46,7 @@ def _sample(name: str, text: str, side: str) -> DataSample | None:
     return sample
 
 
+@pytest.mark.long("large texts")
 @pytest.mark.parametrize("side", ["answer", "reference", "both"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_takes_time_in_proportion(name: str, side: str) -> None:

@@ -239,6 +239,7 @@ def test_a_changed_or_missing_file_is_named(rebuilt: dict[str, pa.Table], tmp_pa
     assert "train.parquet is missing" in differences(rebuilt, tmp_path)[0]
 
 
+@pytest.mark.long("reads the whole data")
 def test_the_script_finds_the_files_up_to_date(
     rebuilt: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -51,6 +51,7 @@ def pool() -> Iterator[WorkerPool]:
         yield shared
 
 
+@pytest.mark.long("worker processes")
 def test_map_keeps_order_over_many_chunks(pool: WorkerPool) -> None:
     assert every(pool, worker_jobs.plus_one, range(5000)) == list(range(1, 5001))
     assert (

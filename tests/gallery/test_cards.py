@@ -68,9 +68,11 @@ def test_a_scorecard_counts_the_labelled_answers_and_what_others_say_of_them_sti
         assert [case | scorecards.others_say(case) for case in cases] == cases
 
 
+@pytest.mark.long("every page")
 def test_pages_are_written_compared_and_taken_away(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pages()  # kept, before it is what it asks
     monkeypatch.setattr(cards, "catalogue", pages)
     folder = tmp_path / "cards"
     folder.mkdir()

@@ -82,6 +82,7 @@ def test_a_reader_takes_time_in_proportion_to_the_text(name: str) -> None:
     assert [piece for piece in [*PIECES, *VERDICTS] if grows(READERS[name], piece, 50_000)] == []
 
 
+@pytest.mark.long("large texts")
 @pytest.mark.parametrize("form", ["score", "best of 4", "best of 2"])
 def test_a_reply_made_to_be_slow_is_not(form: str) -> None:
     assert [

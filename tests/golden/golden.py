@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 WRITING = os.environ.get("RM_GALLERY_GOLDEN") == "write"
 """`make golden` sets it: files are written anew, and the difference is for a person to read."""
 
-LONG = ("math_verdicts", "runs")
+LONG = ("math_verdicts", "runs", "commands")
 """Files whose lines take seconds."""
 
 Line = dict[str, Any]

@@ -107,6 +107,7 @@ OF_AN_EXTRA = {"rm_gallery/serve/connection.py"}
 """Modules of classes that derive from an extra's, imported where that is needed."""
 
 
+@pytest.mark.long("reads the whole source")
 def test_what_is_imported_at_once_is_no_extra() -> None:
     always = {module_of(name) for name in core()} | HOSTS | PARTS
     optional = {

@@ -26,6 +26,7 @@ def test_a_figure_that_has_risen_fails(
     assert "risen: nodes" in capsys.readouterr().out
 
 
+@pytest.mark.long("reads the whole source")
 def test_every_figure_that_is_stored_is_measured() -> None:
     stored = json.loads(house.STORED.read_text())
     measured = {**house.mass(), **house.tests()}

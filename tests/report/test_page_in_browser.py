@@ -206,6 +206,7 @@ def test_text_stands_out_from_what_is_behind_it(page: WebDriver, scheme: str) ->
     assert weak == [], "WCAG AA"
 
 
+@pytest.mark.smoke("a browser")
 def test_it_prints_without_controls_which_have_names_and_headings_are_in_order(
     page: WebDriver,
 ) -> None:

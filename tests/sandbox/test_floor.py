@@ -112,6 +112,7 @@ def inside(tmp_path: Path, program: str, *arguments: str) -> subprocess.Complete
     )
 
 
+@pytest.mark.smoke("kills")
 @pytest.mark.parametrize(
     "sandbox", ["subprocess", pytest.param("bwrap", marks=pytest.mark.system("bubblewrap"))]
 )

@@ -113,6 +113,7 @@ def test_nothing_is_seen_and_nothing_left_behind(outside: Outside, name: str) ->
     assert left_behind() <= before
 
 
+@pytest.mark.smoke("processes that are killed")
 @pytest.mark.parametrize(
     "name",
     [

@@ -189,6 +189,7 @@ def test_code_that_breaks_costs_its_request_alone(server: Serving) -> None:
     assert RewardClient(server.url).healthy()
 
 
+@pytest.mark.long("a server process")
 def test_a_new_version_is_served_without_a_gap(server: Serving, store: Store) -> None:
     def now() -> Any:
         return httpx.post(f"{server.url}/v1/evaluations/changing", json=said("x"), timeout=60)

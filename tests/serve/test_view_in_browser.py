@@ -214,6 +214,7 @@ def test_thirty_rows_reviewed_by_keys_alone_give_the_interval_the_library_comput
     assert js(browser, "return document.getElementById('kappa').textContent") == number_of(kappa)
 
 
+@pytest.mark.long("a browser")
 def test_a_run_that_goes_on_is_seen_to(browser: WebDriver, address: str, place: Path) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 

@@ -389,6 +389,7 @@ def test_every_call_gets_its_own_output(ids: str | None) -> None:
     assert "no JSON" in broken and "\n3\n4\n" in bill and "\n7\n" in total
 
 
+@pytest.mark.long("thousands of calls")
 def test_thousands_of_unreadable_calls_are_answered_once_each() -> None:
     with agent(looks(*[("list_files", "{")] * 2000, READ, then=SEEN)) as server:
         assert result(judge(server), asked())[0] == 1.0
@@ -409,6 +410,7 @@ def test_a_verdict_that_says_two_things_is_two() -> None:
             assert result(judge(server), asked()) == (None, "two_verdicts", "judge")
 
 
+@pytest.mark.long("waits for a deadline")
 def test_seconds_bound_the_judges_own_work_and_never_the_wait_for_its_endpoint() -> None:
     def slow(messages: list[Message], tools: list[Message]) -> Message:
         time.sleep(0.6)
