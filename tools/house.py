@@ -74,7 +74,9 @@ def name_of(node: ast.AST) -> str:
     """The name that a node uses or gives to a class; empty for any other."""
     if isinstance(node, ast.Attribute):
         return node.attr
-    return node.id if isinstance(node, ast.Name) else getattr(node, "name", "") or ""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.name if isinstance(node, ast.ClassDef) else ""
 
 
 def mass() -> Figures:
