@@ -41,6 +41,7 @@ from rm_gallery.core.reward.outputs import (
     may_be_the_answers_doing,
     neutral,
     not_the_reference,
+    of_its_form,
     said_of,
     said_of_step,
     stand_in,
@@ -514,8 +515,9 @@ def _one(batch: _Batch, place: _Place) -> Trials:
             if control is None and (again is None or not judged):
                 again = trial  # of code the first that could be judged, of a judge the first
             outcome = place.judged(reward, trial)
-            if isinstance(control, str) and batch.is_settled(outcome):
-                outcome = place.why
+            # what has the form of the reference is judged as that is
+            if isinstance(control, str) and control != of_its_form(texts[0]):
+                outcome = place.why if batch.is_settled(outcome) else outcome
             control = trying.send(outcome)
     except StopIteration as end:
         verdict = end.value

@@ -523,14 +523,16 @@ def not_the_reference(reference: str) -> list[str]:
     while their own judge is down.
     """
     return [
-        text for text in (_another(reference), NEUTRAL, *PLAIN) if text.strip() != reference.strip()
+        text
+        for text in (of_its_form(reference), NEUTRAL, *PLAIN)
+        if text.strip() != reference.strip()
     ]
 
 
 _LAST_SIGN = re.compile(r"[^\W_](?=[\W_]*\Z)")
 
 
-def _another(reference: str) -> str:
+def of_its_form(reference: str) -> str:
     """A text of the same form that is not the reference: 42 is 43, Paris is Parit, {"a": [1, 9]} is
     {"a": [1, 8]}.
     """
