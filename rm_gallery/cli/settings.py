@@ -25,7 +25,7 @@ VARIABLE = "RM_GALLERY_CONFIG"
 PREFIX = "RM_GALLERY_"
 OWN = frozenset({"CACHE", "CONFIG", "MAX_REPLY_BYTES", "STORE", "TOKEN", "TOKENS"})
 """Variables of the library that are no option of every command."""
-OF_TESTS = frozenset({"GOLDEN", "REQUIRE", "SHARED", "SKIPPED"})
+OF_TESTS = frozenset({"BUDGET", "GOLDEN", "PRODUCT", "REQUIRE", "SHARED", "SKIPPED"})
 """Variables that the project's tests read."""
 NEVER = frozenset(
     {"help", "version", "dry_run", "install_completion", "show_completion", "settings"}

@@ -63,6 +63,7 @@ FALSE_BLAME = 1 / 5000
 CONTROLS = 8
 _PRIOR = (0.5, 5.0)
 """Lost and scored, before anything is known: a single answer has to fail four times."""
+_ALIKE = 4
 _REMEMBERED = 1000
 """Scores after which what was seen before counts half."""
 _REPEATS = 1 << 20
@@ -157,6 +158,9 @@ class SecondLook:
             if _scored(reward, output)
         ]
         batch = _Batch(reward, known, scored, [*known.recent]) if suspects else None
+        if batch is not None and reward.may_ask_others:
+            why = [place.why.reason for _, places in suspects for place in places]
+            batch.is_outage_likely = len(why) >= _ALIKE and len(set(why)) == 1
         units = {id(one.sample) for one in scored} if reward.compares else scored
         known.note(len(units), scored)
         for sample, places in suspects:
@@ -233,6 +237,8 @@ class _Batch:
     ) -> None:
         self.reward, self.losses, self._earlier = reward, losses, earlier
         self._scored = scored
+        self.is_outage_likely = False
+        """Whether many answers broke code of the user in one and the same way."""
         self._smallest: list[Control] | None = None
         self._by_question: dict[str, list[Control]] | None = None
 
@@ -248,16 +254,15 @@ class _Batch:
             self._smallest = _of_smallest_hash(self._scored)
         own = _of_smallest_hash(self._by_question.get(sample.query_text(), ()))
         found = {id(one.output): one for one in (*own, *(self._smallest or ()), *self._earlier)}
-        proving = [
-            one for one in found.values() if not self.is_settled(said_of(self.reward, one.output))
-        ]
-        return _beside_the_reference(sample, proving)[:CONTROLS]
+        if all(self.is_settled(said_of(self.reward, one.output)) for one in found.values()):
+            return []
+        return _beside_the_reference(sample, list(found.values()))[:CONTROLS]
 
     def is_settled(self, score: Score[float]) -> bool:
         """Whether a score may have been given without asking whom the reward asks: a function that
         gives what has no format 0 seems to work while its service is down.
         """
-        return self.reward.may_ask_others and score.value == self.reward.worst_score
+        return self.is_outage_likely and score.value == self.reward.worst_score
 
 
 def _of_smallest_hash(controls: Iterable[Control]) -> list[Control]:
