@@ -72,7 +72,7 @@ def test_what_uses_a_second_unmarked_is_named_and_fails_where_that_is_asked(
         done = run_python(
             *("-m", "pytest", *OPTIONS, "-n", workers, "--rootdir", str(tmp_path), str(tmp_path)),
             cwd=tmp_path,
-            env={"RM_GALLERY_BUDGET": asked},
+            env={"RM_GALLERY_BUDGET": asked, "RM_GALLERY_SKIPPED": ""},
         )
         assert done.returncode == code and "2 passed" in done.stdout, done.stdout
         assert " s  test_busy.py::test_busy" in done.stdout and "test_known" not in done.stdout
