@@ -347,12 +347,6 @@ class Members:
         """Seconds since anything came from an actor; 0 for one that has not begun."""
         return time.monotonic() - self._last_letter.get(member, time.monotonic())
 
-    def lose_silent(self) -> None:
-        """Take for gone whoever has been silent for long."""
-        for member in list(self._last_letter):
-            if self.silent(member) > SILENT_SECONDS:
-                self.gone(member)
-
     def gone(self, member: str) -> None:
         """An actor is gone: what it had claimed counts as used, and what it was asking others may
         ask.

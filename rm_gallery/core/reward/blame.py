@@ -64,6 +64,7 @@ CONTROLS = 8
 _PRIOR = (0.5, 5.0)
 """Lost and scored, before anything is known: a single answer has to fail four times."""
 _ALIKE = 4
+"""So many answers that broke code of the user in one and the same way are taken for an outage."""
 _REMEMBERED = 1000
 """Scores after which what was seen before counts half."""
 _REPEATS = 1 << 20

@@ -16,12 +16,9 @@ class FirstKeys:
     def first(self, name: int, key: int) -> int | None:
         """The key that came first with this id; None where it is this one, and is kept."""
         name = name or 1  # 0 is an empty place
-        mask = len(self._ids) - 1
-        place = name & mask
-        while there := self._ids[place]:
-            if there == name:
-                return self._keys[place]
-            place = (place + 1) & mask
+        place = self._place_of(name)
+        if self._ids[place]:
+            return self._keys[place]
         self._ids[place], self._keys[place] = name, key
         self._n += 1
         if 4 * self._n > 3 * len(self._ids):
@@ -30,14 +27,16 @@ class FirstKeys:
 
     def get(self, name: int) -> int | None:
         """The key that came first with this id; None where none came."""
-        name = name or 1
+        place = self._place_of(name or 1)
+        return self._keys[place] if self._ids[place] else None
+
+    def _place_of(self, name: int) -> int:
+        """Where a name stands, or the empty place where it would."""
         mask = len(self._ids) - 1
         place = name & mask
-        while there := self._ids[place]:
-            if there == name:
-                return self._keys[place]
+        while (there := self._ids[place]) and there != name:
             place = (place + 1) & mask
-        return None
+        return place
 
     def _grow(self) -> None:
         old = zip(self._ids, self._keys, strict=True)
