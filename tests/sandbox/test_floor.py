@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import rm_gallery
-from tests.support.system import require_namespace
+from tests.support.system import require_bubblewrap, require_namespace
 
 HOME = Path(rm_gallery.__file__).parents[1]
 STARTER = """
@@ -119,6 +119,8 @@ def inside(tmp_path: Path, program: str, *arguments: str) -> subprocess.Complete
 def test_an_answer_that_signals_everybody_and_leaves_children_reaches_nobody(
     sandbox: str, tmp_path: Path
 ) -> None:
+    if sandbox == "bwrap":
+        require_bubblewrap()
     done = inside(tmp_path, STARTER, sandbox)
     if "bubblewrap" in done.stderr and "does not work here" in done.stderr:
         pytest.skip("bubblewrap: no process namespace within one")
