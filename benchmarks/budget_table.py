@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.reward.registry import RewardRegistry
 from tests.faults.material import REWARD, make_judge, make_samples, oracle_for, run
 from tests.support.judge_server import Faults, JudgeServer
@@ -34,7 +34,7 @@ USAGES: dict[str, Any] = {
 }
 CHILD = """
 import sys
-from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.model.budget import Budget
 from tests.faults.material import make_judge, make_samples, run
 run(make_judge(sys.argv[1]), make_samples(int(sys.argv[3])), max_workers=32, cache=False, run_dir=sys.argv[2],
     budget=Budget(max_calls=int(sys.argv[4])))

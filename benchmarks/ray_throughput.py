@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from benchmarks.ray_local import machine
 from benchmarks.rule_throughput import GSM_TEXT
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.gallery.benchmarks.figures import Report

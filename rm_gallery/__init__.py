@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rm_gallery.core.data.conversation import Message
     from rm_gallery.core.data.load.base import create_loader
     from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-    from rm_gallery.core.engine.calls.budget import Budget
     from rm_gallery.core.engine.options import RunOptions
+    from rm_gallery.core.model.budget import Budget
     from rm_gallery.core.model.message import ChatMessage, MessageRole
     from rm_gallery.core.models import FakeLLM, OpenaiLLM
     from rm_gallery.core.reward.base import (
@@ -57,7 +57,7 @@ _WHERE = {
     "BasePromptTemplate": "core.reward.template",
     "BaseStepWiseReward": "core.reward.base",
     "BaseTrajectoryReward": "core.reward.base",
-    "Budget": "core.engine.calls.budget",
+    "Budget": "core.model.budget",
     "Cascade": "core.reward.compose",
     "ChatMessage": "core.model.message",
     "ConfigError": "core.utils.errors",

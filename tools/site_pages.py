@@ -38,7 +38,7 @@ MODULES = {
                 "core.reward.registry", "core.reward.template", "envs.environment"),
     "judges": ("core.models", "core.model.message", "core.model.base", "core.model.model_call"),
     "data": ("core.data.schema", "core.data.load.base"),
-    "runs": ("core.engine.options", "core.engine.calls.budget", "core.engine.calls.usage", "core.score", "core.utils.errors"),
+    "runs": ("core.engine.options", "core.model.budget", "core.model.usage", "core.score", "core.utils.errors"),
     "studies": ("study.benchmark", "study.winrate", "study.grading", "study.compare", "study.audit", "study.conflicts",
                 "study.drift", "study.check", "study.fuzz", "gallery.benchmarks.figures"),
     "statistics": tuple(f"core.stats.{path.stem}" for path in sorted((ROOT / "rm_gallery/core/stats").glob("[!_]*.py"))),

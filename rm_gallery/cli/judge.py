@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.calls.budget import Estimate, PredictionInterval
+from rm_gallery.core.model.budget import Estimate, PredictionInterval
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line

@@ -15,8 +15,8 @@ import typer
 
 from rm_gallery._version import __version__
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.calls import storage
 from rm_gallery.core.engine.options import MAX_WORKERS
+from rm_gallery.core.model import storage
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward

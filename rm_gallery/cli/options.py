@@ -16,8 +16,8 @@ import typer
 from loguru import logger
 
 from rm_gallery.cli.settings import first_time, is_setting
-from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
+from rm_gallery.core.model.budget import Budget, PriceTable
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from rm_gallery.core.engine.calls.storage import canonical_key
+from rm_gallery.core.model.storage import canonical_key
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.identity import syntax_tree
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.budget import Estimate
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.budget import Estimate
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.runner.grading_runner import build_reward

@@ -13,7 +13,7 @@ import pytest
 
 from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.data.schema import BaseDataSet, to_jsonl
-from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError, DataError

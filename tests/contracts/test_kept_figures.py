@@ -19,8 +19,8 @@ from pydantic import Field
 import rm_gallery
 from rm_gallery import OpenaiLLM, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.replies import KeptReplies
 from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.model.replies import KeptReplies
 from rm_gallery.core.reward import channel
 from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward
 from rm_gallery.core.reward.compose import WeightedSum

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable, Reservation
-from rm_gallery.core.engine.calls.usage import SPEND_LOG, Ledger, Usage
+from rm_gallery.core.model.budget import Budget, Price, PriceTable, Reservation
+from rm_gallery.core.model.usage import SPEND_LOG, Ledger, Usage
 from rm_gallery.core.utils.errors import BudgetExceeded
 from tests.engine.virtual_time import run_virtual
 

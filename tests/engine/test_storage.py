@@ -18,8 +18,8 @@ from unittest import mock
 
 import pytest
 
-from rm_gallery.core.engine.calls import storage
-from rm_gallery.core.engine.calls.storage import FILE_NAME, ReplyCache, canonical_key
+from rm_gallery.core.model import storage
+from rm_gallery.core.model.storage import FILE_NAME, ReplyCache, canonical_key
 from tests.engine.processes import finish, kill_after_lines, start
 
 KEYS = [canonical_key(number) for number in range(200)]
@@ -288,7 +288,7 @@ def test_replies_of_earlier_versions_are_found_and_taken_over(tmp_path: Path) ->
 WRITER = """
     import os, sys
     from pathlib import Path
-    from rm_gallery.core.engine.calls.storage import ReplyCache, canonical_key
+    from rm_gallery.core.model.storage import ReplyCache, canonical_key
 
     cache = ReplyCache(Path(sys.argv[1]), max_bytes=int(sys.argv[3]))
     for number in range(int(sys.argv[4])):
@@ -330,7 +330,7 @@ def test_a_forked_child_writes_beside_its_parent(tmp_path: Path) -> None:
     script = """
         import os, sys
         os.environ["RM_GALLERY_CACHE"] = sys.argv[1]
-        from rm_gallery.core.engine.calls.storage import canonical_key, shared
+        from rm_gallery.core.model.storage import canonical_key, shared
 
         def write(who):
             keys = [canonical_key([who, number]) for number in range(200)]

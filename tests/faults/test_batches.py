@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.engine import loop
-from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable
 from rm_gallery.core.model import batches, transport
 from rm_gallery.core.model.base import resolve_llm
 from rm_gallery.core.model.batches import (
@@ -25,6 +24,7 @@ from rm_gallery.core.model.batches import (
     to_messages,
     with_batches,
 )
+from rm_gallery.core.model.budget import Budget, Price, PriceTable
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError, ProviderError

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.graders.run import GraderPlan, grader_batch
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward import channel
 from rm_gallery.core.reward.base import BasePointWiseReward

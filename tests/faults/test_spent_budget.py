@@ -17,10 +17,10 @@ import pytest
 
 import rm_gallery
 from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.gallery.benchmarks.preferences import Preferences

@@ -14,12 +14,12 @@ import orjson
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.graders.base import FunctionGrader, GraderScore
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.reward.base import (
     BaseListWiseReward,
     BasePairWiseReward,

@@ -19,13 +19,6 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import options as options_module
-from rm_gallery.core.engine.calls.budget import (
-    Budget,
-    Estimate,
-    PredictionInterval,
-    Price,
-    PriceTable,
-)
 from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import (
@@ -35,14 +28,21 @@ from rm_gallery.core.engine.calls.retry import (
     parse_retry_after,
     run_attempts,
 )
-from rm_gallery.core.engine.calls.storage import canonical_key
-from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.processes.worker_process import describe_exit
 from rm_gallery.core.engine.run_records import RunStore, differences
 from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.model.budget import (
+    Budget,
+    Estimate,
+    PredictionInterval,
+    Price,
+    PriceTable,
+)
+from rm_gallery.core.model.storage import canonical_key
+from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner.grading_runner import GradingRunner

@@ -11,10 +11,11 @@ import pandas
 import pytest
 
 from rm_gallery.core import models
-from rm_gallery.core.engine.calls import budget, endpoint, limits, retry, storage
+from rm_gallery.core.engine.calls import endpoint, limits, retry
 from rm_gallery.core.engine.processes import pool
 from rm_gallery.core.graders import base as graders
 from rm_gallery.core.graders import common, llm, strategy
+from rm_gallery.core.model import budget, storage
 from rm_gallery.core.reward import function
 from rm_gallery.core.runner import aggregator, grading_runner
 from rm_gallery.core.utils import file

@@ -14,7 +14,6 @@ import orjson
 import pytest
 
 from rm_gallery import ConfigError, RewardRegistry, WeightedSum, reward_function, rule
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import (
     BaseGrader,
@@ -27,6 +26,7 @@ from rm_gallery.core.graders.base import (
 )
 from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.graders.common import CorrectnessGrader
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.runner.aggregator import (

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery import evaluate
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import FunctionGrader, GraderRank, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
@@ -20,6 +19,7 @@ from rm_gallery.core.graders.strategy import (
     TournamentGrader,
     VotingGrader,
 )
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.models import OpenaiLLM
 from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.model import base as providers
 from rm_gallery.core.model.base import provider
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.models import BaseLLM, FakeLLM, OpenaiLLM, resolve_llm
 from rm_gallery.core.reward.run import RunOptions

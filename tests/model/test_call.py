@@ -16,13 +16,12 @@ import orjson
 import pytest
 from pydantic import PrivateAttr
 
-from rm_gallery.core.engine.calls import storage
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl, current_run
-from rm_gallery.core.model import transport
+from rm_gallery.core.model import storage, transport
 from rm_gallery.core.model.base import BaseLLM, registered
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.decisions import DecisionLLM, Question
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.environment_servers import NemoGymServer, OrsServer

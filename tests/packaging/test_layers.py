@@ -13,7 +13,7 @@ import pytest
 from tests.packaging.source import Import, imports, module_name, sources
 
 FROM_THE_GROUND = (
-    "_version core.utils core.score", "core.engine core.stats core.text core.sandbox", "core.model core.models", "core.data",
+    "_version core.utils core.score", "core.engine core.model core.models core.stats core.text core.sandbox", "core.data",
     "core.reward", "core.graders", "core.runner", "gallery envs", "train integrations", "study", "report evaluation", "serve", "cli",
 )  # fmt: skip
 FLOORS = {

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.gallery.benchmarks.figures import Report

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.reward.base import BasePointWiseReward, BaseStepWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult

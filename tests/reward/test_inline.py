@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.registry import RewardRegistry

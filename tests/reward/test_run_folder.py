@@ -14,9 +14,9 @@ import orjson
 import pytest
 
 from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.model.budget import Budget, Price, PriceTable
 from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored

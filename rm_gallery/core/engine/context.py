@@ -16,12 +16,12 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.calls.replies import ReplyStore
 from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
-from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
+from rm_gallery.core.model.budget import Budget
+from rm_gallery.core.model.replies import ReplyStore
+from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.score import NOT_BEGUN, Score, deciding
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, logger
 from rm_gallery.core.utils.models import unknown_name

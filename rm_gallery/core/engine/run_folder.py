@@ -18,9 +18,6 @@ import orjson
 
 from rm_gallery._version import __version__
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.calls.replies import REPLIES, KeptReplies
-from rm_gallery.core.engine.calls.usage import Ledger
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.engine.run_records import (
@@ -30,6 +27,9 @@ from rm_gallery.core.engine.run_records import (
     RunStore,
     record_key,
 )
+from rm_gallery.core.model.budget import Budget
+from rm_gallery.core.model.replies import REPLIES, KeptReplies
+from rm_gallery.core.model.usage import Ledger
 from rm_gallery.core.score import UNDECLARED
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line

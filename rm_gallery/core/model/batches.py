@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.storage import canonical_key
 from rm_gallery.core.engine.context import RunStopped
 from rm_gallery.core.engine.options import BATCH_PROVIDERS
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
+from rm_gallery.core.model.storage import canonical_key
 from rm_gallery.core.model.transport import Reply, provider_error
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line

@@ -14,11 +14,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls import coordinator, storage
+from rm_gallery.core.engine.calls import coordinator
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
-from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import (
     NotAsked,
     RunControl,
@@ -32,8 +31,10 @@ from rm_gallery.core.engine.context import (
 )
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
+from rm_gallery.core.model import storage
 from rm_gallery.core.model.adapt import Adaptation
 from rm_gallery.core.model.model_call import BaseModelCall
+from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
     DeadlineExceeded,
@@ -45,8 +46,8 @@ from rm_gallery.core.utils.errors import (
 from rm_gallery.core.utils.spans import call_span
 
 if TYPE_CHECKING:
-    from rm_gallery.core.engine.calls.budget import Budget, Reservation
-    from rm_gallery.core.engine.calls.replies import ReplyStore
+    from rm_gallery.core.model.budget import Budget, Reservation
+    from rm_gallery.core.model.replies import ReplyStore
 
 CEILING_OUTSIDE_RUNS = 4096
 """Ceiling of calls in flight for calls made outside of any batch: their callers decide how many;

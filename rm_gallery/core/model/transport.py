@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.retry import parse_retry_after
-from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
+from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from rm_gallery.core.utils.models import build
 from rm_gallery.core.utils.shown import one_line

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ParseError

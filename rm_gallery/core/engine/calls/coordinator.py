@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls import storage
-from rm_gallery.core.engine.calls.budget import Budget, Reservation
 from rm_gallery.core.engine.calls.limits import RateLimit
-from rm_gallery.core.engine.calls.usage import Usage
+from rm_gallery.core.model import storage
+from rm_gallery.core.model.budget import Budget, Reservation
+from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.errors import BudgetExceeded
 
 Rates = tuple[float | None, float | None]

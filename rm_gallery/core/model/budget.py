@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rm_gallery.core.engine.calls.usage import Ledger, Usage
+from rm_gallery.core.model.usage import Ledger, Usage
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, reason_of
 
 _MAX_BYTES = 1 << 20
