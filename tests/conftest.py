@@ -77,7 +77,7 @@ def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RM_GALLERY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("RM_GALLERY_STORE", f"sqlite:///{tmp_path / 'evaluators.db'}")
-    calls = sys.modules.get("rm_gallery.core.model.call")
+    calls = sys.modules.get("rm_gallery.core.model.client")
     if calls is not None:
         calls._reset_shared()  # an endpoint that one test took down is not down for the next
     yield

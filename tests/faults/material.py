@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.model import call, transport
+from rm_gallery.core.model import client, transport
+from rm_gallery.core.model.limits import RetryPolicy
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -55,7 +55,7 @@ def open_connections() -> int:
 
 
 def calls_in_flight() -> int:
-    return sum(endpoint.in_flight for endpoint in list(call._shared.endpoints.values()))
+    return sum(endpoint.in_flight for endpoint in list(client._shared.endpoints.values()))
 
 
 def quick_retries(attempts: int = 6) -> RetryPolicy:

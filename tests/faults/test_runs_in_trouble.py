@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.calls import endpoint, retry
-from rm_gallery.core.model import transport
+from rm_gallery.core.model import client, limits, transport
 from tests.faults.material import (
     SHARES,
     Ran,
@@ -184,7 +183,7 @@ def test_a_server_that_never_answered_stops_after_the_first_deadline() -> None:
 
 @pytest.mark.long("a run in trouble")
 def test_a_long_retry_after_costs_no_more_than_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (endpoint, retry):
+    for module in (limits, client):
         monkeypatch.setattr(module, "PAUSE_CAP", 2.0)  # 60 s
     found = go_through(
         "Retry-After 3600 once", 0.2, 0.0, samples=1200, in_flight=IN_FLIGHT, latency=0.01

@@ -19,15 +19,6 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import options as options_module
-from rm_gallery.core.engine.calls.endpoint import Endpoint
-from rm_gallery.core.engine.calls.limits import RateLimit
-from rm_gallery.core.engine.calls.retry import (
-    FailFast,
-    RetryEvent,
-    RetryPolicy,
-    parse_retry_after,
-    run_attempts,
-)
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.processes.worker_process import describe_exit
@@ -41,7 +32,10 @@ from rm_gallery.core.model.budget import (
     Price,
     PriceTable,
 )
+from rm_gallery.core.model.client import persist
+from rm_gallery.core.model.limits import Endpoint, FailFast, RateLimit, RetryPolicy, Visit
 from rm_gallery.core.model.storage import canonical_key
+from rm_gallery.core.model.transport import parse_retry_after
 from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -91,7 +85,7 @@ def test_retry_after(line: Line) -> Line:
 @golden("end", "made", "waits", "seconds")
 def test_attempts(line: Line) -> Line:
     """The attempts at one call, where the longest jitter is drawn each time."""
-    waits: list[RetryEvent] = []
+    waits = list[float]()
     made = 0
 
     async def call() -> str:
@@ -104,26 +98,29 @@ def test_attempts(line: Line) -> Line:
         return "ok"
 
     async def main() -> tuple[str, float]:
-        began, endpoint = now(), Endpoint(8, max_outage=0.0, clock=now)
-        endpoint.answered, endpoint.max_outage = (
-            line.get("answered", False),
-            line.get("max_outage", 0.0),
-        )
+        began, endpoint, patience = now(), Endpoint(8, clock=now), line.get("max_outage", 0.0)
+        endpoint.answered = line.get("answered", False)
         for end in line.get("before", ()):
-            endpoint.enter()
-            endpoint.release(end)
+            turn = Visit(endpoint, patience=patience)
+            endpoint.enter(turn)
+            endpoint.leave(turn, end)
         deadline = Deadline(line["deadline"], clock=now) if "deadline" in line else None
         policy = RetryPolicy(rng=Longest(), **line.get("policy", {}))
         try:
-            end = await run_attempts(
-                call, policy, deadline=deadline, on_retry=waits.append, endpoint=endpoint
+            end = await persist(
+                call,
+                policy,
+                endpoint,
+                deadline=deadline,
+                patience=patience,
+                on_retry=lambda _, __, wait: waits.append(wait),
             )
         except (ProviderError, DeadlineExceeded, KeyError) as error:
             end = f"{type(error).__name__}: {error}"
         return end, now() - began
 
     end, seconds = run_virtual(main())
-    return {"end": end, "made": made, "waits": [event.wait for event in waits], "seconds": seconds}
+    return {"end": end, "made": made, "waits": waits, "seconds": seconds}
 
 
 @golden("trips_at", "message")
@@ -239,7 +236,8 @@ def test_rates(line: Line) -> Line:
         waiting: list[asyncio.Future[None]] = []
 
         async def call(number: int, tokens: int, run: str) -> None:
-            await rate.acquire(tokens, run)
+            if not rate.enter(tokens):
+                await rate.wait(tokens, run)
             times[number] = round(now() - began, 6)
 
         for what, *given in line.get(
@@ -272,26 +270,29 @@ def test_endpoint(line: Line) -> Line:
     """
 
     async def main() -> list[list[Any]]:
-        bound, probes, seen = (
-            Endpoint(clock=now, name="it", **line["endpoint"]),
-            list[bool](),
-            list[list[Any]](),
-        )
-        waiting: list[asyncio.Future[bool]] = []
-        leases: list[Any] = []
+        given = dict(line["endpoint"])
+        patience = given.pop("max_outage", 300.0)
+        bound, seen = Endpoint(clock=now, name="it", **given), list[list[Any]]()
+        waiting = list[asyncio.Future[None]]()
+        inside, leases = list[Visit](), list[Any]()
 
-        def entered(waiter: asyncio.Future[bool]) -> None:
-            if not waiter.cancelled() and waiter.exception() is None:
-                probes.append(waiter.result())
+        def enter() -> None:
+            turn = Visit(bound, patience=patience)
+            if bound.enter(turn):
+                inside.append(turn)
+
+        async def wait() -> None:
+            turn = Visit(bound, patience=patience)
+            if not bound.enter(turn):
+                await bound.wait(turn)
+            inside.append(turn)
 
         for what, *arguments in line["steps"]:
             if what == "enter":
                 for _ in range(arguments[0]):
-                    bound.enter()
+                    enter()
             elif what == "wait":
-                for _ in range(arguments[0]):
-                    waiting.append(asyncio.ensure_future(bound.acquire(fresh=len(arguments) < 2)))
-                    waiting[-1].add_done_callback(entered)
+                waiting += [asyncio.ensure_future(wait()) for _ in range(arguments[0])]
             elif what == "sleep":
                 await asyncio.sleep(arguments[0])
             elif what == "cancel":
@@ -303,20 +304,12 @@ def test_endpoint(line: Line) -> Line:
                 leases.pop().__exit__(None, None, None)
             elif what == "turn":  # so many are served, and others come
                 for _ in range(arguments[0]):
-                    bound.release("ok")
-                    bound.enter()
+                    bound.leave(inside.pop(0))
+                    enter()
             else:
                 for number in range(arguments[0]):
-                    more = arguments[1] if len(arguments) > 1 else {}
-                    bound.release(
-                        what,
-                        **{
-                            "call": number,
-                            "probe": bool(probes and probes.pop(0)),
-                            "why": "w.",
-                            **more,
-                        },
-                    )
+                    more = {"call": number, "why": "w.", **(arguments[1:] or [{}])[0]}
+                    bound.leave(inside.pop(0), what, **more)
             for _ in range(3):
                 await asyncio.sleep(0)
             seen.append([bound.limit, bound.in_flight, bound.waiting, bound.state])

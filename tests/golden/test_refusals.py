@@ -11,11 +11,10 @@ import pandas
 import pytest
 
 from rm_gallery.core import models
-from rm_gallery.core.engine.calls import endpoint, limits, retry
 from rm_gallery.core.engine.processes import pool
 from rm_gallery.core.graders import base as graders
 from rm_gallery.core.graders import common, llm, strategy
-from rm_gallery.core.model import budget, storage
+from rm_gallery.core.model import budget, limits, storage
 from rm_gallery.core.reward import function
 from rm_gallery.core.runner import aggregator, grading_runner
 from rm_gallery.core.utils import file
@@ -37,7 +36,7 @@ from tests.train import test_fit, test_pairs
 from tests.trained import test_hf_process
 
 NAMES: dict[str, tuple[ModuleType, ...]] = {
-    "compositions": (test_compose,), "engine": (budget, storage, endpoint, limits, retry, pool),
+    "compositions": (test_compose,), "engine": (budget, storage, limits, pool),
     "benchmarks": (base, test_evaluate, test_kinds), "data": (file, test_converters, test_export),
     "environments": (test_environment,), "functions": (function, test_function),
     "graders": (grading_runner, graders, llm, common, strategy, test_base),

@@ -16,8 +16,6 @@ import orjson
 import pytest
 from pydantic import PrivateAttr
 
-from rm_gallery.core.engine.calls.limits import RateLimit
-from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.model import storage, transport
 from rm_gallery.core.model.base import BaseLLM, registered
@@ -25,6 +23,7 @@ from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.decisions import DecisionLLM, Question
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.environment_servers import NemoGymServer, OrsServer
+from rm_gallery.core.model.limits import RateLimit, RetryPolicy
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer
 from rm_gallery.core.models import FakeLLM
@@ -185,7 +184,7 @@ def asked(
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RetryPolicy, "ceiling", lambda *_, **__: 0.0)
+    monkeypatch.setattr(RetryPolicy, "jitter", lambda *_: 0.0)
 
 
 @every_model
@@ -460,7 +459,7 @@ def test_a_failure_is_tried_again_by_its_cause_and_counted(
     control, budget = RunControl(), Budget(max_calls=20)
     control.begin(max_workers=2, budget=budget, cache=True, repeat=0)
     kind, made = recorded(cls, *[end] * attempts, way(cls)[1])
-    model = kind(**settings(cls, max_attempts=3, max_outage=0))
+    model = kind(**settings(cls, max_attempts=3, max_outage=0, tokens_per_minute=1e12))
     question = "x" * 400
     found = asked(model, question, control)
     assert (found.kind, found.status, len(made)) == (end.kind, end.status, attempts)

@@ -15,11 +15,11 @@ import pytest
 
 from rm_gallery import reward_function
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderScore
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.model.limits import RetryPolicy
 from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward
 from rm_gallery.core.reward.compose import Cascade, Stage, WeightedSum
 from rm_gallery.core.reward.schema import RewardResult

@@ -11,18 +11,18 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
-from rm_gallery.core.model.budget import Budget
+from rm_gallery.core.model.budget import Budget, Reservation
+from rm_gallery.core.model.limits import FailFast, RetryPolicy
 from rm_gallery.core.model.replies import ReplyStore
 from rm_gallery.core.model.usage import Usage
-from rm_gallery.core.utils.errors import Cause, RMGalleryError
+from rm_gallery.core.utils.errors import BudgetExceeded, Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 
 MOST_SERVED = 20
@@ -69,6 +69,8 @@ class RunControl:
     """Seconds an endpoint may be silent until the run stops, where that is less than its model
     allows: counted from its last answer, or from when it was first asked, whatever it does
     meanwhile."""
+    rate_share: float = 1.0
+    """The part of a model's rates that this process may use, where several judge for the run."""
     quiet: bool = False
     """Whether the caller says itself what failed, so that the run does not."""
     trainer_state: Any = None
@@ -127,6 +129,7 @@ class RunControl:
             self.offline = self.offline or outer.offline
             self.replies = self.replies or outer.replies
             self.batch = outer.batch
+            self.rate_share = outer.rate_share
             self.max_outage = outer.max_outage if self.max_outage is None else self.max_outage
         elif self.fail_fast is not None:
             self.fail_fast = FailFast(self.fail_fast.limit)
@@ -178,11 +181,22 @@ class RunControl:
             else self.stopped_by
         )
 
+    def budgets(self) -> list[tuple[RunControl, Budget]]:
+        """The budgets of this run and of those around it, with the run that each belongs to, from
+        the inside out; each once.
+        """
+        found: list[tuple[RunControl, Budget]] = []
+        each: RunControl | None = self
+        while each is not None:
+            if each.budget is not None and not any(each.budget is budget for _, budget in found):
+                found.append((each, each.budget))
+            each = each.parent
+        return found
+
     @property
     def limited(self) -> bool:
         """Whether this run, or one around it, has a budget with a limit."""
-        here = self.budget is not None and self.budget.limited
-        return here or (self.parent is not None and self.parent.limited)
+        return any(budget.limited for _, budget in self.budgets())
 
     def check_halted(self) -> None:
         """Raise RunStopped when no further attempt is to be made."""
@@ -221,6 +235,47 @@ class RunControl:
             if len(known) < MOST_SERVED:
                 known.add(answered[:100])
             each = each.parent
+
+
+class Claims:
+    """What one call claims of the budgets of its run, from the inside out, so that two calls never
+    wait for each other.
+    """
+
+    def __init__(self, run: RunControl | None, model: str, expected: int, most: int | None) -> None:
+        self._run, self._model, self.expected, self._most = run, model, expected, most
+        self._made: list[tuple[Budget, Reservation]] = []
+
+    async def reserve(
+        self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """Claim the call, inside `waiting()` where it has to wait; BudgetExceeded stops the run whose
+        budget it is.
+        """
+        for run, budget in [] if self._run is None else self._run.budgets():
+            asked = self._model, self.expected, self._most
+            try:
+                claim = budget.try_reserve(*asked)
+                if claim is None:
+                    with waiting():
+                        claim = await budget.reserve(*asked)
+            except BudgetExceeded as error:
+                run.stop_spending(budget, str(error))
+                raise
+            self._made.append((budget, claim))
+
+    def price_of(self, used: Usage) -> float | None:
+        """What a usage costs by the first budget that knows prices."""
+        tables = (budget.prices for budget, _ in self._made if budget.prices is not None)
+        return next((table.cost(self._model, used) for table in tables), None)
+
+    def settle(self, used: Usage) -> None:
+        """Replace what was claimed by what was used; `used` gets its cost from the innermost
+        budget.
+        """
+        for place, (budget, claim) in enumerate(self._made):
+            budget.settle(claim, used.copy() if place else used, self._model)
+        self._made.clear()
 
 
 LIMIT_SHARE = 0.75

@@ -2,8 +2,8 @@
 judge.
 
 Work goes to actors as blocks of jobs and comes back as their outcomes, by Ray's own calls. What has
-to be true once (budget, rates, one call for equal questions) is asked of this process by messages
-through one small actor, the mailbox.
+to be true once (the budget) is asked of this process by messages through one small actor, the
+mailbox. Rates are shared out among the actors; replies are kept by each machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gc
 import itertools
-import os
 import pickle
 import sys
 import threading
@@ -25,20 +24,15 @@ from typing import Any
 
 from loguru import logger as _loguru
 
+from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls import coordinator
-from rm_gallery.core.engine.calls.coordinator import (
-    CoordinatedBudget,
-    Coordinator,
-    CoordinatorClient,
-)
-from rm_gallery.core.engine.calls.retry import FailFast
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
+from rm_gallery.core.engine.coordinator import CoordinatedBudget, Coordinator
 from rm_gallery.core.engine.garbage import RELAXED_GC
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.thread_lane import ThreadLane
-from rm_gallery.core.model.storage import VARIABLE as CACHE_VARIABLE
+from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, MissingExtra, logger
@@ -262,13 +256,14 @@ class Members:
             address=None,
             max_workers=each,
         )
-        budgets = [budget for _, budget in self._coordinator.budgets()]
+        budgets = [budget for _, budget in control.budgets()]
         settings = {
             "repeat": control.repeat,
             "cache": control.use_cache,
             "retry": control.retry,
             "replies": control.replies is not None,
             "max_outage": control.max_outage,
+            "rate_share": control.rate_share * min(1.0, each / options.max_workers),
             "fail_fast": None if control.fail_fast is None else control.fail_fast.limit,
             "trace": control.trace is not None,
             "asked": asked,
@@ -737,8 +732,8 @@ class _AskedHere:
 class _RepliesThere:
     """Replies are kept where the run was begun, beside its records."""
 
-    def __init__(self, there: CoordinatorClient) -> None:
-        self._there = there
+    def __init__(self, send: Callable[[tuple[Any, ...]], None]) -> None:
+        self._send = send
 
     def get(self, key: str) -> bytes | None:
         """None: what is scored once more is scored where the records are."""
@@ -750,7 +745,7 @@ class _RepliesThere:
 
     def put(self, key: str, reply: bytes | None) -> None:
         """Send a reply; it goes ahead of the scores that were made of it."""
-        self._there.tell("reply", key, reply)
+        self._send(("tell", "reply", (key, reply)))
 
 
 @dataclass(eq=False)
@@ -777,12 +772,10 @@ class Member:
     """
 
     def __init__(self, setup: bytes, mailbox: Any, name: str, *, merging: bool) -> None:
-        # replies are looked up and kept where the run was begun: nodes have other disks
-        os.environ[CACHE_VARIABLE] = "off"
         self._loop = library_loop.get_loop()
         self._post = _Post(mailbox, name, self._receive, self._cut_off)
         _log_through(lambda level, text: self._post.post(_DRIVER, ("tell", "log", (level, text))))
-        self._client = CoordinatorClient(lambda message: self._post.say(_DRIVER, message), False)
+        self._budget: CoordinatedBudget | None = None
         self._served: set[tuple[str, str]] = set()
         self._sent = dict.fromkeys(_COUNTERS, 0)
         self._numbers = itertools.count()
@@ -804,14 +797,20 @@ class Member:
 
     def _begin(self, setup: bytes, merging: bool) -> None:
         cls, keywords, options, settings = unpacked(setup)
-        self._client.limited = settings["limited"]
-        coordinator.client = self._client
+
+        def say(message: tuple[Any, ...]) -> None:
+            self._post.say(_DRIVER, message)
+
+        coordinator.tell_driver = say
+        if settings["budgeted"]:
+            self._budget = CoordinatedBudget(say, settings["limited"])
         limit = settings["fail_fast"]
         control = _MemberControl(
             retry=settings["retry"],
             fail_fast=None if limit is None else FailFast(limit),
-            replies=_RepliesThere(self._client) if settings["replies"] else None,
+            replies=_RepliesThere(say) if settings["replies"] else None,
             max_outage=settings["max_outage"],
+            rate_share=settings["rate_share"],
             quiet=True,
         )
 
@@ -828,7 +827,7 @@ class Member:
         self._used = None if settings["budgeted"] else Usage()
         control.begin(
             max_workers=workers,
-            budget=CoordinatedBudget(self._client) if settings["budgeted"] else None,
+            budget=self._budget,
             cache=settings["cache"],
             repeat=settings["repeat"],
         )
@@ -855,8 +854,8 @@ class Member:
 
     def _receive(self, _: str, messages: list[Any]) -> None:
         for kind, *args in messages:
-            if kind == "answer":
-                self._client.answer(*args)
+            if kind == "answer" and self._budget is not None:
+                self._budget.answer(*args)
             elif kind == "stop":
                 self._stop(*args)
 

@@ -118,7 +118,7 @@ class BaseLLM(BaseModelCall):
             Unscored: the reply was cut at its token limit, filtered or empty. DeadlineExceeded,
                 BudgetExceeded.
         """
-        from rm_gallery.core.model.call import complete
+        from rm_gallery.core.model.client import complete
 
         payload = self.payload(messages, **overrides)
         if repeat and isinstance(seed := payload.get("seed"), int):

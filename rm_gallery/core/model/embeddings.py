@@ -70,7 +70,7 @@ class BaseEmbeddings(BaseModelCall):
     embed = library_loop.blocking(aembed)
 
     async def _embed(self, texts: list[str]) -> list[list[float]]:
-        from rm_gallery.core.model.call import complete
+        from rm_gallery.core.model.client import complete
 
         chosen = {} if self.dimensions is None else {"dimensions": self.dimensions}
         parts = [texts[start : start + self.batch] for start in range(0, len(texts), self.batch)]

@@ -114,7 +114,7 @@ class ServedScorer(OpenaiEndpoint):
                 ProviderError: no usable answer.
             ScoreError: a number is NaN or infinite. DeadlineExceeded, BudgetExceeded.
         """
-        from rm_gallery.core.model.call import complete
+        from rm_gallery.core.model.client import complete
 
         model = self.model or await self._serves()
         settings = {
@@ -434,7 +434,7 @@ class RewardServer(OpenaiEndpoint):
                 refused.
             RequestError: an item that cannot be written as JSON. DeadlineExceeded, BudgetExceeded.
         """
-        from rm_gallery.core.model.call import complete
+        from rm_gallery.core.model.client import complete
 
         asked = {
             "target": self.model,

@@ -12,7 +12,10 @@ import ssl
 import time
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timezone
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -21,7 +24,6 @@ import orjson
 from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.retry import parse_retry_after
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
@@ -445,6 +447,25 @@ def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> 
         error.cause = "judge"
     error.routed = reply.status == 404 and any(word in detail.lower() for word in _ROUTED)
     return error
+
+
+def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds the server asks to wait: `retry-after-ms`, else `retry-after` as number or HTTP-date.
+
+    `now` is wall-clock time in seconds since the epoch. A date in the past is 0; anything
+    unreadable, negative or not finite is None. Source: RFC 9110 section 10.2.3; the milliseconds
+    form is Azure's and OpenAI's.
+    """
+    lowered = {name.lower(): value for name, value in headers.items()}
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        with suppress(KeyError, ValueError):
+            if 0.0 <= (value := float(lowered[name])) < math.inf:
+                return value / unit
+    with suppress(KeyError, ValueError, TypeError, IndexError, OverflowError):
+        date = parsedate_to_datetime(lowered["retry-after"])
+        date = date if date.tzinfo is not None else date.replace(tzinfo=timezone.utc)
+        return max(0.0, date.timestamp() - now)
+    return None
 
 
 _TOO_LONG = (

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
+from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls import coordinator
 from rm_gallery.core.engine.context import NotAsked, on_trial
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import NO, YES, Question

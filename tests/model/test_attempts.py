@@ -9,42 +9,39 @@ import random
 
 import pytest
 
-from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, run_attempts
 from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.model.client import persist
+from rm_gallery.core.model.limits import Endpoint, RetryPolicy
 from rm_gallery.core.utils.errors import ProviderError
 from tests.engine.virtual_time import now, run_virtual
 
 DOWN = ProviderError("down", kind="transient", status=502)
 
 
-def waits(policy: RetryPolicy, error: ProviderError = DOWN) -> list[RetryEvent]:
+def waits(policy: RetryPolicy, error: ProviderError = DOWN) -> list[tuple[int, Exception, float]]:
     """The retries of a call that never succeeds."""
-    events: list[RetryEvent] = []
+    told = list[tuple[int, Exception, float]]()
 
     async def call() -> None:
         raise error
 
     with pytest.raises(ProviderError, match="gave up after 6 attempts") as caught:
-        run_virtual(run_attempts(call, policy, on_retry=events.append))
+        run_virtual(
+            persist(call, policy, Endpoint(clock=now), on_retry=lambda *said: told.append(said))
+        )
     assert caught.value.__cause__ is error and caught.value.status == error.status
-    return events
+    return told
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_jitter_is_full_seeded_and_never_below_retry_after(seed: int) -> None:
-    events = waits(RetryPolicy(rng=random.Random(seed)))
-    assert [event.wait for event in events] == [
-        event.wait for event in waits(RetryPolicy(rng=random.Random(seed)))
-    ]
-    assert all(0 <= event.wait <= 0.5 * 2**i for i, event in enumerate(events))
-    assert [(event.attempt, event.kind, event.error) for event in events] == [
-        (n, "transient", DOWN) for n in range(1, 6)
-    ]
-    asked = waits(
-        RetryPolicy(rng=random.Random(seed)),
-        ProviderError("later", kind="rate_limit", status=429, retry_after=3.0),
-    )
-    assert all(3.0 <= event.wait <= 3.5 for event in asked)
+    told = waits(RetryPolicy(rng=random.Random(seed)))
+    assert told == waits(RetryPolicy(rng=random.Random(seed)))
+    assert [(made, error) for made, error, _ in told] == [(made, DOWN) for made in range(1, 6)]
+    assert all(0 <= wait <= 0.5 * 2**i for i, (_, _, wait) in enumerate(told))
+    later = ProviderError("later", kind="rate_limit", status=429, retry_after=3.0)
+    asked = waits(RetryPolicy(rng=random.Random(seed)), later)
+    assert all(3.0 <= wait <= 3.5 for _, _, wait in asked)
 
 
 def test_the_clock_stands_still_while_any_call_waits_and_for_the_sample_around_as_well() -> None:

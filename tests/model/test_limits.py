@@ -10,9 +10,9 @@ import random
 
 import pytest
 
-from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
-from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
 from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.model.client import persist
+from rm_gallery.core.model.limits import End, Endpoint, EndpointDown, RetryPolicy, Visit
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
 
@@ -23,15 +23,22 @@ def limiter(ceiling: int) -> Endpoint:
     return Endpoint(ceiling, clock=now)
 
 
+async def entered(bound: Endpoint, run: str = "") -> Visit:
+    turn = Visit(bound)
+    if not bound.enter(turn):
+        await bound.wait(turn, run)
+    return turn
+
+
 def test_first_come_first_served_and_runs_take_turns() -> None:
     async def main() -> list[str]:
         bound, order = limiter(2), list[str]()
 
         async def call(run: str, number: int) -> None:
-            await bound.acquire(run)
+            turn = await entered(bound, run)
             order.append(f"{run}{number}")
             await asyncio.sleep(0.1)
-            bound.release()
+            bound.leave(turn)
 
         first = [asyncio.ensure_future(call("a", number)) for number in range(5)]
         await asyncio.sleep(0)
@@ -44,13 +51,12 @@ def test_first_come_first_served_and_runs_take_turns() -> None:
 def test_a_waiter_that_is_cancelled_just_after_it_was_handed_the_slot_passes_it_on() -> None:
     async def main() -> None:
         bound = limiter(1)
-        await bound.acquire()
-        cancelled, patient = (asyncio.ensure_future(bound.acquire()) for _ in range(2))
+        turn = await entered(bound)
+        cancelled, patient = (asyncio.ensure_future(entered(bound)) for _ in range(2))
         await asyncio.sleep(0)
-        bound.release()
+        bound.leave(turn)
         cancelled.cancel()
-        await asyncio.wait_for(patient, 1.0)
-        bound.release()
+        bound.leave(await asyncio.wait_for(patient, 1.0))
         assert cancelled.cancelled() and bound.in_flight == bound.waiting == 0
 
     run_virtual(main())
@@ -59,37 +65,18 @@ def test_a_waiter_that_is_cancelled_just_after_it_was_handed_the_slot_passes_it_
 def test_a_call_that_is_cancelled_as_it_is_let_go_to_look_leaves_the_look_to_the_next() -> None:
     async def main() -> None:
         bound = limiter(4)
-        for end in ("ok", "unreachable"):
-            await bound.acquire()
-            bound.release(end)
-        cancelled, patient = (asyncio.ensure_future(bound.acquire(fresh=False)) for _ in range(2))
+        ends: tuple[End, ...] = ("ok", "unreachable")
+        for end in ends:
+            bound.leave(await entered(bound), end)
+        cancelled, patient = (asyncio.ensure_future(entered(bound)) for _ in range(2))
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.5, cancelled.cancel)  # when the first look is due
-        assert await asyncio.wait_for(patient, 5.0) and cancelled.cancelled()
-        bound.release(probe=True)
+        turn = await asyncio.wait_for(patient, 5.0)
+        assert cancelled.cancelled()
+        bound.leave(turn)
         assert (bound.state, bound.in_flight) == ("open", 0)
 
     run_virtual(main())
-
-
-def test_a_pause_left_behind_by_one_loop_does_not_hang_the_next() -> None:
-    clock = [0.0]
-    bound = Endpoint(2, clock=lambda: clock[0])
-
-    async def refused() -> None:
-        await bound.acquire()
-        bound.release("rate_limit", 5.0)
-
-    async def call() -> None:
-        waiting = asyncio.ensure_future(bound.acquire())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        clock[0] = 5.0
-        await asyncio.wait_for(waiting, 10.0)
-        bound.release()
-
-    run_virtual(refused())
-    run_virtual(call())
 
 
 FAILURES: dict[str, tuple[ProviderErrorKind, int | None, float | None]] = {
@@ -141,34 +128,32 @@ def play(
     async def main() -> float:
         server.begin += now()
         server.end += now()
-        endpoint = Endpoint(workers, clock=now, max_outage=max_outage, name="http://judge/v1")
+        endpoint = Endpoint(workers, clock=now, name="http://judge/v1")
         policy, left, start = RetryPolicy(rng=random.Random(1)), iter(range(calls)), now()
 
         async def worker() -> None:
             for number in left:
-                fresh, clock = [True], Deadline(deadline, clock=now)
+                clock, began = Deadline(deadline, clock=now), now()
 
                 async def attempt(
-                    number: int = number, fresh: list[bool] = fresh, clock: Deadline = clock
+                    number: int = number, clock: Deadline = clock, began: float = began
                 ) -> None:
-                    with clock.paused():
-                        probe = await endpoint.acquire(fresh=fresh[0])
-                    fresh[0] = False
-                    endpoint.out.sent(number, clock)
+                    turn = Visit(endpoint, {clock}, began=began, patience=max_outage)
+                    if not endpoint.enter(turn):
+                        await endpoint.wait(turn)
+                    turn.send()
                     try:
                         await server.call()
                     except ProviderError as error:
                         assert error.kind != "fatal"
-                        endpoint.out.ended(number, answered=False)
-                        endpoint.release(
-                            error.kind, error.retry_after, call=number, probe=probe, why=str(error)
+                        endpoint.leave(
+                            turn, error.kind, error.retry_after, call=number, why=str(error)
                         )
                         raise
-                    endpoint.out.ended(number, answered=True)
-                    endpoint.release(probe=probe)
+                    endpoint.leave(turn)
 
                 try:
-                    await run_attempts(attempt, policy, endpoint=endpoint)
+                    await persist(attempt, policy, endpoint, patience=max_outage)
                     if clock.left <= 0:
                         lost.append(DeadlineExceeded("late"))
                 except ProviderError as error:

@@ -1,0 +1,643 @@
+"""The one path of a model call: from a request to a reply that was checked.
+
+    key ─▶ kept? ─▶ in flight? ─▶ endpoint ─▶ rate ─▶ budget ─▶ wire ─▶ read ─▶ kept ─▶ reply
+                                     ▲                           │
+                                     └───────── once more ◀──────┘  by what went wrong
+
+Each attempt takes its turn, and its share of rate and budget, by itself: a call that waits to be
+tried again blocks nobody, and every attempt is paid for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import (
+    Claims,
+    NotAsked,
+    RunControl,
+    RunStopped,
+    current_deadline,
+    current_run,
+    note_stop,
+    on_trial,
+    questions,
+    stop_mark,
+)
+from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
+from rm_gallery.core.model import storage
+from rm_gallery.core.model.limits import (
+    CEILING,
+    PAUSE_CAP,
+    Endpoint,
+    EndpointDown,
+    RateLimit,
+    RetryPolicy,
+    Visit,
+)
+from rm_gallery.core.model.model_call import BaseModelCall
+from rm_gallery.core.model.usage import Usage
+from rm_gallery.core.utils.errors import (
+    BudgetExceeded,
+    DeadlineExceeded,
+    ProviderError,
+    RequestError,
+    Unscored,
+    logger,
+)
+from rm_gallery.core.utils.spans import call_span
+
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.deadline import Deadline
+    from rm_gallery.core.model.replies import ReplyStore
+
+T = TypeVar("T")
+GONE = frozenset({404, 405})
+"""What answers so under a name that was served before is most likely being replaced."""
+NOT_THE_CALL = frozenset({404, 405, 502, 503, 529})
+"""Gateways answer so for any call while there is nobody behind them."""
+
+
+@dataclass
+class _Shared:
+    """What all calls of this process share; begun anew in a forked child."""
+
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    """By endpoint, account and model."""
+    rates: dict[str, RateLimit] = field(default_factory=dict)
+    flights: dict[str, _Flight[Any]] = field(default_factory=dict)
+
+
+_shared = _Shared()
+
+
+@library_loop.after_fork
+def _reset_shared() -> None:
+    global _shared
+    _shared = _Shared()
+
+
+async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0) -> Any:
+    """Answer a request from the cache, from an equal call in flight, or from the model.
+
+    Only on the library loop; callers reach it through `BaseLLM.achat` and `BaseEmbeddings.aembed`,
+    which name the errors.
+    """
+    run = current_run.get()
+    with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as record_reply:
+        try:
+            record_reply(reply := await _complete(llm, payload, repeat, run))
+        except (BudgetExceeded, RunStopped, NotAsked) as error:
+            # another way to ask may be the one that was taken then
+            if not (isinstance(error, NotAsked) and on_trial.get() == "trial"):
+                note_stop(stop_mark.get())
+            raise
+        except (ProviderError, DeadlineExceeded) as error:
+            if (mark := stop_mark.get()) is not None:
+                mark.lost.append(
+                    error if isinstance(error, ProviderError) else error.__cause__ or error
+                )
+            raise
+    if run is not None:
+        run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
+    return reply
+
+
+async def _complete(
+    llm: BaseModelCall, payload: dict[str, Any], repeat: int, run: RunControl | None
+) -> Any:
+    route, deadline = llm.route(), current_deadline.get()
+    clocks = set() if deadline is None else {deadline}
+    replies = None if run is None else run.replies
+    offline = run is not None and run.offline and llm.remote
+    cached = llm.cache if run is None or run.use_cache is None else run.use_cache
+    cached = payload.get("temperature") == 0 if cached is None else cached
+    if not cached and replies is None and not offline:
+        return (await Call(llm, payload, route, run, clocks).answer())[1]
+    try:
+        key = storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+    if offline:
+        return _reply_kept(llm, key, replies)
+    if not cached:
+        raw, reply = await Call(llm, payload, route, run, clocks).answer()
+        _keep_beside(llm, key, llm.kept(raw, reply), reply, replies)
+        return reply
+    cache = storage.shared()
+    stored = cache.get(key) if cache is not None else None
+    if stored is not None:
+        with suppress(ProviderError, ValueError):  # a row that cannot be read is asked for anew
+            reply = llm.restored(stored)
+            if run is not None:
+                run.count("cached")
+            _keep_beside(llm, key, stored, reply, replies)
+            return reply
+
+    async def ask(call: Call) -> tuple[Any, bytes | None]:
+        raw, reply = await call.answer()
+        # on disk before its sample counts as judged, so that a killed run pays nothing twice
+        if (kept := llm.kept(raw, reply)) is not None and cache is not None:
+            cache.put(key, kept)
+        return reply, kept
+
+    reply, stored = await _landed(
+        key, lambda: Call(llm, payload, route, run, clocks), ask, deadline
+    )
+    _keep_beside(llm, key, stored, reply, replies)
+    return reply
+
+
+async def _landed(
+    key: str,
+    make: Callable[[], Call],
+    ask: Callable[[Call], Coroutine[Any, Any, T]],
+    clock: Deadline | None,
+) -> T:
+    """What comes of the call that is in flight under a key, or of one that is made now."""
+    while True:
+        flight = _shared.flights.get(key)
+        if own := flight is None:
+            call = make()
+            flight = _shared.flights[key] = _Flight(key, call, ask(call))
+        try:
+            landed: T = await flight.landing(clock)
+            return landed
+        except (DeadlineExceeded, BudgetExceeded, RunStopped):
+            # the limits of whoever asked first are not the limits of this sample
+            if own:
+                raise
+
+
+def _keep_beside(
+    llm: BaseModelCall, key: str, stored: bytes | None, reply: Any, replies: ReplyStore | None
+) -> None:
+    """Keep a reply beside the records of its run, before any of them counts."""
+    # one that ended and says nothing is asked for once more, by the same request
+    if replies is not None and (stored is not None or getattr(reply, "ended", "") != "done"):
+        replies.put(key, None if stored is None else llm.kept_beside(stored))
+
+
+def _reply_kept(llm: BaseModelCall, key: str, replies: ReplyStore | None) -> Any:
+    """The reply that is kept beside the records of the run; raises NotAsked where none is."""
+    kept = None if replies is None else replies.get(key)
+    if kept is not None:
+        with suppress(ProviderError, ValueError):
+            return llm.restored(kept)
+    noted = questions.get()
+    if noted is not None and replies is not None and on_trial.get() != "trial":
+        if replies.knows(key):
+            noted.lost = True
+        else:
+            noted.new = True
+    raise NotAsked(f"{llm.model} would have to be asked.")
+
+
+class _Flight(Generic[T]):
+    """A call that several may wait for. One who goes away leaves the others alone; the call ends
+    with the last of them. Nothing is remembered afterwards.
+    """
+
+    def __init__(self, key: str, call: Call, work: Coroutine[Any, Any, T]) -> None:
+        self._key, self._call, self._waiting = key, call, 0
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        if _shared.flights.get(self._key) is self:
+            del _shared.flights[self._key]
+        if not task.cancelled():
+            task.exception()  # seen, also where nobody is left to receive it
+
+    async def landing(self, clock: Deadline | None) -> T:
+        """What comes of it; the clock of who waits stands still as those of all others do."""
+        self._waiting += 1
+        self._call.follow(clock)
+        try:
+            return await asyncio.shield(self._task)
+        finally:
+            self._waiting -= 1
+            self._call.follow(clock, ends=True)
+            if not self._waiting and not self._task.done():
+                # a newcomer must not join a call that is being cut; and its connection is closed
+                # when this returns
+                _shared.flights.pop(self._key, None)
+                self._task.cancel()
+                await asyncio.wait({self._task})
+
+
+def trouble_at(llm: BaseModelCall) -> str:
+    """Why the endpoint of a model is in trouble now (slow, limited or down), as far as this process
+    has asked it; empty while it is not. From any thread.
+    """
+    endpoint = _shared.endpoints.get(_key_of(llm, llm.route()))
+    return "" if endpoint is None else endpoint.trouble
+
+
+def _key_of(llm: BaseModelCall, route: str) -> str:
+    return f"{route} {llm.account()} {llm.model}"
+
+
+@lru_cache(maxsize=64)
+def _policy(max_attempts: int) -> RetryPolicy:
+    """One for all calls alike: to seed a random generator takes longer than to send a request."""
+    return RetryPolicy(max_attempts=max_attempts)
+
+
+class Call:
+    """One call and its attempts."""
+
+    def __init__(
+        self,
+        llm: BaseModelCall,
+        payload: dict[str, Any],
+        route: str,
+        run: RunControl | None,
+        clocks: set[Deadline],
+    ) -> None:
+        self.llm, self.payload, self.run = llm, payload, run
+        self.deadline = next(iter(clocks), None)
+        """Of whoever asked first."""
+        self.clocks = clocks
+        key = _key_of(llm, route)
+        self.endpoint = _shared.endpoints.get(key) or _shared.endpoints.setdefault(
+            key, Endpoint(name=llm.endpoint_key())
+        )
+        if run is not None and run.max_workers:
+            run.hold(key, self._lease)
+        self.began = self.endpoint.now()
+        self.patience = llm.max_outage
+        if run is not None and run.max_outage is not None:
+            self.patience = min(self.patience, run.max_outage)
+        self.rate: RateLimit | None = None  # another model object's limits are that one's own
+        if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
+            self.rate = _shared.rates.setdefault(key, RateLimit())
+            share = 1.0 if run is None else run.rate_share
+            rates = llm.requests_per_minute, llm.tokens_per_minute
+            self.rate.set(*(None if rate is None else share * rate for rate in rates))
+        characters = len(str(payload.get("input", "")))
+        for message in payload.get("messages", ()):
+            text = message.get("content", "")
+            characters += len(text if isinstance(text, str) else str(text))
+        self.expected = characters // 4 + 1
+        most = payload.get("max_tokens")
+        self.most = self.expected + int(most) if isinstance(most, int) else None
+        self.turn: Visit | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.cut_off = False
+        """Whether it is ended since its run has stopped."""
+
+    def _lease(self) -> Callable[[], None]:
+        """Have the endpoint allow what the run asks for; what gives that back."""
+        assert self.run is not None
+        lease = self.endpoint.lease(self.run.max_workers)
+        lease.__enter__()
+        loop = asyncio.get_running_loop()
+
+        def give_back() -> None:
+            with suppress(RuntimeError):  # a loop that closed meanwhile took its limits with it
+                loop.call_soon_threadsafe(lease.__exit__, None, None, None)
+
+        return give_back
+
+    def follow(self, clock: Deadline | None, *, ends: bool = False) -> None:
+        """Have the clock of a sample that waits for it stand still whenever it waits for its turn."""
+        if clock is None or clock is self.deadline:
+            return
+        self.clocks.discard(clock) if ends else self.clocks.add(clock)
+        if self.turn is not None:
+            self.turn.set_clocks()
+
+    async def answer(self) -> tuple[dict[str, Any], Any]:
+        """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
+        run, self.task = self.run, asyncio.current_task()
+        # a call outside of any run is not bound by what the runs beside it may have in flight
+        outside = run is None or not run.max_workers
+        if run is not None:
+            run.waiting.add(self.cut)
+        try:
+            with self.endpoint.lease(CEILING) if outside else nullcontext():
+                answered = await persist(
+                    self._attempt,
+                    (run and run.retry) or _policy(self.llm.max_attempts),
+                    self.endpoint,
+                    deadline=self.deadline,
+                    patience=self.patience,
+                    on_retry=self._retried,
+                )
+        except asyncio.CancelledError:
+            if run is None or not self._was_cut():
+                raise
+            raise RunStopped(f"Not judged: the run stopped ({run.stopped}).", "endpoint") from None
+        except EndpointDown as error:
+            if run is None:
+                raise
+            run.stop(str(error), halt=True, by="endpoint")
+            raise RunStopped(f"Not judged: the run stopped ({run.stopped}).", "endpoint") from error
+        except ProviderError as error:
+            if error.filtered:
+                raise Unscored(
+                    f"The endpoint's content filter refused the question: {error}",
+                    reason="content_filter",
+                    cause="judge",
+                ) from error
+            self._failed(error)
+            raise
+        except DeadlineExceeded as error:
+            if isinstance(error.__cause__, ProviderError):
+                self._failed(error.__cause__)
+            raise
+        finally:
+            if run is not None:
+                run.waiting.discard(self.cut)
+        if run is not None and run.fail_fast is not None:
+            run.fail_fast.success()
+        return answered
+
+    def cut(self) -> None:
+        """End the call, whatever it waits for: its run has stopped."""
+        if not self.cut_off and self.task is not None:
+            self.cut_off = True
+            self.task.cancel()
+
+    def _was_cut(self) -> bool:
+        """Whether this call was cancelled by `cut`, and not also by whoever waits for it."""
+        if self.cut_off and sys.version_info >= (3, 11) and self.task is not None:
+            return not self.task.uncancel()
+        return self.cut_off
+
+    async def _attempt(self) -> tuple[dict[str, Any], Any]:
+        """One attempt: its turn at the endpoint, its share of rate and budget, and the answer."""
+        run, llm, endpoint = self.run, self.llm, self.endpoint
+        if run is not None and run.batch is not None and not on_trial.get():
+            return await self._in_batch(run, run.batch)
+        self.turn = turn = Visit(
+            endpoint,
+            self.clocks,
+            began=self.began,
+            patience=self.patience,
+            pays=run is not None and run.max_outage is not None,
+        )
+        if not endpoint.enter(turn):
+            await endpoint.wait(turn, id(run))
+        claims = Claims(run, llm.model, self.expected, self.most)
+        try:
+            if self.rate is not None and not self.rate.enter(self.expected):
+                with turn.waiting():
+                    await self.rate.wait(self.expected, id(run))
+            if run is not None:
+                run.check_halted()
+                await claims.reserve(turn.waiting)
+            left = math.inf if self.deadline is None else max(0.001, self.deadline.left)
+            turn.send()
+            raw = await self._send(min(llm.timeout, left))
+            reply = llm.read(raw, self.payload)
+        except BaseException as error:
+            self._fell(turn, claims, error)
+            raise
+        self._settle(claims, llm.usage(reply, self.expected))
+        endpoint.leave(turn)
+        return raw, reply
+
+    def _fell(self, turn: Visit, claims: Claims, error: BaseException) -> None:
+        """Pay for an attempt that gave no reply, and tell the endpoint what it was."""
+        endpoint, run, used = self.endpoint, self.run, Usage()
+        if turn.sent is not None and isinstance(error, ProviderError):
+            if (
+                error.kind == "fatal"
+                and error.status in GONE
+                and endpoint.served
+                and not error.routed
+            ):
+                error.kind = "transient"
+            # nothing is paid for a call that found nobody, nothing was read of one that was refused
+            used.calls = int(error.kind != "unreachable")
+            if error.status is None and error.kind == "transient":
+                used.input_tokens = self.expected
+        elif turn.sent is not None:  # it may have been worked on
+            used = Usage(calls=1, input_tokens=self.expected)
+            late = isinstance(error, asyncio.CancelledError) and not self.cut_off
+            if late and self.deadline is not None and self.deadline.left <= 0.001:
+                error = ProviderError(
+                    f"No answer from {self.llm.endpoint_key()} within the deadline of a sample. "
+                    f"Give it a longer one if that is how long the model takes.", kind="transient",
+                )  # fmt: skip
+                self._failed(error)
+        self._settle(claims, used)
+        if not isinstance(error, ProviderError) or error.kind == "fatal":
+            # a verdict on the request is an answer as well: whoever gives one is there
+            judged = isinstance(error, ProviderError) and error.status is not None
+            endpoint.leave(turn, "ok" if judged and endpoint.state == "down" else "other")
+            return
+        endpoint.leave(turn, error.kind, error.retry_after, call=id(self), why=str(error))
+        if (
+            turn.pays
+            and run is not None
+            and endpoint.lost_at(turn.began, turn.patience) <= endpoint.now()
+        ):
+            run.stop(endpoint.gone(turn.began, turn.patience), halt=True, by="endpoint")
+            for cut in run.waiting - {self.cut}:
+                cut()
+
+    async def _send(self, timeout: float) -> dict[str, Any]:
+        """One request, sent as this model at this endpoint is known to take it."""
+        endpoint, llm, payload = self.endpoint, self.llm, self.payload
+        while True:
+            known = endpoint.takes
+            sent = known.of(payload)
+            try:
+                return await llm.attempt(sent, timeout)
+            except ProviderError as error:
+                if known.after(error, sent) is None:
+                    raise
+                refusal = error
+            async with endpoint.learning:
+                if endpoint.takes is known:
+                    return await self._learn(refusal, timeout)
+
+    async def _learn(self, refusal: ProviderError, timeout: float) -> dict[str, Any]:
+        """Find out, alone, what the endpoint takes instead of what it refused.
+
+        It is remembered, and said, once a request that was sent so was answered.
+        """
+        endpoint, llm, payload = self.endpoint, self.llm, self.payload
+        how, said = endpoint.takes, list[tuple[str, ProviderError]]()
+        while (change := how.after(refusal, how.of(payload))) is not None:
+            how = change[0]
+            said.append((change[1], refusal))
+            try:
+                raw = await llm.attempt(how.of(payload), timeout)
+            except ProviderError as error:
+                refusal = error
+                continue
+            endpoint.takes = how
+            for what, why in said:
+                logger.warning("model {} {} from now on: {}", llm.model, what, why)
+            return raw
+        raise refusal
+
+    async def _in_batch(
+        self, run: RunControl, batch: tuple[str, str, bool]
+    ) -> tuple[dict[str, Any], Any]:
+        """One attempt by a provider's batch API; a row that failed there costs nothing. What nobody
+        limits is claimed when it is back, so that a run that is killed while it waits has not spent
+        it twice.
+        """
+        from rm_gallery.core.model import batches
+
+        llm, used = batches.with_batches(self.llm, batch[0]), Usage()
+        claims = Claims(run, llm.model, self.expected, self.most)
+        how = self.endpoint.takes
+        sent = how.of(self.payload)
+        try:
+            run.check_halted()
+            if run.limited:
+                await claims.reserve()
+            raw = await batches.batches_of(run, *batch).ask(llm, sent)
+            reply = self.llm.read(raw, self.payload)
+            used = self.llm.usage(reply, self.expected)
+            if not run.limited:
+                await claims.reserve()
+            cost = claims.price_of(used)
+            used.cost = None if cost is None else BATCH_PRICE_SHARE * cost
+        except ProviderError as error:
+            if (change := how.after(error, sent)) is not None and not change[0].stream:
+                self.endpoint.takes = change[0]
+                error.kind = "transient"  # sent so it may be taken
+            raise
+        finally:
+            claims.settle(used)
+            run.count("calls", used.calls, used)
+        return raw, reply
+
+    def _settle(self, claims: Claims, used: Usage) -> None:
+        if self.rate is not None:
+            self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
+        claims.settle(used)
+        if self.run is not None:
+            self.run.count("calls", used.calls, used)
+
+    def _retried(self, made: int, cause: ProviderError, seconds: float) -> None:
+        logger.trace(
+            "attempt {} failed ({}), next in {:.2f} s: {}", made, cause.kind, seconds, cause
+        )
+        if self.run is not None:
+            self.run.count("retries")
+
+    def _failed(self, error: ProviderError) -> None:
+        run = self.run
+        if error.of_a_field and on_trial.get() == "trial":
+            return
+        if run is not None and run.fail_fast is not None and run.fail_fast.failure(error):
+            run.stop(run.fail_fast.message or str(error), halt=True, by="endpoint")
+
+
+async def persist(
+    call: Callable[[], Awaitable[T]],
+    policy: RetryPolicy,
+    endpoint: Endpoint,
+    *,
+    deadline: Deadline | None = None,
+    patience: float = 0.0,
+    on_retry: Callable[[int, ProviderError, float], None] | None = None,
+) -> T:
+    """Await `call()` until it succeeds, may not be repeated, or the deadline passes between two
+    attempts.
+
+    `call` itself waits for the endpoint and keeps within the deadline. While the endpoint holds
+    calls back there is no wait here. From the second attempt on, what says nothing about the call
+    is free as long as nobody is served, which `patience` seconds bound: an outage of ten seconds
+    once cost every sample in flight its attempts. A pause the server asks for is the sample's time,
+    and none is begun that ends after its deadline. `on_retry` is told the attempts made, the cause
+    and the seconds of the wait.
+
+    Raises:
+        ProviderError: fatal at once; any other kind when its attempts are used up.
+        EndpointDown: nobody was served for `patience` seconds.
+        DeadlineExceeded: no time is left for another attempt; names attempts and last cause.
+    """
+    tries, cause = _Tries(policy, endpoint, patience), None
+    while True:
+        if deadline is not None and deadline.left <= 0:
+            raise _late(tries.made, cause) from cause
+        tries.made += 1
+        try:
+            return await call()
+        except EndpointDown:
+            raise
+        except ProviderError as error:
+            if error.kind == "fatal":
+                raise
+            cause = error
+        tries.note(cause)
+        left = math.inf if deadline is None else max(0.0, deadline.left)
+        pause = min(cause.retry_after or 0.0, PAUSE_CAP)
+        holds = endpoint.state != "open"  # it holds calls back by itself
+        wait = 0.0 if holds else tries.jitter(cause, left)
+        if max(pause, wait) >= left:
+            raise _late(tries.made, cause) from cause
+        wait += 0.0 if holds else pause
+        if deadline is not None:
+            deadline.note = f"{_times(tries.made)}, last cause ({cause.kind}): {cause}"
+        if on_retry is not None:
+            on_retry(tries.made, cause, wait)
+        if wait:
+            await asyncio.sleep(wait)
+
+
+class _Tries:
+    """How often one call was tried, and how much of that counts."""
+
+    def __init__(self, policy: RetryPolicy, endpoint: Endpoint, patience: float) -> None:
+        self._policy, self._endpoint, self._patience = policy, endpoint, patience
+        self.made, self._counted = 0, 0.0
+        self._began = self._failed_at = endpoint.now()
+
+    def note(self, cause: ProviderError) -> None:
+        """Count a failure in; raises what ends the call, where this was the last."""
+        endpoint, patience, before = self._endpoint, self._patience, self._failed_at
+        refused = cause.kind == "rate_limit"
+        endpoint.answered = endpoint.answered or refused or cause.status is not None
+        silent = 0 < patience and endpoint.served and endpoint.served_at <= before
+        self._failed_at = endpoint.now()
+        if silent and endpoint.lost_at(self._began, patience) <= self._failed_at:
+            raise EndpointDown(endpoint.gone(self._began, patience)) from cause
+        of_others = refused or cause.kind == "unreachable" or cause.status in NOT_THE_CALL
+        if self.made == 1 or not (silent and (of_others or endpoint.waiting)):
+            self._counted += 0.5 if refused and self.made > 1 and endpoint.served else 1.0
+        most = self._policy.max_attempts
+        if self._absent(cause):
+            most = min(most, self._policy.unreachable_attempts)
+        if self._counted >= most:
+            raise ProviderError(
+                f"{cause} (gave up after {_times(self.made)})",
+                kind=cause.kind, status=cause.status, retry_after=cause.retry_after,
+            ) from cause  # fmt: skip
+
+    def _absent(self, cause: ProviderError) -> bool:
+        return cause.kind == "unreachable" and not self._endpoint.answered
+
+    def jitter(self, cause: ProviderError, left: float) -> float:
+        """Seconds to wait besides a pause that the server asks for, drawn within the time left."""
+        return self._policy.jitter(self._counted, cause, self._absent(cause), left)
+
+
+def _times(made: int) -> str:
+    return "1 attempt" if made == 1 else f"{made} attempts"
+
+
+def _late(made: int, cause: ProviderError | None) -> DeadlineExceeded:
+    last = "none had failed before" if cause is None else f"last cause ({cause.kind}): {cause}"
+    return DeadlineExceeded(
+        f"deadline reached after {_times(made)}: no time was left for another; {last}. Give the "
+        f"sample a longer deadline.",
+        cause="caller" if cause is None else "endpoint",
+    )

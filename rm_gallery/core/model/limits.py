@@ -1,0 +1,676 @@
+"""What holds calls back: the state of an endpoint, rates, how often one call is tried again, and
+when a run gives up.
+
+An endpoint is one of three, and all calls to it share what one of them found out:
+
+    open     calls pass, as many at once as their run may have in flight
+    limited  it asks for patience, or refuses more than it serves: calls wait, and use up their time
+    down     it served before and now fails call after call: one at a time looks, the others wait
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
+
+from rm_gallery.core.model.adapt import Adaptation
+from rm_gallery.core.utils.errors import Cause, ConfigError, ProviderError
+
+W = TypeVar("W")
+End = Literal["ok", "rate_limit", "transient", "unreachable", "other"]
+"""How an attempt ended; `other` says nothing about the endpoint."""
+State = Literal["open", "limited", "down"]
+
+START = 64
+"""Calls in flight at first: enough to double to 1,024 in four round trips, and no hosted endpoint minds
+so many.
+"""
+CEILING = 4096
+"""Calls in flight outside of any batch, whose callers decide how many."""
+PAUSE_CAP = 60.0
+"""Longest pause in seconds that a server's Retry-After is given."""
+MAX_OUTAGE = 300.0
+SUSPECT = 4
+"""So many different calls in a row have to fail before that is the endpoint's fault and not theirs."""
+REFUSAL_SECONDS = 0.25
+"""So long a refused call keeps its slot. Refusals come back in a millisecond: a slot that turned over
+so fast would burn the attempts of every call that waits.
+"""
+QUIET_SECONDS = 1.0
+"""After so long without a refusal the limit grows by a call for each success."""
+MANY_REFUSED, FEW_REFUSED = 1 / 3, 1 / 8
+"""Of the last calls: above the first share the limit is cut, below the second it grows."""
+FIRST_LOOK, LAST_LOOK, LOOK_HANGS = 0.5, 1.0, 10.0
+"""Seconds until one call looks whether an endpoint is back: at first, at most, and where the look gets
+no answer.
+"""
+_LAST_CALLS = 32
+
+
+class StoppableClock(Protocol):
+    """A sample's clock."""
+
+    by: Cause
+    """Who is named where its time ends."""
+
+    def stop(self, since: float) -> None:
+        """Let it stand still from `since` on, until as many `go` as `stop` came."""
+
+    def go(self) -> None:
+        """Let it go on."""
+
+
+class EndpointDown(ProviderError):
+    """An endpoint that answered before has served nobody for longer than `max_outage`."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="unreachable")
+
+
+class Visit:
+    """One attempt at an endpoint, from when it stands in line until it ended, with the clocks of the
+    samples that wait for it.
+
+    They stand still while it waits for our own limits, and from when it was sent while the endpoint
+    is down: an outage is nobody's deadline. They go on while the server asks for patience, which a
+    deadline bounds; whoever is cut then names the endpoint.
+    """
+
+    __slots__ = ("_stopped", "_waits", "began", "clocks", "endpoint", "patience", "pays", "sent")
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        clocks: Iterable[StoppableClock] = (),
+        *,
+        began: float | None = None,
+        patience: float = MAX_OUTAGE,
+        pays: bool = False,
+    ) -> None:
+        self.endpoint, self.clocks, self.patience = endpoint, clocks, patience
+        self.began = endpoint.now() if began is None else began
+        """When its call was first asked for."""
+        self.pays = pays
+        """Whether an outage is of its samples' time, and no clock stands still for it."""
+        self.sent: float | None = None
+        self._waits = False
+        self._stopped: list[StoppableClock] = []
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Inside the block it waits for its turn."""
+        self._waits = True
+        self.set_clocks()
+        try:
+            yield
+            for clock in self.clocks:  # where it is cut instead, whoever cuts asks by whom
+                clock.by = "caller"
+        finally:
+            self._waits = False
+            self.set_clocks()
+
+    def set_clocks(self) -> None:
+        """Stop the clocks, or let them go on, as what it waits for demands."""
+        state = self.endpoint.state
+        outage = state == "down" and not self.pays
+        if self._waits:
+            still, since = outage or state == "open", self.endpoint.now()
+            for clock in self.clocks:
+                clock.by = "caller" if still else "endpoint"
+        else:
+            still, since = outage and self.sent is not None, self.sent or 0.0
+        for clock in [clock for clock in self._stopped if not still or clock not in self.clocks]:
+            self._stopped.remove(clock)
+            clock.go()
+        for clock in self.clocks if still else ():
+            if clock not in self._stopped:
+                self._stopped.append(clock)
+                clock.stop(since)
+
+    def send(self) -> None:
+        """Note that it is sent now."""
+        self.sent = self.endpoint.now()
+        if self.endpoint.state != "open":
+            self.set_clocks()
+
+    def end(self) -> None:
+        """Let all clocks go on."""
+        self.clocks = ()
+        if self._stopped:
+            self.set_clocks()
+
+
+class FairQueue(Generic[W]):
+    """Waiting calls of several runs: one of each run in turn, and within a run first come, first
+    served.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[tuple[asyncio.Future[None], W]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def __iter__(self) -> Iterator[tuple[asyncio.Future[None], W]]:
+        return (entry for line in list(self._lines.values()) for entry in line)
+
+    def __len__(self) -> int:
+        return sum(not waiter.done() for waiter, _ in self)
+
+    def push(self, line: Hashable, waiter: asyncio.Future[None], what: W) -> None:
+        """Stand in the line of a run."""
+        self._lines.setdefault(line, deque()).append((waiter, what))
+
+    def first(self) -> W | None:
+        """What waits first; callers that went away are forgotten."""
+        while self._lines:
+            key, line = next(iter(self._lines.items()))
+            while line and line[0][0].done():
+                line.popleft()
+            if line:
+                return line[0][1]
+            del self._lines[key]
+        return None
+
+    def let_go(self) -> None:
+        """Let go what waits first; after it the other runs come first."""
+        if self.first() is not None:
+            key = next(iter(self._lines))
+            line = self._lines.pop(key)
+            line.popleft()[0].set_result(None)
+            if line:
+                self._lines[key] = line
+
+
+class Endpoint:
+    """Bounds the calls in flight to one endpoint and holds them back while it cannot serve them.
+
+    The limit begins at 64, and a 429 sets it to as many calls as were out. It is cut to 0.7 of itself
+    where more than a third of the last calls were refused. While it is used it grows: by a call for
+    each round where few are refused, by one for each success after a second without a refusal, until
+    it is the ceiling. `Retry-After`
+    holds back all starts, for at most 60 s, and where most calls are served for an eighth of the
+    time. Once it has served a call, a refused connection, or failures of four different calls in a
+    row, make it *down*: one call looks every 0.5 to 1 s, and the first that gets an answer lets all
+    go on. Who waits for the patience of its turn, in which nobody is served, gets EndpointDown; 0
+    never waits. Runs take turns. For one event loop.
+
+    Args:
+        ceiling: most calls in flight; `lease` replaces it while callers hold one.
+        name: what messages call it.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        ceiling: int = CEILING,
+        *,
+        name: str = "The endpoint",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.now = name, clock
+        self.answered = self.served = False
+        """Whether it ever gave an answer of any kind, and whether it ever served a call."""
+        self.served_at = -math.inf
+        self.takes = Adaptation()
+        """How requests are sent to it."""
+        self.learning = asyncio.Lock()
+        self._ceiling = ceiling
+        self._taken = self._held = 0
+        """Slots that are taken, and those of them that a refused call keeps."""
+        self._leases: Counter[int] = Counter()
+        self._turns: dict[Visit, None] = {}
+        self._queue: FairQueue[Visit] = FairQueue()
+        self._timer: asyncio.TimerHandle | None = None
+        self._took: deque[float] = deque(maxlen=512)
+        self._why = ""
+        # refusals
+        self._limit: float = START
+        self._refused = 0.0
+        self._refuses_all = False
+        self._refused_at = self._cut_at = -math.inf
+        self._paused_until = self._pause_again = 0.0
+        # outages
+        self._failing: set[object] = set()
+        self._down = False
+        self._look_at, self._look_every = 0.0, FIRST_LOOK
+
+    @property
+    def limit(self) -> int:
+        """Calls allowed in flight at present."""
+        return int(min(self._limit, max(self._leases, default=self._ceiling)))
+
+    @property
+    def in_flight(self) -> int:
+        """Calls running at present."""
+        return self._taken - self._held
+
+    @property
+    def waiting(self) -> int:
+        """Callers waiting for a slot."""
+        return len(self._queue)
+
+    @property
+    def state(self) -> State:
+        """Whether calls start freely, are held back because it refuses them, or wait for it to come
+        back.
+        """
+        if self._down:
+            return "down"
+        paused = self._paused_until and self._paused_until > self.now()
+        return "limited" if paused or self._refuses_all else "open"
+
+    @property
+    def trouble(self) -> str:
+        """Why what it does now says nothing of whom it judges, for whoever would try out an answer:
+        it is limited, down or slow; empty while it works as it did.
+        """
+        if self.state != "open" or self._refused_at + REFUSAL_SECONDS > self.now():
+            return f"{self.name} is {'limited' if self.state == 'open' else self.state}"
+        took = sorted(self._took)
+        last = sorted(list(self._took)[-8:])
+        slow = len(took) >= 8 and last[4] > max(1.0, 5.0 * took[len(took) // 10])
+        return f"{self.name} is slow" if slow else ""
+
+    @contextmanager
+    def lease(self, ceiling: int) -> Iterator[Endpoint]:
+        """Ask for up to `ceiling` calls in flight while the block runs; the highest of all open
+        leases holds.
+        """
+        if ceiling < 1:
+            raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
+        self._leases[ceiling] += 1
+        self._wake()
+        try:
+            yield self
+        finally:
+            self._leases -= Counter([ceiling])
+            self._wake()
+
+    def enter(self, turn: Visit) -> bool:
+        """Take a slot if there is one at once; else `wait` for it. Every turn ends with `leave`."""
+        self._turns[turn] = None
+        if self._queue or self._down or self._paused_until or self._taken >= self.limit:
+            return False
+        self._taken += 1
+        return True
+
+    async def wait(self, turn: Visit, line: Hashable = None) -> None:
+        """Wait for a slot in the line of one run; a cancelled wait takes none. Raises EndpointDown
+        where nobody is served for too long.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.push(line, waiter, turn)
+        with turn.waiting():
+            self._tick()
+            try:
+                await waiter
+            except (asyncio.CancelledError, EndpointDown):
+                del self._turns[turn]
+                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                    self._look_at = self.now()  # the next one looks
+                    self._free()
+                raise
+
+    def leave(
+        self,
+        turn: Visit,
+        end: End = "ok",
+        retry_after: float | None = None,
+        *,
+        call: object = None,
+        why: str = "",
+    ) -> None:
+        """Give the slot back and learn from how the attempt ended.
+
+        `retry_after` in seconds counts with a 429 or a 5xx. `call` tells the attempts of one call
+        from those of others; `why` is what went wrong.
+        """
+        del self._turns[turn]
+        turn.end()
+        now, before = self.now(), self.state
+        if end == "ok":
+            self._took.append(now - (turn.sent or now))
+            self._serves(now)
+        elif end != "other":
+            self._why = why or self._why
+            self._fails(turn, end, retry_after, call, now)
+        if self.state != before:
+            self._set_clocks()
+        if end == "rate_limit" and not self._paused_until:
+            self._held += 1
+            asyncio.get_running_loop().call_later(REFUSAL_SECONDS, self._free, 1)
+        else:
+            self._free()
+
+    def _serves(self, now: float) -> None:
+        self.served = self.answered = True
+        self.served_at = now
+        if self._failing:
+            self._failing.clear()
+        self._down = self._refuses_all = False
+        self._look_every = FIRST_LOOK
+        if self._limit < math.inf:
+            quiet = now - self._refused_at >= QUIET_SECONDS
+            self._refused *= 0 if quiet else 1 - 1 / _LAST_CALLS
+            if self._refused < FEW_REFUSED and 5 * self._taken >= 4 * self._limit:
+                self._limit += 1 if quiet else 1 / self._limit
+            if self._limit >= max(self._leases, default=self._ceiling):
+                self._limit = math.inf
+
+    def _fails(
+        self, turn: Visit, end: End, retry_after: float | None, call: object, now: float
+    ) -> None:
+        refused = end == "rate_limit"
+        if refused:
+            self._down = False  # whoever refuses is there
+            self._failing.clear()
+            if not self._refused:
+                self._limit = min(self._limit, max(1, self._taken))
+            self._refused_at = now
+            # refusals come back first: those still running may well be served
+            self._refuses_all = self._refuses_all or (self.served and self.in_flight <= 1)
+            self._refused += (1 - self._refused) / _LAST_CALLS
+            if self._refused > MANY_REFUSED and now - self._cut_at >= REFUSAL_SECONDS:
+                self._limit, self._cut_at = max(1.0, 0.7 * min(self._limit, self._taken)), now
+                # what was refused before a cut says little of what comes after it
+                self._refused = (MANY_REFUSED + FEW_REFUSED) / 2
+        else:
+            self._failing.add(call)
+        if retry_after and (now >= self._pause_again or self._refused > FEW_REFUSED):
+            pause = min(retry_after, PAUSE_CAP)
+            self._paused_until = max(self._paused_until, now + pause)
+            self._pause_again = self._paused_until + 7 * pause
+        if self._down:
+            self._look_at = min(self._look_at, now + self._look_every)
+        elif not refused and self.served and turn.patience > 0:
+            present = self.in_flight + len(self._queue)
+            if end == "unreachable" or len(self._failing) >= min(SUSPECT, present):
+                self._down, self._look_at = True, now + self._look_every
+
+    def _set_clocks(self) -> None:
+        for turn in self._turns:
+            turn.set_clocks()
+
+    def _free(self, held: int = 0) -> None:
+        self._taken -= 1
+        self._held -= held
+        if self._queue:
+            self._tick()
+
+    def _tick(self) -> None:
+        """Do what is due, and see to it that this loop comes back."""
+        now = self.now()
+        if self._paused_until and self._paused_until <= now:
+            self._paused_until = 0.0
+            self._set_clocks()
+        self._wake()
+        if not self._queue:
+            return
+        due = [self._paused_until] if self._paused_until else [self._look_at] * self._down
+        if self.state != "open":
+            due.append(self._give_up(now))
+        if due and min(due) < math.inf:
+            self._come_back(max(0.001, min(due) - now))
+
+    def _wake(self) -> None:
+        now = self.now()
+        if self._down and not self._paused_until and self._queue and self._look_at <= now:
+            self._look_at = now + LOOK_HANGS
+            self._let_go()
+            self._look_every = min(LAST_LOOK, 1.5 * self._look_every)
+        while self._queue and not (self._down or self._paused_until or self._taken >= self.limit):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._queue.first() is not None:
+            self._taken += 1
+            self._queue.let_go()
+
+    def _give_up(self, now: float) -> float:
+        """Let those go that have waited too long; when the next one will have."""
+        due = math.inf
+        for waiter, turn in self._queue:
+            if (until := self.lost_at(turn.began, turn.patience)) > now:
+                due = min(due, until)
+            elif not waiter.done():
+                waiter.set_exception(EndpointDown(self.gone(turn.began, turn.patience)))
+        return due
+
+    def lost_at(self, began: float, patience: float) -> float:
+        """When a call that was first asked for at `began` has waited for `patience` seconds in which
+        nobody was served; never, where nobody waits.
+        """
+        return max(began, self.served_at) + patience if patience > 0 else math.inf
+
+    def gone(self, began: float, patience: float) -> str:
+        """What is told of an endpoint that has served nobody for too long."""
+        what = "has refused every call" if self._refused and not self._down else "has been down"
+        return (
+            f"{self.name} {what} for {self.now() - max(began, self.served_at):.0f} s, the longest "
+            f"wait allowed (max_outage={patience:g}). Last: {self._why or 'no answer'} Everything "
+            f"finished is kept; run the same command again once it is back."
+        )
+
+    def _come_back(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._tick)
+
+
+class RateLimit:
+    """Keeps calls under requests and tokens per minute; None leaves a side unlimited.
+
+    Tokens are reserved by estimate and corrected by `settle`. Runs take turns; calls of one run
+    start in the order they asked. At most one second's worth is given out at once after a quiet
+    time. For one event loop. Raises ConfigError: a rate that is not positive.
+    """
+
+    def __init__(
+        self,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._buckets: list[_Bucket | None] = [None, None]
+        self._queue: FairQueue[int] = FairQueue()
+        self._timer: asyncio.TimerHandle | None = None
+        self.set(requests_per_minute, tokens_per_minute)
+
+    def set(
+        self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None
+    ) -> None:
+        """Take over rates; what is asked for last holds, None changes nothing."""
+        given = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
+        for side, (name, rate) in enumerate(given.items()):
+            if rate is None:
+                continue
+            if not 0 < rate < math.inf:
+                raise ConfigError(f"{name} must be a positive number, got {rate}")
+            bucket = self._buckets[side]
+            if bucket is None:
+                bucket = self._buckets[side] = _Bucket(self._clock(), max(1.0, rate / 60))
+            bucket.rate = rate / 60
+
+    def enter(self, tokens: int) -> bool:
+        """Take the turn of a call expected to use `tokens` tokens if it is its turn at once; else
+        `wait` for it.
+        """
+        if self._queue or self._delay(tokens) > 0.0:
+            return False
+        self._take(1, tokens)
+        return True
+
+    async def wait(self, tokens: int, line: Hashable) -> None:
+        """Wait for the turn of a call in the line of one run; a cancelled wait takes nothing."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.push(line, waiter, tokens)
+        self._start_next()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._take(-1, -tokens)
+            self._start_next()
+            raise
+
+    def settle(self, reserved: int, used: int) -> None:
+        """Correct a reservation of `reserved` tokens by the `used` ones the reply reports (0 for a
+        refused call).
+        """
+        if self._buckets[1] is not None and reserved != used:
+            self._take(0, used - reserved)
+            self._start_next()
+
+    def _delay(self, tokens: int) -> float:
+        now = self._clock()
+        needs = zip(self._buckets, (1, tokens), strict=True)
+        return max((bucket.delay(need, now) for bucket, need in needs if bucket), default=0.0)
+
+    def _take(self, requests: int, tokens: int) -> None:
+        for bucket, need in zip(self._buckets, (requests, tokens), strict=True):
+            if bucket is not None:
+                bucket.level -= need
+
+    def _start_next(self) -> None:
+        """Start the calls whose turn it is and set the timer for the next."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while (tokens := self._queue.first()) is not None:
+            if (wait := self._delay(tokens)) > 0.0:
+                self._timer = asyncio.get_running_loop().call_later(wait, self._start_next)
+                return
+            self._take(1, tokens)
+            self._queue.let_go()
+
+
+@dataclass
+class _Bucket:
+    """Refills at `rate` per second up to one second's worth; may go into debt for one large take."""
+
+    stamp: float
+    level: float
+    rate: float = 0.0
+
+    def delay(self, need: float, now: float) -> float:
+        """Seconds until `need` can be taken; a need above the capacity waits for a full bucket."""
+        capacity = max(1.0, self.rate)
+        self.level = min(capacity, self.level + (now - self.stamp) * self.rate)
+        self.stamp = now
+        missing = min(need, capacity) - self.level
+        # refilling in floating point may end a hair below the mark for ever
+        return missing / self.rate if missing > 1e-9 * capacity else 0.0
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often and how patiently a failed call is tried again.
+
+    Waits are drawn from U(0, min(cap, base * 2**(n-1))) seconds after attempt n ("full jitter",
+    Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog 2015).
+    """
+
+    max_attempts: int = 6
+    base: float = 0.5
+    cap: float = 60.0
+    unreachable_attempts: int = 3
+    """For an endpoint that has never answered."""
+    rng: random.Random = field(default_factory=random.Random, repr=False, compare=False)
+
+    def jitter(self, attempt: float, cause: ProviderError, absent: bool, left: float) -> float:
+        """Seconds to wait after attempt number `attempt` (from 1), besides a pause that the server
+        asks for: all calls refused together would come back together.
+
+        Drawn within the time left, as a shorter wait is worth more than none.
+        """
+        # one that answered before and now refuses connections is restarting, which takes seconds
+        restarting = cause.kind == "unreachable" and not absent
+        longest = self.base * (4.0 if restarting else 1.0) * 2.0 ** min(int(attempt) - 1, 60)
+        return self.rng.uniform(
+            0.0, min(left, self.base if cause.retry_after else self.cap, longest)
+        )
+
+
+_ONE_REQUEST = frozenset({400, 413, 422})
+"""Refusals that are about what was asked: too long a prompt comes back in the same words, and the
+next one may be shorter.
+"""
+_ACCOUNT = frozenset({401, 402, 429})
+
+
+class FailFast:
+    """Says when a run is pointless: `limit` calls in a row failed for good.
+
+    Before any call succeeded every failure counts but a rate limit. Later what holds for every call
+    counts (unreachable, or a key that is refused or has nothing left: HTTP 401, 402, 429 for good),
+    and one and the same refusal of different requests, but not one of what was asked (HTTP 400,
+    413, 422). Thread-safe. `message` is None until it trips.
+    """
+
+    def __init__(self, limit: int = 20) -> None:
+        if limit < 1:
+            raise ConfigError(f"FailFast needs a limit of at least 1, got {limit}")
+        self.limit = limit
+        self.message: str | None = None
+        self._succeeded = False
+        self._causes: Counter[str] = Counter()
+        self._counted: list[BaseException] = []
+        self._lock = threading.Lock()
+
+    def success(self) -> None:
+        """Note a call that succeeded; the count begins anew."""
+        self._succeeded = True
+        if self._causes:
+            with self._lock:
+                self._causes.clear()
+                if self.message is None:
+                    self._counted.clear()
+
+    def lost(self, error: BaseException) -> bool | None:
+        """Whether the run stopped for a call that failed with this error, or after it; None while
+        that is open.
+        """
+        if not any(counted is error for counted in self._counted):
+            return False
+        return True if self.message is not None else None
+
+    def failure(self, error: BaseException) -> bool:
+        """Note a call that failed; True exactly once, when this failure trips the tracker."""
+        if not isinstance(error, ProviderError) or error.kind == "rate_limit":
+            return False
+        if self._succeeded and (
+            error.kind not in ("unreachable", "fatal") or error.status in _ONE_REQUEST
+        ):
+            return False
+        with self._lock:
+            message = (
+                f"{f'HTTP {error.status}' if error.status is not None else error.kind}: {error}"
+            )
+            of_all = error.kind == "unreachable" or error.status in _ACCOUNT
+            if self._succeeded and not of_all and message not in self._causes and not self.message:
+                self._causes.clear()
+                self._counted.clear()
+            self._counted.append(error)
+            self._causes[message] += 1
+            if self.message is not None or sum(self._causes.values()) < self.limit:
+                return False
+            cause, count = self._causes.most_common(1)[0]
+            which = "last" if self._succeeded else "first"
+            self.message = (
+                f"the {which} {self.limit} calls all failed, so the run stops. {count} times: "
+                f"{cause}. Check endpoint, key and model name, then run the same command again; "
+                f"finished samples are kept."
+            )
+            return True

@@ -1,0 +1,95 @@
+"""Equal questions in flight share one call, and none of those who wait can spoil it for the others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.model.client import complete
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.utils.errors import ProviderError
+
+
+class Slow(FakeLLM):
+    """Answers after a while, and counts what it began, what it ended and what was cut."""
+
+    cache: bool | None = True
+    began: list[int] = []
+    ended: list[int] = []
+    cut: list[int] = []
+    fails: bool = False
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        self.began.append(1)
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            self.cut.append(1)
+            raise
+        self.ended.append(1)
+        if self.fails:
+            raise ProviderError("no", kind="fatal", status=400)
+        return await super().attempt(payload, timeout)
+
+    async def asked(self, text: str = "hi") -> str:
+        said: str = (await complete(self, self.payload(text))).text
+        return said
+
+
+def slow(name: str, **more: Any) -> Slow:
+    return Slow(model=name, reply="yes", began=[], ended=[], cut=[], **more)
+
+
+def on_the_loop(coroutine: Any) -> Any:
+    return library_loop.submit(coroutine).result(timeout=20)
+
+
+def test_equal_questions_share_a_call_and_so_do_their_failures() -> None:
+    llm, broken = slow("shared"), slow("broken", fails=True)
+
+    async def main(model: Slow) -> list[Any]:
+        return await asyncio.gather(*(model.asked() for _ in range(5)), return_exceptions=True)
+
+    assert on_the_loop(main(llm)) == ["yes"] * 5 and len(llm.began) == 1
+    for calls in (1, 2):  # a failure is not remembered
+        assert [type(end) for end in on_the_loop(main(broken))] == [ProviderError] * 5
+        assert len(broken.began) == calls
+
+
+@pytest.mark.parametrize("who", [{0}, {1}, {2}, {0, 1, 2}], ids=["first", "middle", "last", "all"])
+def test_a_call_ends_with_the_last_who_waits_and_not_before(who: set[int]) -> None:
+    llm = slow(f"cut-{sorted(who)}")
+
+    async def main() -> list[Any]:
+        tasks = [asyncio.ensure_future(llm.asked()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        for number in who:
+            tasks[number].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    ends = on_the_loop(main())
+    for number in range(3):
+        assert (
+            isinstance(ends[number], asyncio.CancelledError)
+            if number in who
+            else ends[number] == "yes"
+        )
+    assert (len(llm.ended), len(llm.cut)) == ((0, 1) if len(who) == 3 else (1, 0))
+
+
+def test_a_newcomer_does_not_join_a_call_that_is_being_cut() -> None:
+    llm = slow("newcomer")
+
+    async def main() -> str:
+        first = asyncio.ensure_future(llm.asked())
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.sleep(0)
+        said = await llm.asked()
+        assert first.cancelled()
+        return said
+
+    assert on_the_loop(main()) == "yes" and (len(llm.began), len(llm.cut)) == (2, 1)
