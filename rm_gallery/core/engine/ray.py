@@ -28,10 +28,9 @@ from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
 from rm_gallery.core.engine.coordinator import CoordinatedBudget, Coordinator
+from rm_gallery.core.engine.engine import Lane, LoopLane, ThreadLane, Unit, Work, loop_closed
 from rm_gallery.core.engine.garbage import RELAXED_GC
-from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
@@ -418,7 +417,7 @@ def in_flight_each(max_workers: int, actors: int) -> int:
     return -(-max_workers // actors)
 
 
-class RayLane(LoopLane):
+class RayLane(Lane):
     """Runs units on actors of one processor each, spread over the nodes of a cluster. What a lost
     one had goes to the others.
 
@@ -430,7 +429,8 @@ class RayLane(LoopLane):
     """
 
     def __init__(self, work: Work, max_workers: int, plan: RayPlan) -> None:
-        super().__init__(work, max_workers)
+        super().__init__(max_workers)
+        self._work = work
         self._plan, self._ray = plan, connected(plan.options.address, "engine='ray'")
         cores = int(self._ray.cluster_resources().get("CPU", 1))
         count = plan.options.processes or max(1, cores)
@@ -443,7 +443,7 @@ class RayLane(LoopLane):
             plan.options,
             self._each,
             asked=plan.asked is not None,
-            failed=self._end_run,
+            failed=lambda error: self._end(work, error),
         )
         self._remote = self._ray.remote(JudgeActor).options(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
@@ -494,7 +494,7 @@ class RayLane(LoopLane):
         error: BaseException | None = future.exception()
         cause = getattr(error, "cause", None)
         if isinstance(cause, ConfigError):
-            self._end_run(cause)
+            self._end(self._work, cause)
         return error
 
     def _lost(self, actor: _Actor, error: BaseException) -> None:
@@ -510,7 +510,7 @@ class RayLane(LoopLane):
         if not actor.ready:
             self._starts += 1
             if self._starts >= _STARTS:
-                self._end_run(ConfigError(f"Ray's actors do not start: {why}"))
+                self._end(self._work, ConfigError(f"Ray's actors do not start: {why}"))
                 return
         for unit in [unit for block in actor.blocks.values() for unit in reversed(block)]:
             self._deaths[unit.index] += 1
@@ -554,7 +554,7 @@ class RayLane(LoopLane):
 
     def _add_units(self, units: list[Unit]) -> None:
         if not library_loop.is_current(self._loop):
-            self._loop_closed()
+            loop_closed(self._work)
             return
         self._open_units += len(units)
         for unit in units:
@@ -649,10 +649,10 @@ class RayLane(LoopLane):
         self._deaths.pop(unit.index, None)
         self._complete(unit)
 
-    def _end_run(self, error: BaseException) -> None:
+    def _end(self, work: Work, error: BaseException) -> None:
         self._waiting.clear()
         self._suspects.clear()
-        super()._end_run(error)
+        super()._end(work, error)
         self._close()
 
     async def _drain(self, grace: float) -> None:
@@ -832,7 +832,7 @@ class Member:
             repeat=settings["repeat"],
         )
         control.probes = options.blame == "probe"
-        self._work = work = Work(
+        self._work = Work(
             execute,
             merge if merging else self._unmerged,
             control,
@@ -842,9 +842,7 @@ class Member:
         )
         if batch._inline() is not None:  # what only computes gains nothing by taking turns
             workers = 1
-        self._lane = (
-            LoopLane(work, workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
-        )
+        self._lane = LoopLane(workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
 
     def _unmerged(
         self, _: Any, jobs: list[Any], outcomes: list[Score[Any]]

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, 
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline, note_stop, stop_mark
+from rm_gallery.core.engine.engine import Doubtful, Lane, LoopLane, ThreadLane, Unit, Work
 from rm_gallery.core.engine.garbage import relaxed_gc
-from rm_gallery.core.engine.lanes import Doubtful, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.ray import RayLane, RayPlan
-from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score
 
 if TYPE_CHECKING:
@@ -185,11 +184,11 @@ class _Run(Generic[R]):
             how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")
         ) == "loop"
         most = options.max_workers
-        self._lane: LoopLane | ThreadLane
+        self._lane: Lane
         if (plan_on_ray := how.get("ray")) is not None:
             self._lane = RayLane(self.work, most, plan_on_ray)
         else:
-            self._lane = LoopLane(self.work, most) if loops else ThreadLane(most)
+            self._lane = LoopLane(most) if loops else ThreadLane(most)
         self.progress = control.progress = Progress(
             control, options.total, options.progress, how.get("label", "run")
         )

@@ -27,13 +27,20 @@ from rm_gallery.core.engine.context import (
     stop_mark,
 )
 from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.engine.engine import (
+    LATE_SECONDS,
+    JobCost,
+    Lane,
+    LoopLane,
+    ThreadLane,
+    Unit,
+    Work,
+)
 from rm_gallery.core.engine.garbage import relaxed_gc
-from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
 from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
-from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score, is_run_level, stopped
 from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, logger
@@ -101,7 +108,7 @@ class StandingRun:
         is cut.
         """
         deadline.expire()
-        if self._turn is not None and isinstance(self._turn.lane, LoopLane):
+        if self._turn is not None:
             self._turn.lane.look()
 
     def close(self) -> None:
@@ -143,7 +150,7 @@ class _Turn:
         control.begin(max_workers=workers, budget=None, cache=None, repeat=0)
         self._run = run
         self._open: dict[int, bool] = {}
-        self.work = work = Work(
+        self.work = Work(
             run._execute,
             run._merge,
             control,
@@ -152,9 +159,7 @@ class _Turn:
             cost=run._cost,
         )
         loops = run._lane == "loop"
-        self.lane: LoopLane | ThreadLane = (
-            LoopLane(work, workers, patience=0.0) if loops else ThreadLane(workers, eager=False)
-        )
+        self.lane: Lane = LoopLane(workers, 0.0) if loops else ThreadLane(workers, 0.0, eager=False)
 
     def feed(self, units: Sequence[tuple[int, Planned, Deadline]]) -> None:
         made = []
@@ -192,8 +197,8 @@ _shared: ThreadLane | None = None
 
 def _single_lane() -> ThreadLane:
     global _shared
-    if _shared is None:
-        _shared = ThreadLane(MAX_SINGLE_THREADS, eager=False)
+    if _shared is None or not _shared.is_alive:
+        _shared = ThreadLane(MAX_SINGLE_THREADS, 0.0, eager=False)
     return _shared
 
 
@@ -214,14 +219,14 @@ class SingleRun(TypedDict):
 
 
 class _OneResult:
-    """What became of one unit. Apart from `_Alone`, so that neither holds itself: a cycle would
+    """What became of one unit. Apart from `_SingleUnit`, so that neither holds itself: a cycle would
     cost more than the judging.
     """
 
-    __slots__ = ("_wake", "error", "over", "value")
+    __slots__ = ("error", "over", "value", "wake")
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] = lambda: None
         self.over = False
         self.value: Any = None
         self.error: BaseException | None = None
@@ -237,61 +242,77 @@ class _OneResult:
     def _finish(self) -> None:
         if not self.over:
             self.over = True
-            self._wake()
+            self.wake()
+
+    def taken(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 class _SingleUnit:
-    """One unit on its way, through the lane that all plain functions called by themselves share or
-    a loop lane.
-    """
+    """One unit on its way."""
 
     def __init__(
         self,
         planned: Planned,
         execute: Callable[[Any], Any],
         merge: Callable[[Any, list[Any], list[Score[Any]]], Any],
-        wake: Callable[[], None],
         how: SingleRun,
     ) -> None:
-        self._result = result = _OneResult(wake)
+        self.end = end = _OneResult()
         control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
+        deadline, cost = how["deadline"], how["cost"]
         self.work = Work(
-            execute,
-            merge,
-            control,
-            result.deliver,
-            result.fail,
-            how["deadline"],
-            outer,
-            None,
-            how["cost"],
+            execute, merge, control, end.deliver, end.fail, deadline, outer, None, cost
         )
         data, jobs = planned
-        loops = how["lane"] == "loop"
-        self.unit = Unit(
-            self.work,
-            0,
-            data,
-            [] if jobs is None else jobs,
-            None if loops else contextvars.copy_context(),
-        )
-        self.lane: LoopLane | ThreadLane = (
-            LoopLane(self.work, how["max_workers"]) if loops else _single_lane()
-        )
+        self.loops = how["lane"] == "loop"
+        context = None if self.loops else contextvars.copy_context()
+        self.unit = Unit(self.work, 0, data, [] if jobs is None else jobs, context)
+        self._lane: Lane | None = None
+        self._how = how
 
-    def result(self) -> Any:
-        """What became of it, once it is over."""
-        if self._result.error is not None:
-            raise self._result.error
-        return self._result.value
+    def feed(self, lane: Lane, wake: Callable[[], None]) -> None:
+        """Have a lane do its jobs."""
+        self._lane, self.end.wake = lane, wake
+        lane.feed([self.unit])
+
+    def here(self) -> Any:
+        """Do its jobs one after another, on the caller's thread, or where they have a deadline on
+        one that can be left.
+        """
+        unit, found = self.unit, list[Score[Any]]()
+
+        def work() -> None:
+            for i in range(len(unit.jobs)):
+                found.append(unit.not_begun(None) or unit.call(i))
+
+        deadline = unit.begin()
+        if self.work.deadline is None or deadline is None:
+            work()
+        else:
+            over = threading.Event()
+
+            def work_and_tell() -> None:
+                work()
+                over.set()
+
+            library_loop.start_thread(work_and_tell)
+            while not over.wait(max(0.0, deadline.left) + LATE_SECONDS) and deadline.left > 0:
+                pass  # its clock stood still meanwhile
+        unit.outcomes = found[:]
+        late = self.work.late(deadline, "; its thread was left")
+        unit.outcomes += [late] * (len(unit.jobs) - len(unit.outcomes))
+        return self.end.taken() if self.work.ended else unit.finish()[1]
 
     def close(self) -> None:
         """Give up what is not done."""
         library_loop.no_longer_waiting(self.work)
-        if not self._result.over:
+        if not self.end.over:
             self.work.ended = True
-            if isinstance(self.lane, LoopLane):
-                self.lane.abandon()
+            if self.loops and self._lane is not None:
+                self._lane.abandon()
 
 
 def run_single(
@@ -303,20 +324,22 @@ def run_single(
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
     a time.
     """
+    single = _SingleUnit(planned, execute, merge, how)
+    if not single.loops and (len(single.unit.jobs) < 2 or library_loop.on_loop()):
+        result: T = single.here()
+        return result
     done = threading.Lock()
     done.acquire()
-    single = _SingleUnit(planned, execute, merge, done.release, how)
+    workers = how["max_workers"]
     try:
-        single.lane.feed([single.unit])
-        if isinstance(single.lane, ThreadLane):
-            with single.lane.blocked():
-                done.acquire()
-        else:
-            done.acquire()
-        result: T = single.result()
-        return result
+        single.feed(
+            LoopLane(workers, 0.0) if single.loops else ThreadLane(workers, 0.0), done.release
+        )
+        done.acquire()
+        result = single.end.taken()
     finally:
         single.close()
+    return result
 
 
 async def arun_single(
@@ -325,13 +348,14 @@ async def arun_single(
     merge: Callable[[Any, list[Any], list[Score[Any]]], T],
     **how: Unpack[SingleRun],
 ) -> T:
-    """Awaitable twin of `run_alone`, for any event loop."""
+    """Awaitable twin of `run_single`, for any event loop."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    single = _SingleUnit(planned, execute, merge, partial(library_loop.wake, waiter), how)
+    single = _SingleUnit(planned, execute, merge, how)
     try:
-        single.lane.feed([single.unit])
+        lane = LoopLane(how["max_workers"], 0.0) if single.loops else _single_lane()
+        single.feed(lane, partial(library_loop.wake, waiter))
         await waiter
-        result: T = single.result()
+        result: T = single.end.taken()
         return result
     finally:
         single.close()

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import asked_by, questions, stop_mark
-from rm_gallery.core.engine.lanes import awaitable
+from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.engine.run_records import STATUSES

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from rm_gallery.core.engine.context import current_run, on_trial, questions
-from rm_gallery.core.engine.lanes import awaitable
+from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import Question, decided
 from rm_gallery.core.model.message import ChatMessage, ChatResponse

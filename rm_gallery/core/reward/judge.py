@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.lanes import awaitable
+from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.abstract import PICTURES, Touches
