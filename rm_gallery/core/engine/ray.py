@@ -32,8 +32,8 @@ from rm_gallery.core.engine.garbage import RELAXED_GC
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.thread_lane import ThreadLane
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.limits import FailFast
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, MissingExtra, logger
 from rm_gallery.core.utils.models import with_keys
