@@ -13,7 +13,6 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.core.model.budget import Estimate, PredictionInterval
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
@@ -25,6 +24,7 @@ from rm_gallery.report.tables import exported, print_report
 from rm_gallery.study.benchmark import estimate as estimate_run
 from rm_gallery.study.benchmark import evaluate as evaluate_reward
 from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score_recorded
+from rm_gallery.study.estimate import Estimate, PredictionInterval
 from rm_gallery.study.grading import grade as grade_rows
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.source import Shard, Source

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine.options import RunOptions, whole
-from rm_gallery.core.model.budget import PriceTable
-from rm_gallery.core.model.usage import Usage
+from rm_gallery.core.model.budget import PriceTable, Usage
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.reward import BaseReward

@@ -22,7 +22,6 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, detached_options
 from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
-from rm_gallery.core.model.budget import Estimate
 from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward
@@ -46,6 +45,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
+from rm_gallery.study.estimate import Estimate
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, kept_in, sample_record
 from rm_gallery.study.source import Data, Source, sharded
 from rm_gallery.study.task import Reasons, Task, begun, judge_of, repeat_folder, spent_by

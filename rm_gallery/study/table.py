@@ -16,7 +16,6 @@ from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.budget import Estimate
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -32,6 +31,7 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
+from rm_gallery.study.estimate import Estimate
 from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of, open_sheet
 from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.table_rows import TableSamples, questions_of

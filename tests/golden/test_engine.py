@@ -27,16 +27,14 @@ from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.model.budget import (
     Budget,
-    Estimate,
-    PredictionInterval,
     Price,
     PriceTable,
+    Usage,
 )
 from rm_gallery.core.model.client import persist
 from rm_gallery.core.model.limits import Endpoint, FailFast, RateLimit, RetryPolicy, Visit
 from rm_gallery.core.model.storage import canonical_key
 from rm_gallery.core.model.transport import parse_retry_after
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner.grading_runner import GradingRunner
@@ -49,6 +47,7 @@ from rm_gallery.core.utils.errors import (
     ProviderError,
 )
 from rm_gallery.core.utils.shown import redact
+from rm_gallery.study.estimate import Estimate, PredictionInterval
 from tests.engine.virtual_time import now, run_virtual
 from tests.golden.golden import Line, kinds, unnamed
 from tests.golden.test_rules import text_of

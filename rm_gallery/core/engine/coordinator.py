@@ -14,8 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from rm_gallery.core.engine.context import Claims, RunControl
-from rm_gallery.core.model.budget import Budget, Reservation
-from rm_gallery.core.model.usage import Usage
+from rm_gallery.core.model.budget import Budget, Reservation, Usage
 
 # -- in a process that judges ----------------------------------------------------------------------
 

@@ -31,8 +31,8 @@ from rm_gallery.core.engine.coordinator import CoordinatedBudget, Coordinator
 from rm_gallery.core.engine.engine import Lane, LoopLane, ThreadLane, Unit, Work, loop_closed
 from rm_gallery.core.engine.garbage import RELAXED_GC
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.limits import FailFast
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, MissingExtra, logger
 from rm_gallery.core.utils.models import with_keys

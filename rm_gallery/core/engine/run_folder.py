@@ -27,9 +27,8 @@ from rm_gallery.core.engine.run_records import (
     RunStore,
     record_key,
 )
-from rm_gallery.core.model.budget import Budget
+from rm_gallery.core.model.budget import Budget, Ledger
 from rm_gallery.core.model.replies import REPLIES, KeptReplies
-from rm_gallery.core.model.usage import Ledger
 from rm_gallery.core.score import UNDECLARED
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line

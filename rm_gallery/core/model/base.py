@@ -16,10 +16,10 @@ import orjson
 from pydantic import ConfigDict, Field
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.transport import booked, is_complete, to_response
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.text.canonical import OPENED
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name

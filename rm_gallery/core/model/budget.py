@@ -1,57 +1,181 @@
-"""What calls cost, and a stop before a run costs more than it may."""
+"""What calls used and cost, the file that keeps it while a run goes, and a stop before a run costs
+more than it may.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import statistics
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rm_gallery.core.model.usage import Ledger, Usage
-from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, reason_of
+from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, logger, reason_of
+from rm_gallery.core.utils.file import AppendedFile
 
-_MAX_BYTES = 1 << 20
-_HIGHEST = sys.float_info.max
+SPEND_LOG = "spend.log"
+_COUNTS = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+
+
+@dataclass
+class Usage:
+    """What one or many calls used.
+
+    `cached_tokens` (input the provider had in its own cache) are part of `input_tokens`,
+    `reasoning_tokens` part of `output_tokens`. `calls` were paid for. `cost` is None where nothing
+    is known about it, which one call without a price makes true of the whole sum.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    calls: int = 0
+    cost: float | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was paid for: neither calls nor tokens nor cost."""
+        return not (self.calls or self.total_tokens or self.cost)
+
+    def add(self, other: Usage, cost: float | None = None) -> None:
+        """Count another usage in, at `cost` where it has none of its own."""
+        cost = cost if other.cost is None else other.cost
+        if self.cost is None and self.empty:
+            self.cost = cost  # nothing paid for yet, so nothing unknown either
+        elif not other.empty:
+            self.cost = None if self.cost is None or cost is None else self.cost + cost
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def copy(self) -> Usage:
+        """An independent copy."""
+        return replace(self)
+
+    def since(self, before: Usage) -> Usage:
+        """What came since an earlier copy; without a cost, which is no sum of what is unknown."""
+        return Usage(**{name: getattr(self, name) - getattr(before, name) for name in _COUNTS})
+
+
+class Ledger:
+    """An append-only file with a line before each call and one after it.
+
+    `+ ID TOKENS COST` is what a call may use, `- ID CALLS INPUT OUTPUT CACHED REASONING COST` what
+    it used (`?` for a cost nobody knows). A call that was begun and never ended, because the
+    process was killed, counts with what it might use. A torn last line counts for nothing: its call
+    was not made yet, or counts as begun. One process writes the file at a time: the run folder's
+    lock sees to that.
+    """
+
+    def __init__(self, folder: Path | str, others: Iterable[Path] = ()) -> None:
+        self.path = Path(folder) / SPEND_LOG
+        self.name = str(self.path.absolute())
+        self.before, self._last = Usage(), 0
+        """What the earlier parts of the run, and `others` of the same run, spent."""
+        for each in (self.path.parent, *others):
+            self._count_log(each / SPEND_LOG)
+        self.spent = self.before.copy()
+        """With what this part spent so far."""
+        self._lock = threading.RLock()
+        self._pending = ""
+        self._file: AppendedFile | None = None  # a run that makes no call leaves none
+        self._is_open = True
+
+    def begin(self, tokens: float, cost: float) -> int:
+        """Note a call that is about to be made; the note survives a killed process when this
+        returns.
+        """
+        with self._lock:
+            self._last += 1
+            # what ended meanwhile goes with it: should that be lost, the line of its begin stands
+            # for it
+            self._pending += f"+ {self._last} {tokens:.0f} {cost:.9g}\n"
+            self.flush()
+            return self._last
+
+    def end(self, entry: int, usage: Usage) -> None:
+        """Note what a call used; written with the next begin or `flush`."""
+        counts = " ".join(f"{getattr(usage, name):d}" for name in _COUNTS)
+        cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
+        with self._lock:
+            self.spent.add(usage)
+            self._pending += f"- {entry} {counts} {cost}\n"
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        with self._lock:
+            if self._pending and self._is_open:
+                try:
+                    self._file = self._file or AppendedFile(self.path, 0o600)
+                    self._file.write(self._pending.encode())
+                except OSError as error:
+                    self._is_open = False
+                    logger.warning(
+                        "what the run spends is no longer kept in {}: {}", self.path, error
+                    )
+            self._pending = ""
+
+    def close(self) -> None:
+        """Write what is pending and close the file."""
+        with self._lock:
+            self.flush()
+            self._is_open = False
+            if self._file is not None:
+                self._file.close()
+
+    def _count_log(self, path: Path) -> None:
+        begun = dict[int, Usage]()
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            for line in file:
+                with suppress(ValueError):  # an earlier release ended a torn line and went on
+                    match line.split() if line.endswith(b"\n") else ():
+                        case [b"+", entry, tokens, cost]:
+                            self._last = max(self._last, int(entry))
+                            most = Usage(int(tokens), calls=1, cost=float(cost) or None)
+                            begun[int(entry)] = most
+                        case [b"-", entry, calls, *counts, cost] if int(entry) in begun:
+                            given, output, cached, reasoning = map(int, counts)
+                            money = None if cost == b"?" else float(cost)
+                            used = Usage(given, output, cached, reasoning, int(calls), money)
+                            self.before.add(used)
+                            del begun[int(entry)]
+        for usage in begun.values():
+            self.before.add(usage)
+
+
+_MAX_BYTES = 1_048_576
 _EXAMPLE = (
     "write one line per model: `gpt-4o-mini: {input: 0.15, output: 0.60, cached_input: 0.075}`"
 )
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(NamedTuple):
     """Money per million tokens; `cached_input` is that of input the provider had cached."""
 
     input: float
     output: float
     cached_input: float
 
-    def cost(self, usage: Usage) -> float:
-        """Money for a usage."""
-        cached = min(usage.cached_tokens, usage.input_tokens)
-        fresh = usage.input_tokens - cached
-        return (
-            fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output
-        ) / 1e6
 
-
+@dataclass
 class PriceTable:
     """Prices by model name or glob pattern; an exact name wins, then the first matching pattern in
     the file.
     """
 
-    def __init__(self, prices: Mapping[str, Price], source: str = "the price table") -> None:
-        self.source = source
-        self._prices = dict(prices)
-        self._patterns = [name for name in self._prices if any(sign in name for sign in "*?[")]
-        self._by_model: dict[str, Price | None] = {}
+    prices: Mapping[str, Price]
+    source: str = "the price table"
 
     @classmethod
     def from_yaml(cls, path: Path | str) -> PriceTable:
@@ -63,94 +187,80 @@ class PriceTable:
         """
         import yaml
 
+        source = f"price file {path}"
         try:
             with Path(path).open("rb") as file:
-                data = file.read(_MAX_BYTES + 1)
-            if len(data) > _MAX_BYTES:
-                raise ConfigError(
-                    f"price file {path} is larger than {_MAX_BYTES:,} bytes; {_EXAMPLE}"
-                )
-            content = yaml.safe_load(data.decode("utf-8-sig"))
-        except ConfigError:
-            raise
+                data, is_larger = file.read(_MAX_BYTES), file.read(1)
+            content = None if is_larger else yaml.safe_load(data.decode("utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"price file {path} cannot be read: {reason_of(error)}") from None
+            raise ConfigError(f"{source} cannot be read: {reason_of(error)}") from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise ConfigError(f"price file {path} is not valid YAML: {str(error)[:500]}") from None
-        if not isinstance(content, dict) or not content:
-            raise ConfigError(f"price file {path} holds no mapping of models to prices; {_EXAMPLE}")
-        if not all(isinstance(model, str | int | float) for model in content):
-            raise ConfigError(f"price file {path} holds a model name that is no text; {_EXAMPLE}")
-        return cls(
-            {str(model): _price(path, str(model), entry) for model, entry in content.items()},
-            f"price file {path}",
-        )
+            raise ConfigError(f"{source} is not valid YAML: {str(error)[:500]}") from None
+        if is_larger:
+            problem = f"is larger than {_MAX_BYTES:,} bytes"
+        elif not isinstance(content, dict) or not content:
+            problem = "holds no mapping of models to prices"
+        elif None in content:
+            problem = "holds a model name that is no text"
+        else:
+            return cls(
+                {
+                    str(model): _price(f"{source}, model {model}", entry)
+                    for model, entry in content.items()
+                },
+                source,
+            )
+        raise ConfigError(f"{source} {problem}; {_EXAMPLE}")
 
     def find(self, model: str) -> Price | None:
         """The price of a model, or None."""
-        if model not in self._by_model:
-            match = next((name for name in self._patterns if fnmatchcase(model, name)), None)
-            self._by_model[model] = self._prices.get(model) or (
-                self._prices[match] if match is not None else None
-            )
-        return self._by_model[model]
+        matching = (price for name, price in self.prices.items() if fnmatchcase(model, name))
+        return self.prices.get(model) or next(matching, None)
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """Money for a usage of a model; None when the model has no price."""
         price = self.find(model)
-        return None if price is None else price.cost(usage)
+        if price is None:
+            return None
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        fresh = (usage.input_tokens - cached) * price.input
+        return (fresh + cached * price.cached_input + usage.output_tokens * price.output) / 1e6
 
 
-def _price(path: Path | str, model: str, entry: Any) -> Price:
+def _price(where: str, entry: Any) -> Price:
     if not isinstance(entry, dict):
-        raise ConfigError(
-            f"price file {path}, model {model}: found {_show_value(entry)} instead of fields; {_EXAMPLE}"
-        )
-    unknown = sorted(
-        _show_value(field).strip("'")
-        for field in entry
-        if field not in ("input", "output", "cached_input")
-    )
+        raise ConfigError(f"{where}: found {_show(entry)} instead of fields; {_EXAMPLE}")
+    unknown = ", ".join(sorted(map(str, entry.keys() - set(Price._fields))))
     if unknown:
         raise ConfigError(
-            f"price file {path}, model {model}: unknown field {', '.join(unknown)}; known are "
-            f"input, output, cached_input"
+            f"{where}: unknown field {unknown:.200}; known are input, output, cached_input"
         )
-
-    def field(name: str) -> float:
-        value = entry.get(name)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not 0 <= value <= _HIGHEST
-        ):
-            kind = "nothing" if value is None else _show_value(value)
+    entry.setdefault("cached_input", entry.get("input"))
+    for name in Price._fields:
+        value: Any = entry.get(name)
+        if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
             raise ConfigError(
-                f"price file {path}, model {model}, field {name}: found {kind}, needs a number >= "
-                f"0 (per million tokens)"
+                f"{where}, field {name}: found {_show(value)}, needs a number >= 0 (per million "
+                "tokens)"
             )
-        return float(value)
-
-    return Price(
-        field("input"),
-        field("output"),
-        field("cached_input" if "cached_input" in entry else "input"),
-    )
+    return Price(**entry)
 
 
-def _show_value(value: Any) -> str:
+def _show(value: Any) -> str:
     """A value for a message: a few lines of references in YAML can stand for gigabytes."""
+    if value is None:
+        return "nothing"
     if isinstance(value, str):
-        return repr(value) if len(value) <= 80 else repr(value[:80]) + "…"
-    return repr(value) if isinstance(value, bool | int | float) else f"a {type(value).__name__}"
+        return repr(value[:80]) + "…" * (len(value) > 80)
+    return repr(value) if isinstance(value, int | float) else f"a {type(value).__name__}"
 
 
 # From so many settled calls on the dearest of them, and a quarter more, bounds the next call better
 # than the caller can.
 _TRUST_SEEN_FROM = 10
 _MARGIN = 1.25
-UNKNOWN_REPLY_TOKENS = 512
-"""Guess for a reply whose length nobody limited, until one has come."""
+_UNKNOWN_REPLY_TOKENS = 512  # guess for a reply whose length nobody limited
+_ROUNDING = 1e-9  # share of a limit within which a sum of costs equals it
 
 
 class Reservation(NamedTuple):
@@ -162,30 +272,24 @@ class Reservation(NamedTuple):
     """Its line in the ledger."""
 
 
-class _Waiting(NamedTuple):
-    future: asyncio.Future[Reservation]
-    model: str
-    expected: int
-    most: int | None
-
-
 class Budget:
     """Counts calls, tokens and cost of a run and refuses the call that would exceed a limit;
     thread-safe.
 
     Every attempt is a call, also one that fails. Calls in flight count with what they may use, so
     that a thousand of them cannot overshoot together: one that does not fit beside them waits for
-    them. What a call may use is the limit given with it, later the dearest seen and a quarter more;
-    with a limit on tokens or cost the first calls go 1, 2, 4, … at a time to find out. Spent may
-    exceed the limit by what calls in flight used beyond that. Once a limit has been hit every
-    further call is refused: the run stops in one clean cut.
+    them. What a call may use is the limit given with it, later the most tokens seen and a quarter
+    more, at the dearest price of its model; with a limit on tokens or cost the first calls go 1, 2,
+    4, … at a time to find out. Spent may exceed the limit by what calls in flight used beyond that.
+    A call for which there is no room, were it like those of the run so far, hits the limit; from
+    then on every call is refused: the run stops in one clean cut.
 
     Args:
         max_calls: most calls paid for; replies from the cache are free.
         max_tokens: most tokens, input and output together.
         max_cost: most money, in the currency of the prices.
         prices: needed with `max_cost`, otherwise used to count the cost.
-        spent: what earlier parts of the same run used already.
+        spent: what earlier parts of the same run used already, with the number of their calls.
 
     Raises:
         ConfigError: a limit that is not positive, or `max_cost` without prices.
@@ -199,38 +303,35 @@ class Budget:
         prices: PriceTable | None = None,
         spent: Usage | None = None,
     ) -> None:
-        for name, limit in (
-            ("max_calls", max_calls),
-            ("max_tokens", max_tokens),
-            ("max_cost", max_cost),
-        ):
-            if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
-                raise ConfigError(f"{name} must be a positive number, got {limit!r:.80}")
-        if max_cost is not None and prices is None:
+        self.limits = {"calls": max_calls, "tokens": max_tokens, "cost": max_cost}
+        for kind, limit in self.limits.items():
+            if not (limit is None or (isinstance(limit, int | float) and 0 < limit < math.inf)):
+                raise ConfigError(f"max_{kind} must be a positive number, got {limit!r:.80}")
+        if max_cost and prices is None:
             raise ConfigError(
                 "max_cost needs prices: give a YAML file with input and output per million tokens "
                 "per model"
             )
-        self.max_calls = max_calls
-        self.max_tokens = max_tokens
-        self.max_cost = max_cost
         self.prices = prices
-        self._limited = not (max_calls is None and max_tokens is None and max_cost is None)
-        self.at_once = False
-        """Whether the first calls go all together, since nothing is known of any before all are
-        back, as in a batch.
+        self.limited = any(self.limits.values())
+        """Whether it has a limit, and does more than count."""
+        self.at_once = not (max_tokens or max_cost)
+        """Whether the first calls go all together: nothing is to be found out, or nothing is known
+        of any before all are back, as in a batch.
         """
         self.message: str | None = None
-        self._spent = Usage() if spent is None else spent.copy()
-        self._money = self._spent.cost or 0.0
-        self._settled_calls = self._in_flight = 0
-        self._tokens = self._cost = 0.0  # settled in this process, for the means
-        self._most_tokens = self._most_cost = 0.0  # of one call
-        self._waiting: deque[_Waiting] = deque()
+        """Which limit was hit, and how to go on."""
+        # what a usage without a price counts: it must not hide what is known where that is limited
+        self._unpriced = max_cost and 0.0
+        self._spent = Usage()
+        self._spent.add(spent or Usage(), self._unpriced)
+        self._in_flight = self._settled = 0
+        self._held_tokens = self._held_cost = 0.0  # by calls in flight
+        self._most_tokens = 0  # of one call
+        self._waiting = deque[asyncio.Future[None]]()
         self._ledger: Ledger | None = None
         self._counted: set[str] = set()
-        self._reserved_tokens = self._reserved_cost = 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a wait that is collected as garbage ends anywhere
 
     @property
     def spent(self) -> Usage:
@@ -238,19 +339,13 @@ class Budget:
         with self._lock:
             return self._spent.copy()
 
-    @property
-    def limited(self) -> bool:
-        """Whether it has a limit, and does more than count."""
-        return self._limited
-
     def attach(self, ledger: Ledger) -> None:
         """Count what earlier parts of the run spent, and keep in `ledger` what this one does."""
         with self._lock:
             self._ledger = ledger
             if ledger.name not in self._counted:
                 self._counted.add(ledger.name)
-                self._spent.add(ledger.before)
-                self._money += ledger.before.cost or 0.0
+                self._spent.add(ledger.before, self._unpriced)
 
     def try_reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
@@ -265,118 +360,23 @@ class Budget:
             ConfigError: `max_cost` is set and the model has no price.
         """
         with self._lock:
-            return (
-                None
-                if self._waiting and self.message is None
-                else self._claim(model, expected, most)
-            )
+            return None if self._waiting else self._claim(model, expected, most)
 
     async def reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
     ) -> Reservation:
         """As `try_reserve`, and wait where that says so; a cancelled wait claims nothing."""
-        future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
-        with self._lock:
-            claim = None if self._waiting else self._claim(model, expected, most)
-            if claim is not None:
-                return claim
-            self._waiting.append(_Waiting(future, model, expected, most))
         try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self.settle(future.result(), Usage())
-            raise
-
-    def _claim(self, model: str, expected: int, most: int | None) -> Reservation | None:
-        if self.message is not None:
-            raise BudgetExceeded(self.message)
-        tokens, cost = self._bounds(model, expected, most)
-        self._check_room()
-        if self._in_flight and not self._fits_beside(tokens, cost):
-            return None
-        self._in_flight += 1
-        self._reserved_tokens += tokens
-        self._reserved_cost += cost
-        if self._ledger is None:
-            return Reservation(tokens, cost)
-        return Reservation(tokens, cost, self._ledger.begin(tokens, cost))
-
-    def _bounds(self, model: str, expected: int, most: int | None) -> tuple[float, float]:
-        """The most the next call is taken to use."""
-        tokens = float(
-            most if most is not None else max(expected + UNKNOWN_REPLY_TOKENS, self._most_tokens)
-        )
-        if self._settled_calls >= _TRUST_SEEN_FROM:
-            seen = max(_MARGIN * self._most_tokens, float(expected))
-            tokens = seen if most is None else min(tokens, seen)
-        if self.max_cost is None or self.prices is None:
-            return tokens, 0.0
-        price = self.prices.find(model)
-        if price is None:
-            raise ConfigError(
-                f"max_cost is set, but {self.prices.source} has no price for: "
-                f"{model or '(no name)'}"
-            )
-        dearest = tokens * max(price.input, price.output) / 1e6
-        return tokens, min(
-            dearest, _MARGIN * self._most_cost
-        ) if self._settled_calls >= _TRUST_SEEN_FROM else dearest
-
-    def _check_room(self) -> None:
-        """Refuse a call for which there is no room even when those in flight turn out to have used
-        nothing more.
-        """
-        used, known = self._spent, max(1, self._settled_calls)
-        over = ""
-        if self.max_calls is not None and used.calls + 1 > self.max_calls:
-            over = self._describe("max-calls", f"{self.max_calls:,} calls")
-        elif (
-            self.max_tokens is not None
-            and used.total_tokens + max(self._tokens / known, 1) > self.max_tokens
-        ):
-            over = self._describe("max-tokens", f"{self.max_tokens:,} tokens")
-        elif self.max_cost is not None and self._money > 0:
-            # a run that is continued knows no mean yet: what is used up is used up
-            if self._money + self._cost / known > self.max_cost * (
-                1 + 1e-9
-            ) or self._money >= self.max_cost * (1 - 1e-9):
-                over = self._describe("max-cost", f"{self.max_cost:g}")
-        if over:
-            self.message = over
-            raise BudgetExceeded(over)
-
-    def _fits_beside(self, tokens: float, cost: float) -> bool:
-        """Whether a call can be made beside those in flight, whatever they use within their
-        reservations.
-        """
-        used = self._spent
-        if self.max_calls is not None and used.calls + self._in_flight + 1 > self.max_calls:
-            return False
-        if self.max_tokens is None and self.max_cost is None:
-            return True
-        if self._in_flight > self._settled_calls and not self.at_once:
-            return False
-        if (
-            self.max_tokens is not None
-            and used.total_tokens + self._reserved_tokens + tokens > self.max_tokens
-        ):
-            return False
-        return (
-            self.max_cost is None
-            or self._money + self._reserved_cost + cost <= self.max_cost * (1 + 1e-9)
-        )
-
-    def _describe(self, option: str, limit: str) -> str:
-        used = self._spent
-        cost = "" if used.cost is None else f", cost {used.cost:.4f}"
-        earlier = " in all parts of this run" if self._counted else ""
-        return (
-            f"--{option} of {limit} reached (used{earlier}: calls {used.calls:,}, tokens "
-            f"{used.total_tokens:,}{cost}; in flight: {self._in_flight:,}). Everything finished is "
-            f"kept; run the same command with a higher --{option} to "
-            "do the rest."
-        )
+            while True:
+                turn = asyncio.Future[None]()
+                with self._lock:
+                    claim = self._claim(model, expected, most)
+                    if claim is not None:
+                        return claim
+                    self._waiting.append(turn)
+                await turn
+        finally:
+            self._wake()  # the next one may fit as well, or goes in the place of this one
 
     def settle(self, reservation: Reservation, usage: Usage, model: str = "") -> None:
         """Replace a reservation by what the call used; an empty `Usage` for one that was never
@@ -384,128 +384,78 @@ class Budget:
 
         A usage without a cost gets it from the prices.
         """
-        if usage.cost is None and self.prices is not None and not usage.empty:
+        if usage.cost is None and self.prices:
             usage.cost = self.prices.cost(model, usage)
-        tokens = usage.input_tokens + usage.output_tokens
         with self._lock:
             self._in_flight -= 1
-            self._reserved_tokens -= reservation.tokens
-            self._reserved_cost -= reservation.cost
-            if tokens or usage.cost:
-                self._settled_calls += 1
-                self._tokens += tokens
-                self._most_tokens = max(self._most_tokens, tokens)
-                self._cost += usage.cost or 0.0
-                self._most_cost = max(self._most_cost, usage.cost or 0.0)
-                self._money += usage.cost or 0.0
-            self._spent.add(usage)
-            if self._ledger is not None:
+            self._held_tokens -= reservation.tokens
+            self._held_cost -= reservation.cost
+            self._settled += usage.total_tokens > 0  # a failure tells nothing
+            self._most_tokens = max(self._most_tokens, usage.total_tokens)
+            self._spent.add(usage, self._unpriced)
+            if self._ledger:
                 self._ledger.end(reservation.entry, usage)
-            decided = self._serve_waiting() if self._waiting else ()
-        for future, outcome in decided:
-            if asyncio._get_running_loop() is (loop := future.get_loop()):
-                _hand_over(future, outcome)
-            else:
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let one of those that wait try again, on its own loop."""
+        with self._lock:
+            while self._waiting:
+                turn = self._waiting.popleft()
                 # a loop that closed meanwhile took whoever waited with it
                 with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(_hand_over, future, outcome)
+                    if not turn.cancelled():
+                        turn.get_loop().call_soon_threadsafe(_go_on, turn)
+                        return
 
-    def _serve_waiting(self) -> list[tuple[asyncio.Future[Reservation], Reservation | Exception]]:
-        """Who of those waiting goes on, and with what."""
-        decided: list[tuple[asyncio.Future[Reservation], Reservation | Exception]] = []
-        while self._waiting:
-            future, model, expected, most = self._waiting[0]
-            if not future.done():
-                try:
-                    claim: Reservation | Exception | None = self._claim(model, expected, most)
-                except BudgetExceeded as error:
-                    claim = error
-                if claim is None:
-                    break
-                decided.append((future, claim))
-            self._waiting.popleft()
-        return decided
+    def _claim(self, model: str, expected: int, most: int | None) -> Reservation | None:
+        seen = _MARGIN * self._most_tokens
+        tokens = max(expected + _UNKNOWN_REPLY_TOKENS, seen) if most is None else most
+        if self._settled >= _TRUST_SEEN_FROM:
+            tokens = min(tokens, max(seen, expected))
+        cost = 0.0
+        if self.prices and self.limits["cost"]:
+            price = self.prices.find(model)
+            if price is None:
+                raise ConfigError(
+                    f"max_cost is set, but {self.prices.source} has no price for: "
+                    f"{model or '(no name)'}"
+                )
+            cost = tokens * max(price) / 1e6
+        used = self._spent
+        fits = self.at_once or self._in_flight <= self._settled
+        for kind, spent, held, more in (
+            ("calls", used.calls, self._in_flight, 1),
+            ("tokens", used.total_tokens, self._held_tokens, tokens),
+            ("cost", used.cost or 0.0, self._held_cost, cost),
+        ):
+            highest = (self.limits[kind] or math.inf) * (1 + _ROUNDING)
+            # no room for a call like those before, even when those in flight use nothing more
+            if spent + spent / max(1, used.calls) > highest:
+                self.message = self.message or self._describe(kind)
+            fits = fits and spent + held + more <= highest
+        if self.message:
+            raise BudgetExceeded(self.message)
+        if self._in_flight and not fits:
+            return None
+        self._in_flight += 1
+        self._held_tokens += tokens
+        self._held_cost += cost
+        entry = self._ledger.begin(tokens, cost) if self._ledger else 0
+        return Reservation(tokens, cost, entry)
 
-
-def _hand_over(future: asyncio.Future[Reservation], outcome: Reservation | Exception) -> None:
-    if not future.done():
-        future.set_exception(outcome) if isinstance(outcome, Exception) else future.set_result(
-            outcome
+    def _describe(self, kind: str) -> str:
+        used, unit = self._spent, "" if kind == "cost" else f" {kind}"
+        cost = "" if used.cost is None else f", cost {used.cost:.4f}"
+        earlier = " in all parts of this run" if self._counted else ""
+        return (
+            f"--max-{kind} of {self.limits[kind]:,.10g}{unit} reached (used{earlier}: calls "
+            f"{used.calls:,}, tokens {used.total_tokens:,}{cost}; in flight: {self._in_flight:,}). "
+            f"Everything finished is kept; run the same command with a higher --max-{kind} to do "
+            "the rest."
         )
 
 
-@dataclass(frozen=True)
-class PredictionInterval:
-    """An expected total and its 95 % prediction interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What the samples not yet probed will take: calls, tokens, money (None without prices) and
-    wall seconds.
-    """
-
-    samples: int
-    calls: PredictionInterval
-    input_tokens: PredictionInterval
-    output_tokens: PredictionInterval
-    cost: PredictionInterval | None
-    seconds: PredictionInterval
-
-    @classmethod
-    def from_probe(
-        cls,
-        usages: Sequence[Usage],
-        seconds: Sequence[float],
-        n_total: int,
-        *,
-        concurrency: int = 1,
-    ) -> Estimate:
-        """Extrapolate from the usage and latency of each probed sample to the other n_total - n of
-        them.
-
-        The sum over m further samples has the 95 % interval m * mean ± t(n-1) * s * sqrt(m + m²/n),
-        which covers the spread of those samples as well as the probe's own; without bound for a
-        single probed sample. Wall time is the summed latency over `concurrency`, but not less than
-        one call. Raises ConfigError: an empty probe, or one that does not fit to `seconds` or
-        `n_total`.
-        """
-        n = len(usages)
-        if n == 0 or n != len(seconds) or n_total < n or concurrency < 1:
-            raise ConfigError(
-                f"an estimate needs one usage and one latency per probed sample: got {n} usages, "
-                f"{len(seconds)} latencies, {n_total} samples, concurrency {concurrency}"
-            )
-        rest = n_total - n
-        costs = [usage.cost for usage in usages if usage.cost is not None or not usage.empty]
-        priced = bool(costs) and None not in costs
-        lanes = max(1, min(concurrency, rest))
-        return cls(
-            samples=rest,
-            calls=_total([usage.calls for usage in usages], rest),
-            input_tokens=_total([usage.input_tokens for usage in usages], rest),
-            output_tokens=_total([usage.output_tokens for usage in usages], rest),
-            cost=_total([usage.cost or 0.0 for usage in usages], rest) if priced else None,
-            seconds=_total([value / lanes for value in seconds], rest),
-        )
-
-
-def _total(values: Sequence[float], rest: int) -> PredictionInterval:
-    mean = statistics.fmean(values)
-    if rest == 0:
-        return PredictionInterval(0.0, 0.0, 0.0)
-    total = mean * rest
-    if len(values) < 2:
-        return PredictionInterval(total, 0.0, math.inf)
-    from scipy.stats import t  # only here: it takes longer to import than the library
-
-    half = (
-        float(t.ppf(0.975, len(values) - 1))
-        * statistics.stdev(values)
-        * math.sqrt(rest + rest * rest / len(values))
-    )
-    return PredictionInterval(total, max(0.0, total - half), total + half)
+def _go_on(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)

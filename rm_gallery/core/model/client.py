@@ -34,6 +34,7 @@ from rm_gallery.core.engine.context import (
 )
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.model import storage
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.limits import (
     CEILING,
     PAUSE_CAP,
@@ -44,7 +45,6 @@ from rm_gallery.core.model.limits import (
     Visit,
 )
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
     DeadlineExceeded,

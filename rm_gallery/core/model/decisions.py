@@ -13,11 +13,11 @@ from pydantic import model_validator
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM, Messages, provider
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, Decision, MessageRole, text_of
 from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
 from rm_gallery.core.model.openai_llm import given
 from rm_gallery.core.model.transport import token_count
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
 from rm_gallery.core.utils.shown import one_line
 

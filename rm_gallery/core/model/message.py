@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rm_gallery.core.model.usage import Usage
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.text.canonical import OPENED, opened
 from rm_gallery.core.utils.prompt import format_messages as format_messages
 

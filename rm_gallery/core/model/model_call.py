@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_serializer
 
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.limits import MAX_OUTAGE
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.shown import without_credentials
 

@@ -18,9 +18,9 @@ from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model import transport
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
 from rm_gallery.core.model.transport import token_count
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.score import CAUSES, Score, scored
 from rm_gallery.core.utils.errors import (
     Cause,

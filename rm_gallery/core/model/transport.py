@@ -24,8 +24,8 @@ import orjson
 from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from rm_gallery.core.utils.models import build
 from rm_gallery.core.utils.shown import one_line

@@ -17,9 +17,9 @@ from pydantic import Field
 from rm_gallery.core.engine.context import current_run, on_trial, questions
 from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.decisions import Question, decided
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
-from rm_gallery.core.model.usage import Usage
 from rm_gallery.core.reward.abstract import current_job
 from rm_gallery.core.reward.channel import (
     FUNCTION,
