@@ -194,6 +194,14 @@ class TestNemoGym:
                 RewardRegistry.create(f"nemo-gym:{there.url}").evaluate(samples("42")[0])
             assert there.asked == ["/reverify_mode"]
 
+    def test_a_server_that_is_down_while_it_is_asked_for_its_mode_is_asked_again(self) -> None:
+        said = iter([web.Response(status=503), '"unsupported"'])
+        with Environment(lambda path, body: next(said)) as there:
+            reward = RewardRegistry.create(f"nemo-gym:{there.url}", max_attempts=2)
+            with pytest.raises(ConfigError, match="reverify_mode"):
+                reward.evaluate(samples("42")[0])
+            assert there.asked == ["/reverify_mode"] * 2
+
     def test_a_slow_one_costs_its_own_time(self) -> None:
         async def slow() -> dict[str, Any]:
             await asyncio.sleep(5)

@@ -10,126 +10,105 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import orjson
 
-from rm_gallery.core.model.reward_servers import PATIENCE_SECONDS, RewardServer, asked_once
+from rm_gallery.core.model.reward_servers import (
+    PATIENCE_SECONDS,
+    Json,
+    RewardServer,
+    Scores,
+    Seconds,
+    _asked,
+    value_at,
+)
 from rm_gallery.core.model.transport import decoded
-from rm_gallery.core.score import CAUSES, Score, failed, scored, unscored
+from rm_gallery.core.score import CAUSES, failed, scored, unscored
 from rm_gallery.core.utils.errors import (
     Cause,
     ConfigError,
     ProviderError,
     RequestError,
-    ScoreError,
+    Unscored,
 )
-from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
 
+Events: TypeAlias = list[tuple[str, str]]
 CLOSE_SECONDS = 2.0
 """How long an answer waits for its session to be closed; closing goes on without it."""
 _REFUSED = (400, 413, 422)
 """Statuses by which a server says that this row does not fit, and no other one suffers."""
+_FAILURE = ("_ng_failure_class", "failure_kind", "failure_reason", "_ng_failure_judge_error")
+
+
+async def _of_this_row(asking: Awaitable[Any]) -> Any:
+    """What is answered; RequestError where the server refuses this row."""
+    try:
+        return await asking
+    except ProviderError as error:
+        if error.status not in _REFUSED:
+            raise
+        raise RequestError(f"The environment refuses this row: {error}") from error
+
+
+def _no_reward(code: str, why: Any, cause: Any, otherwise: Cause) -> Scores:
+    told = f"The environment gives no reward here. {one_line(str(why or '')[:4000], 600)}"
+    return [unscored(code, told.strip(), cause if cause in CAUSES else otherwise)]
 
 
 class _EnvironmentServer(RewardServer):
-    """An environment's server: how its numbers are read and its refusals told."""
+    """An environment's server and how its numbers are read."""
 
-    hints: ClassVar[Mapping[int, str]] = {401: "give its token as api_key"}
+    hints = {401: "give its token as api_key"}
 
-    async def told(
-        self, path: str, body: Any, timeout: float | None, headers: Mapping[str, str] | None = None
-    ) -> bytes:
-        """What a POST gives; RequestError where the server refuses this row."""
-        try:
-            return await self.content(path, timeout, headers=headers, body=_json_of(body))
-        except ProviderError as error:
-            if error.status not in _REFUSED:
-                raise
-            raise RequestError(f"The environment refuses this row: {error}") from error
-
-    def value_of(self, reward: Any, components: Any, found: Any) -> Score[float]:
-        """A reward and its components; ProviderError where it is no number."""
-        if not _is_number(reward):
-            shown = one_line(str(found)[:400], 120)
-            raise ProviderError(
-                f"{self.endpoint_key()} answered 200 in a layout that is not that of an "
-                f"environment: {shown}",
-                kind="fatal",
-            )
-        if not math.isfinite(reward):
-            raise ScoreError(f"{self.endpoint_key()} gave {reward}, which is no score.")
-        parts = components.items() if isinstance(components, Mapping) else ()
-        known = {str(k): float(v) for k, v in parts if _is_number(v) and math.isfinite(v)}
-        return scored(float(reward), "", known)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _json_of(body: Any) -> bytes:
-    try:
-        return orjson.dumps(body)
-    except TypeError as error:
-        raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+    def score_of(self, found: Any, reward: str, components: str) -> Scores:
+        """A reward and its components, which stand there; ProviderError where it is no number."""
+        with self.layout_of("an environment", found):
+            value = self.number(value_at(found, reward))
+            parts = value_at(found, components)
+            finite = {
+                name: float(part)
+                for name, part in (parts.items() if isinstance(parts, dict) else ())
+                if type(part) in (int, float) and math.isfinite(part)
+            }
+        return [scored(value, "", finite)]
 
 
 class NemoGymServer(_EnvironmentServer):
     """A resources server of NeMo-Gym: one `/verify` per item, which is the body it is sent."""
 
-    key_variable: ClassVar[str] = ""
+    key_variable = ""
 
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
         """One POST to /verify; ConfigError where the server says that it cannot verify a rollout it
         did not see.
         """
-        if await asked_once(self, "reverify", self._mode) == "unsupported":
+        # an earlier version has no such path
+        path = "/reverify_mode"
+        if await self.once(path, self.said, path, PATIENCE_SECONDS) == "unsupported":
             raise ConfigError(
                 f"{self.endpoint_key()} verifies no recorded rollout: its /reverify_mode says so. "
                 f"Its reward exists only while a rollout goes on."
             )
         [item] = payload["items"]
-        content = await self.told("/verify", {**item, **self.extra_body}, timeout)
-        try:
-            return {"reply": decoded(content)}
-        except ValueError as error:
-            raise ProviderError(
-                f"{self.endpoint_key()} answered with a body that is not JSON.", kind="transient"
-            ) from error
-
-    async def _mode(self) -> str:
-        try:
-            return str(await self.request("/reverify_mode", None, PATIENCE_SECONDS))
-        except ProviderError as error:
-            # an earlier version has no such path; one that is down is asked again
-            if error.status is None and "not JSON" not in str(error):
-                raise
-            return "unknown"
-
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> list[Score[float]]:
-        """The verdict. A row that is masked, or labelled as one whose judge failed, has no score."""
-        found = raw["reply"]
-        reply = found if isinstance(found, dict) else {}
-        failure = reply.get("_ng_failure_class")
-        if reply.get("mask_sample") is True or failure:
-            kind = reply.get("failure_kind")
-            told = (
-                failure,
-                kind,
-                reply.get("failure_reason"),
-                reply.get("_ng_failure_judge_error"),
+        return {
+            "reply": await _of_this_row(
+                self.request("/verify", {**item, **self.extra_body}, timeout)
             )
-            why = one_line(": ".join(str(each) for each in told if each)[:4000], 600)
-            cause: Cause = kind if kind in CAUSES else "judge" if failure else "rule"
-            return [
-                unscored("masked", f"The environment gives no reward here. {why}".strip(), cause)
-            ]
-        return [self.value_of(reply.get("reward"), reply.get("reward_components"), found)]
+        }
+
+    def read(self, raw: Json, payload: Json) -> Scores:
+        """The verdict. A row that is masked, or labelled as one whose judge failed, has no score."""
+        reply = raw["reply"]
+        failure, kind, *_ = told = [value_at(reply, name) for name in _FAILURE]
+        if value_at(reply, "mask_sample") is True or failure:
+            why = ": ".join(str(each) for each in told if each)
+            return _no_reward("masked", why, kind, "judge" if failure else "rule")
+        return self.score_of(reply, "reward", "reward_components")
 
 
 class OrsServer(_EnvironmentServer):
@@ -138,7 +117,7 @@ class OrsServer(_EnvironmentServer):
     An item has `answer`, and names its task by `split` and `index`, by `task_spec`, or by `id`.
     """
 
-    key_variable: ClassVar[str] = "OPENREWARD_API_KEY"
+    key_variable = "OPENREWARD_API_KEY"
 
     env: str = ""
     """The environment; empty where the server has one."""
@@ -147,184 +126,146 @@ class OrsServer(_EnvironmentServer):
     argument: str = ""
     """What the tool calls the answer; empty for its only field."""
 
-    async def ascore(self, items: Sequence[dict[str, Any]]) -> list[Score[float]]:
-        """As of every server; another tool's answers are another question to the cache."""
-        own = [self.env, self.tool, self.argument]
-        return await super().ascore([{**item, "answered_by": own} for item in items])
+    async def ascore(self, items: Sequence[Json]) -> Scores:
+        """As of every server; another tool's answers are another question to the cache. Unscored
+        where the server has no task of an item's id.
+        """
+        own = {"answered_by": [self.env, self.tool, self.argument]}
+        return await super().ascore([{**item, **own} for item in items])
 
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
         """One session, from its begin to its end."""
         [item] = payload["items"]
-        end = math.inf if timeout is None else time.monotonic() + timeout
+        end = time.monotonic() + (timeout or self.timeout)
+        session: dict[str, str] = {}
 
-        def left() -> float | None:
-            return None if timeout is None else max(0.001, end - time.monotonic())
+        async def tell(path: str, body: Any) -> Events:
+            try:
+                sent = orjson.dumps(body)
+            except TypeError as error:
+                raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+            left = max(0.001, end - time.monotonic())
+            return _events(await _of_this_row(self.content(path, left, headers=session, body=sent)))
 
-        env = self.env or await asked_once(self, "environment", self._only_environment)
-        tool, argument = await asked_once(
-            self, f"tool {env}/{self.tool}/{self.argument}", lambda: self._answering(env)
+        env = self.env or self._chosen(
+            await self._listed("/list_environments"),
+            " has the environments",
+            "name one in the URL, behind a slash",
         )
-        task = await self._task(env, item)
-        if task is None:
-            return {"missing": f"{env} has no task of the id {item['id']!r:.80}."}
+        place = f"/{quote(env)}"
+        tool, argument = self._answering(place, await self._listed(f"{place}/tools"))
+        task = await self._task(place, item)
         # where a server hands out sessions it does so without a word about the task
-        sid = self._session_id(await self.told("/create_session", {}, left()))
-        headers = {"X-Session-ID": sid}
+        session["X-Session-ID"] = self._session_id(await tell("/create_session", {}))
         try:
-            await self.told("/create", {"env_name": env, **task}, left(), headers)
+            await tell("/create", {"env_name": env, **task})
             given = {argument: item["answer"]} if argument else {}
-            call = {"name": tool, "input": given}
-            return {
-                "events": _events(await self.told(f"/{quote(env)}/call", call, left(), headers))
-            }
+            return {"events": await tell(f"{place}/call", {"name": tool, "input": given})}
         finally:
-            closing = asyncio.ensure_future(self._close(headers))
-            _closing.add(closing)
-            closing.add_done_callback(_closing.discard)
+            # its request, which has a timeout, keeps it alive
+            closing = asyncio.ensure_future(self._close(session))
             await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
 
-    async def _close(self, headers: Mapping[str, str]) -> None:
+    async def _close(self, session: Mapping[str, str]) -> None:
         for path in ("/delete", "/delete_session"):
             with suppress(ProviderError):  # it ends by itself as well
-                await self.content(path, PATIENCE_SECONDS, headers=headers, body=b"{}")
+                await self.content(path, PATIENCE_SECONDS, headers=session, body=b"{}")
 
-    async def _only_environment(self) -> str:
-        names = await self.request("/list_environments", None, PATIENCE_SECONDS)
-        if not isinstance(names, list) or len(names) != 1:
-            there = ", ".join(map(str, names[:10])) if isinstance(names, list) else "?"
-            raise ConfigError(
-                f"{self.endpoint_key()} has the environments {there}; name one in the URL, behind "
-                f"a slash."
-            )
-        return str(names[0])
+    async def _listed(self, path: str) -> Any:
+        return await self.once(path, self.request, path, None, PATIENCE_SECONDS)
 
-    async def _answering(self, env: str) -> tuple[str, str]:
+    def _chosen(self, names: Any, what: str, advice: str, given: str = "") -> str:
+        """The given one of several names, else the only one; ConfigError where that is none."""
+        known = [str(name) for name in names] if isinstance(names, list) else []
+        if given in known or (not given and len(known) == 1):
+            return given or known[0]
+        _asked.clear()  # what is mended there counts
+        raise ConfigError(f"{self.endpoint_key()}{what}: {', '.join(known[:10])}; {advice}.")
+
+    def _answering(self, place: str, found: Any) -> tuple[str, str]:
         """The tool that takes the answer, and the name of its argument; empty for none."""
-        found = await self.request(f"/{quote(env)}/tools", None, PATIENCE_SECONDS)
-        listed = found.get("tools") if isinstance(found, dict) else None
         fields = {
-            str(each.get("name")): list((each.get("input_schema") or {}).get("properties") or ())
-            for each in listed or ()
+            value_at(each, "name"): list(value_at(each, "input_schema properties") or [""])
+            for each in value_at(found, "tools") or ()
         }
-        terminal = found.get("terminal_tool") if isinstance(found, dict) else None
-        if isinstance(terminal, dict):
-            fields[str(terminal.get("name"))] = [terminal["arg"]] if terminal.get("arg") else []
-        ends = str(terminal["name"]) if isinstance(terminal, dict) else ""
-        tool = self.tool or ends or (next(iter(fields)) if len(fields) == 1 else "")
-        if tool not in fields:
-            wrong = unknown_name("tool", tool, fields) if tool else f"tools: {', '.join(fields)}"
-            raise ConfigError(
-                f"{self.endpoint_key()}: {env}: {wrong}; say with tool= which takes the answer."
-            )
-        own = fields[tool]
-        if self.argument or len(own) < 2:
-            return tool, self.argument or "".join(map(str, own))
-        raise ConfigError(
-            f"{self.endpoint_key()}: {env}: {tool} takes {', '.join(map(str, own))}; say with "
-            f"argument= which is the answer."
+        if terminal := value_at(found, "terminal_tool name", ""):
+            fields[terminal] = [value_at(found, "terminal_tool arg") or ""]
+        tool = self._chosen(
+            list(fields),
+            f"{place} has the tools",
+            f"tool= is {self.tool!r}; say with tool= which takes the answer",
+            self.tool or terminal,
+        )
+        return tool, self.argument or self._chosen(
+            fields[tool], f"{place}: {tool} takes", "say with argument= which is the answer"
         )
 
-    async def _task(self, env: str, item: Mapping[str, Any]) -> dict[str, Any] | None:
+    async def _task(self, place: str, item: Json) -> Json:
         """How a session is told its task."""
         if "task_spec" in item:
             return {"task_spec": item["task_spec"]}
         if "index" in item:
-            split = item.get("split") or await self._only_split(env)
+            split = item.get("split") or self._chosen(
+                await self._splits(place),
+                f"{place} has the splits",
+                "name one with split=, or in a column split",
+            )
             return {"split": split, "index": item["index"]}
-        specs = await asked_once(self, f"tasks {env}", lambda: self._specs(env))
-        spec = specs.get(str(item["id"]))
-        return None if spec is None else {"task_spec": spec}
+        specs = await self.once(f"{place}/tasks", self._specs, place)
+        if (spec := specs.get(item["id"])) is None:
+            why = f"{place[1:]} has no task of the id {item['id']!r:.80}."
+            raise Unscored(why, reason="no_task", cause="data")
+        return {"task_spec": spec}
 
-    async def _splits(self, env: str) -> list[str]:
-        found = await self.request(f"/{quote(env)}/splits", None, PATIENCE_SECONDS)
-        return [str(each["name"]) for each in found if isinstance(each, dict) and "name" in each]
+    async def _splits(self, place: str) -> list[str]:
+        return [value_at(each, "name") for each in await self._listed(f"{place}/splits")]
 
-    async def _only_split(self, env: str) -> str:
-        names = await asked_once(self, f"splits {env}", lambda: self._splits(env))
-        if len(names) == 1:
-            return str(names[0])
-        raise ConfigError(
-            f"{self.endpoint_key()}: {env} has the splits {', '.join(names)}; name one with split=, "
-            f"or in a column split."
-        )
-
-    async def _specs(self, env: str) -> dict[str, Any]:
-        """The tasks by their ids."""
-        known: dict[str, Any] = {}
-        for split in await self._splits(env):
-            reply = await self.post(f"/{quote(env)}/tasks", {"split": split}, self.timeout)
+    async def _specs(self, place: str) -> Json:
+        """The tasks by their ids; of equal ones the first."""
+        known: Json = {}
+        for split in await self._splits(place):
+            reply = await self.post(f"{place}/tasks", {"split": split}, self.timeout)
             for spec in reply.get("tasks") or ():
-                if isinstance(spec, dict) and "id" in spec:
-                    known.setdefault(str(spec["id"]), spec)
+                known.setdefault(str(value_at(spec, "id")), spec)
         return known
 
-    def _session_id(self, content: bytes) -> str:
-        events = _events(content)
-        told = _joined(events) or next((data for name, data in events if name == "task_id"), "")
-        with suppress(ValueError):
-            parsed = decoded(told.encode())
-            told = str(parsed["sid"]) if isinstance(parsed, dict) and "sid" in parsed else told
-        if not told.strip():
-            raise ProviderError(f"{self.endpoint_key()} gave no session.", kind="transient")
-        return told.strip()
+    def _session_id(self, events: Events) -> str:
+        with self.layout_of("a new session", events, "transient"):
+            told = _joined(events) or dict(events)["task_id"]
+            with suppress(ValueError):
+                told = str(value_at(decoded(told.encode()), "sid", told))
+            [id] = told.split()
+        return id
 
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> list[Score[float]]:
+    def read(self, raw: Json, payload: Json) -> Scores:
         """What the tool's outcome says; a reward that is null is no score."""
-        if "missing" in raw:
-            return [unscored("no_task", raw["missing"], "data")]
         events = raw["events"]
-        error = next((data for name, data in events if name == "error"), None)
-        if error is not None:
+        if (error := dict(events).get("error")) is not None:
             return [failed("error", f"The environment failed: {one_line(error, 600)}", "rule")]
-        try:
+        with self.layout_of("a call that ended", events, "transient"):
             found = decoded(_joined(events).encode())
-        except ValueError:
-            raise ProviderError(
-                f"{self.endpoint_key()} broke off its answer to a call.", kind="transient"
-            ) from None
-        reply = found if isinstance(found, dict) else {}
-        if reply.get("ok") is False:
-            why = one_line(f"{reply.get('reason')}: {reply.get('error')}", 600)
+        if value_at(found, "ok") is False:
+            why = one_line(f"{value_at(found, 'reason')}: {value_at(found, 'error')}", 600)
             return [failed("refused", f"The environment's tool refuses the answer: {why}", "rule")]
-        output = reply.get("output")
-        if not isinstance(output, dict) or "reward" not in output:
-            return [self.value_of(None, None, found)]
-        told = output.get("metadata")
-        about: dict[str, Any] = told if isinstance(told, dict) else {}
-        if output["reward"] is None:
-            cause: Cause = about["cause"] if about.get("cause") in CAUSES else "rule"
-            why = one_line(str(about.get("message") or ""), 600)
-            return [
-                unscored("no_reward", f"The environment gives no reward here. {why}".strip(), cause)
-            ]
-        return [self.value_of(output["reward"], about.get("components"), found)]
+        if value_at(found, "output reward", "") is None:
+            why, cause = (value_at(found, f"output metadata {key}") for key in ("message", "cause"))
+            return _no_reward("no_reward", why, cause, "rule")
+        return self.score_of(found, "output reward", "output metadata components")
 
     def _headers(self, endpoint: Any, key: str | None) -> dict[str, str]:
         return {**super()._headers(endpoint, key), **self.key_header("X-API-Key")}
 
 
-_closing: set[asyncio.Future[None]] = set()
+def _events(content: bytes) -> Events:
+    """The events of a stream that have a name, each with its data."""
+    text = re.sub("\r\n?", "\n", content.decode("utf-8", "replace"))
+    return [
+        (name, "\n".join(re.findall("(?m)^data: ?(.*)", rest)))
+        for name, rest in re.findall("(?m)^event: ?(.*)\n((?:.+\n?)+)", text)
+    ]
 
 
-def _events(content: bytes) -> list[tuple[str, str]]:
-    """The events of a stream, each with its name and its data."""
-    events: list[tuple[str, str]] = []
-    name, data = "message", list[str]()
-    for line in [*re.split("\r\n|\n|\r", content.decode("utf-8", "replace")), ""]:
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if field == "event":
-            name = value
-        elif field == "data":
-            data.append(value)
-        elif not line and data:
-            events.append((name, "\n".join(data)))
-            name, data = "message", []
-    return events
-
-
-def _joined(events: list[tuple[str, str]]) -> str:
+def _joined(events: Events) -> str:
     """The text of an answer that came to its end; empty for one that broke off."""
-    if not any(name == "end" for name, _ in events):
-        return ""
-    return "".join(data for name, data in events if name in ("chunk", "end"))
+    said = [data for name, data in events if name in ("chunk", "end")]
+    return "".join(said) if "end" in dict(events) else ""
