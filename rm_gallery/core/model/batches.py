@@ -7,26 +7,26 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import orjson
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import RunStopped
+from rm_gallery.core.engine.context import RunControl, RunStopped
 from rm_gallery.core.engine.options import BATCH_PROVIDERS
+from rm_gallery.core.model.message import text_of
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
 from rm_gallery.core.model.storage import canonical_key
 from rm_gallery.core.model.transport import Reply, provider_error
-from rm_gallery.core.utils.errors import ConfigError, ProviderError, logger
-from rm_gallery.core.utils.file import AppendedFile, to_line
-
-if TYPE_CHECKING:
-    from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError, logger
+from rm_gallery.core.utils.file import AppendedFile, from_line, to_line
 
 FILE_NAME = "batches.jsonl"
 IDLE_SECONDS = 1.0
@@ -36,42 +36,35 @@ MOST_SECONDS = 26 * 3600.0
 """Providers promise 24 hours; what is not done then is asked again."""
 RESULT_BYTES = 1 << 30
 HTTP_SECONDS = 600.0
-BatchAnswers = Mapping[str, "dict[str, Any] | ProviderError"]
-"""By custom id, the raw answer in the chat layout, or why there is none."""
+Object = dict[str, Any]
+Answer = Object | Exception
+"""A raw answer in the chat layout, or why there is none."""
+Answers = dict[str, Answer]
+"""By custom id."""
+_FORM = (
+    b'--rm-gallery\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--rm-gallery\r\n'
+    b'Content-Disposition: form-data; name="file"; filename="rm-gallery.jsonl"\r\n'
+    b"Content-Type: application/jsonl\r\n\r\n%b\r\n--rm-gallery--\r\n"
+)
+"""Lines of JSON hold no line end of two bytes, so nothing in them ends a part."""
 
 
-class BatchProvider(ABC):
-    """One provider's batch API."""
+# -- providers -------------------------------------------------------------------------------------
 
-    most_requests: ClassVar[int]
-    most_bytes: ClassVar[int]
 
-    @abstractmethod
-    def line(self, custom_id: str, payload: Mapping[str, Any]) -> bytes:
+class OpenaiBatches:
+    """Files and batches of the OpenAI protocol, which several other providers speak, too; a provider
+    with another protocol says here what differs.
+    """
+
+    path, most_requests, most_bytes = "/batches", BATCH_PROVIDERS["openai"], 190 << 20
+
+    def at(self, llm: OpenaiEndpoint) -> OpenaiEndpoint:
+        """The endpoint with what its batch API wants in every header."""
+        return llm
+
+    def line(self, custom_id: str, payload: Object) -> bytes:
         """One request as JSON; ProviderError for what the provider's batches do not take."""
-
-    @abstractmethod
-    async def submit(self, llm: OpenaiEndpoint, lines: list[bytes], token: str) -> str:
-        """Send a batch and give its id; `token` marks it, where the provider has room for that."""
-
-    async def find(self, llm: OpenaiEndpoint, token: str) -> str | None:
-        """The id of a batch with this mark, where the provider can tell."""
-        return None
-
-    @abstractmethod
-    async def look(self, llm: OpenaiEndpoint, batch: str) -> BatchAnswers | None:
-        """What came of a batch, None while it is being worked on; ids that are missing got no
-        result.
-        """
-
-
-class OpenaiBatches(BatchProvider):
-    """Files and batches of the OpenAI protocol, which several other providers speak, too."""
-
-    most_requests, most_bytes = 50_000, 190 << 20
-
-    def line(self, custom_id: str, payload: Mapping[str, Any]) -> bytes:
-        """A line of the input file."""
         return orjson.dumps(
             {
                 "custom_id": custom_id,
@@ -81,259 +74,200 @@ class OpenaiBatches(BatchProvider):
             }
         )
 
-    async def submit(self, llm: OpenaiEndpoint, lines: list[bytes], token: str) -> str:
-        """Upload the file and make the batch."""
-        mark = secrets.token_hex(16)
-        parts = [
-            f'--{mark}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'.encode(),
-            f'--{mark}\r\nContent-Disposition: form-data; name="file"; '
-            f'filename="rm-gallery.jsonl"\r\n'
-            "Content-Type: application/jsonl\r\n\r\n".encode(),
-            b"\n".join(lines),
-            f"\r\n--{mark}--\r\n".encode(),
-        ]
-        kind = {"Content-Type": f"multipart/form-data; boundary={mark}"}
-        file = await llm.send("/files", b"".join(parts), HTTP_SECONDS, kind)
+    async def submit(self, llm: OpenaiEndpoint, lines: Iterable[bytes], token: str) -> Any:
+        """Send a batch and give what it is; `token` marks it, where the provider has room for that."""
+        kind = {"Content-Type": "multipart/form-data; boundary=rm-gallery"}
+        file = await llm.send("/files", _FORM % b"\n".join(lines), HTTP_SECONDS, kind)
         wanted = {
             "input_file_id": file["id"],
             "endpoint": "/v1/chat/completions",
             "completion_window": "24h",
             "metadata": {"rm_gallery": token},
         }
-        made = await llm.post("/batches", wanted, HTTP_SECONDS)
-        return str(made["id"])
+        return await llm.post(self.path, wanted, HTTP_SECONDS)
 
-    async def find(self, llm: OpenaiEndpoint, token: str) -> str | None:
-        """Look through the latest hundred batches."""
-        listed = await llm.request("/batches?limit=100", None, HTTP_SECONDS)
-        matches = (
-            each
-            for each in listed.get("data", ())
-            if (each.get("metadata") or {}).get("rm_gallery") == token
-        )
-        return next((str(each["id"]) for each in matches), None)
+    async def find(self, llm: OpenaiEndpoint, token: str) -> str:
+        """The id of a batch with this mark among the latest hundred; empty where there is none,
+        which is always so where the provider has no room for marks.
+        """
+        listed = await llm.request(f"{self.path}?limit=100", None, HTTP_SECONDS)
+        marks = {(b.get("metadata") or {}).get("rm_gallery"): b["id"] for b in listed["data"]}
+        return str(marks.get(token, ""))
 
-    async def look(self, llm: OpenaiEndpoint, batch: str) -> BatchAnswers | None:
-        """The lines of the output file and of the error file, in any order."""
-        state = await llm.request(f"/batches/{batch}", None, HTTP_SECONDS)
-        status = state.get("status")
-        if status == "failed":
-            reasons = [
-                each.get("message", "") for each in (state.get("errors") or {}).get("data") or ()
-            ]
-            raise ProviderError(
-                f"The batch {batch} was refused: {'; '.join(reasons)[:300] or 'no reason given'}.",
-                kind="fatal",
-            )
-        if status not in ("completed", "expired", "cancelled"):
+    def results(self, batch: Object) -> list[str] | None:
+        """Paths of what came of a batch, None while it is being worked on; ProviderError where it
+        was refused.
+        """
+        if batch["status"] == "failed":
+            faults = (batch.get("errors") or {}).get("data") or ()
+            why = "; ".join(str(each.get("message")) for each in faults) or "no reason given"
+            raise ProviderError(f"The batch {batch['id']} was refused: {why}.", kind="fatal")
+        if batch["status"] not in ("completed", "expired", "cancelled"):
             return None
-        answers: dict[str, dict[str, Any] | ProviderError] = {}
-        for file in (state.get("output_file_id"), state.get("error_file_id")):
-            if file:
-                content = await llm.content(f"/files/{file}/content", HTTP_SECONDS, RESULT_BYTES)
-                for line in content.splitlines():
-                    if line.strip():
-                        entry = orjson.loads(line)
-                        answers.setdefault(entry["custom_id"], self._read_entry(llm, entry))
+        files = batch.get("output_file_id"), batch.get("error_file_id")
+        return [f"/files/{file}/content" for file in files if file]
+
+    def row(self, row: Any) -> tuple[Any, Any]:
+        """Status and body, in the chat layout, of one result."""
+        response = row.get("response") or {}
+        return response.get("status_code") or 504, response.get("body", row.get("error"))
+
+    async def look(self, llm: OpenaiEndpoint, batch: str) -> Answers | None:
+        """By custom id, what came of a batch, None while it is being worked on; ids that are
+        missing got no result. They come in any order, some of them twice.
+        """
+        paths = self.results(await llm.request(f"{self.path}/{batch}", None, HTTP_SECONDS))
+        if paths is None:
+            return None
+        answers: Answers = {}
+        for path in paths:
+            content = await llm.content(path, HTTP_SECONDS, RESULT_BYTES)
+            for row in map(orjson.loads, filter(bytes.strip, content.splitlines())):
+                status, body = self.row(row)
+                answers.setdefault(
+                    row["custom_id"],
+                    body
+                    if status == 200 and isinstance(body, dict)
+                    else provider_error(llm.endpoint_key(), Reply(status, {}, orjson.dumps(body))),
+                )
         return answers
 
-    def _read_entry(
-        self, llm: OpenaiEndpoint, entry: Mapping[str, Any]
-    ) -> dict[str, Any] | ProviderError:
-        response, error = entry.get("response"), entry.get("error")
-        body = response.get("body") if isinstance(response, dict) else None
-        if (
-            isinstance(response, dict)
-            and response.get("status_code") == 200
-            and isinstance(body, dict)
-        ):
-            return body
-        if isinstance(response, dict):
-            status = response.get("status_code")
-            reply = Reply(status if isinstance(status, int) else 500, {}, orjson.dumps(body))
-            return provider_error(llm.endpoint_key(), reply)
-        code = error.get("code") if isinstance(error, dict) else None
-        return ProviderError(
-            f"A request of the batch got no answer ({code or 'no reason given'}).", kind="transient"
-        )
 
-
-class AnthropicBatches(BatchProvider):
+class AnthropicBatches(OpenaiBatches):
     """Message batches of Anthropic; requests and answers are put into its layout and back."""
 
-    most_requests, most_bytes = 100_000, 240 << 20
-    headers: ClassVar[dict[str, str]] = {"anthropic-version": "2023-06-01"}
+    path = "/messages/batches"
+    most_requests, most_bytes = BATCH_PROVIDERS["anthropic"], 240 << 20
 
-    def line(self, custom_id: str, payload: Mapping[str, Any]) -> bytes:
-        """One of the batch's requests."""
+    def at(self, llm: OpenaiEndpoint) -> OpenaiEndpoint:
+        """With its version and its header of the key."""
+        key = llm.key_header("x-api-key")
+        headers = {**llm.default_headers, "anthropic-version": "2023-06-01", **key}
+        return llm.model_copy(update={"default_headers": headers})
+
+    def line(self, custom_id: str, payload: Object) -> bytes:
+        """In its layout."""
         return orjson.dumps({"custom_id": custom_id, "params": to_messages(payload)})
 
-    def _headers(self, llm: OpenaiEndpoint) -> dict[str, str]:
-        return {**self.headers, **llm.key_header("x-api-key")}
+    async def submit(self, llm: OpenaiEndpoint, lines: Iterable[bytes], token: str) -> Any:
+        """In one request, which has no room for the token."""
+        whole = b'{"requests":[%b]}' % b",".join(lines)
+        return await llm.send(self.path, whole, HTTP_SECONDS, {})
 
-    async def submit(self, llm: OpenaiEndpoint, lines: list[bytes], token: str) -> str:
-        """Make the batch."""
-        body = b'{"requests":[' + b",".join(lines) + b"]}"
-        made = await llm.send("/messages/batches", body, HTTP_SECONDS, self._headers(llm))
-        return str(made["id"])
-
-    async def look(self, llm: OpenaiEndpoint, batch: str) -> BatchAnswers | None:
-        """The lines of its results, in any order."""
-        headers = self._headers(llm)
-        state = orjson.loads(
-            await llm.content(f"/messages/batches/{batch}", HTTP_SECONDS, None, headers)
-        )
-        if state.get("processing_status") != "ended":
+    def results(self, batch: Object) -> list[str] | None:
+        """One file; a batch is refused at once or never."""
+        if batch["processing_status"] != "ended":
             return None
-        content = await llm.content(
-            f"/messages/batches/{batch}/results", HTTP_SECONDS, RESULT_BYTES, headers
-        )
-        answers: dict[str, dict[str, Any] | ProviderError] = {}
-        for line in content.splitlines():
-            if line.strip():
-                entry = orjson.loads(line)
-                answers.setdefault(entry["custom_id"], self._read_entry(llm, entry["result"]))
-        return answers
+        return [f"{self.path}/{batch['id']}/results"]
 
-    def _read_entry(
-        self, llm: OpenaiEndpoint, result: Mapping[str, Any]
-    ) -> dict[str, Any] | ProviderError:
-        if result.get("type") == "succeeded":
-            return to_chat(result["message"])
-        if result.get("type") == "errored":
-            error = result.get("error") or {}
-            error = error.get("error", error)
-            invalid = error.get("type") == "invalid_request_error"
-            return provider_error(
-                llm.endpoint_key(),
-                Reply(400 if invalid else 500, {}, orjson.dumps({"error": error})),
-            )
-        return ProviderError(
-            f"A request of the batch got no answer ({result.get('type')}).", kind="transient"
-        )
+    def row(self, row: Any) -> tuple[Any, Any]:
+        """A message, an error of the request or of the endpoint, or how it ended without either."""
+        result = row["result"]
+        if result["type"] == "succeeded":
+            return 200, to_chat(result["message"])
+        error = result.get("error", result)
+        error = error.get("error", error)
+        return {"invalid_request_error": 400}.get(error["type"], 500), error
 
 
-def to_messages(payload: Mapping[str, Any]) -> dict[str, Any]:
+_PROVIDERS = {"openai": OpenaiBatches(), "anthropic": AnthropicBatches()}
+_SYSTEM = ("system", "developer")
+_TAKEN = frozenset(
+    "model messages max_tokens max_completion_tokens temperature top_p stop tools tool_choice n "
+    "seed".split()
+)
+
+
+def to_messages(payload: Object) -> Object:
     """A chat request in Anthropic's layout; ProviderError for fields that its batches do not know."""
-    known = {
-        "model",
-        "messages",
-        "max_tokens",
-        "max_completion_tokens",
-        "temperature",
-        "top_p",
-        "stop",
-        "tools",
-        "tool_choice",
-        "n",
-        "seed",
-    }
-    if unknown := sorted(payload.keys() - known):
+    if unknown := sorted(payload.keys() - _TAKEN):
         raise ProviderError(
             f"A batch of Anthropic takes no {', '.join(unknown)}; ask the judge for text or a "
             f"tool call (channel='text').",
             kind="fatal",
         )
-    made: dict[str, Any] = {"model": payload["model"], "messages": []}
-    made["max_tokens"] = payload.get("max_tokens") or payload.get("max_completion_tokens") or 4096
-    for message in payload["messages"]:
-        if message["role"] in ("system", "developer"):
-            made["system"] = "\n\n".join(filter(None, [made.get("system"), message["content"]]))
-        else:
-            made["messages"].append(
-                {"role": message["role"], "content": _content(message["content"])}
-            )
-    made |= {
-        name: payload[name] for name in ("temperature", "top_p") if payload.get(name) is not None
+    stop, said = payload.get("stop"), payload["messages"]
+    system = [text_of(each["content"]) for each in said if each["role"] in _SYSTEM]
+    tools = [
+        {
+            "name": function["name"],
+            "description": function.get("description", ""),
+            "input_schema": function["parameters"],
+        }
+        for function in (tool["function"] for tool in payload.get("tools") or ())
+    ]
+    made = {
+        "model": payload["model"],
+        "system": "\n\n".join(filter(None, system)),
+        "messages": [
+            {"role": each["role"], "content": _content(each["content"])}
+            for each in said
+            if each["role"] not in _SYSTEM
+        ],
+        "max_tokens": payload.get("max_tokens") or payload.get("max_completion_tokens") or 4096,
+        "temperature": payload.get("temperature"),
+        "top_p": payload.get("top_p"),
+        "stop_sequences": [stop] if isinstance(stop, str) else stop,
+        "tools": tools,
+        "tool_choice": tools and {"type": "tool", "name": tools[0]["name"]},
     }
-    if stop := payload.get("stop"):
-        made["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
-    if tools := payload.get("tools"):
-        functions = [tool["function"] for tool in tools]
-        made["tools"] = [
-            {
-                "name": f["name"],
-                "description": f.get("description", ""),
-                "input_schema": f["parameters"],
-            }
-            for f in functions
-        ]
-        made["tool_choice"] = {"type": "tool", "name": functions[0]["name"]}
-    return made
+    return {name: value for name, value in made.items() if value not in (None, "", [])}
 
 
 def _content(content: Any) -> Any:
-    if not isinstance(content, list):
+    """A message's text, or its texts and pictures in Anthropic's layout."""
+    if isinstance(content, list):
+        return [*map(_content, content)]
+    if not isinstance(content, dict) or content["type"] != "image_url":
         return content
-    made = []
-    for part in content:
-        if part.get("type") == "image_url":
-            url = part["image_url"]["url"]
-            kind, _, data = url.removeprefix("data:").partition(";base64,")
-            source = (
-                {"type": "url", "url": url}
-                if not data
-                else {"type": "base64", "media_type": kind, "data": data}
-            )
-            made.append({"type": "image", "source": source})
-        else:
-            made.append({"type": "text", "text": part["text"]})
-    return made
+    url = content["image_url"]["url"]
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    inside = {"type": "base64", "media_type": kind, "data": data}
+    return {"type": "image", "source": inside if data else {"type": "url", "url": url}}
 
 
-_STOPS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "refusal": "content_filter",
-}
-
-
-def to_chat(message: Mapping[str, Any]) -> dict[str, Any]:
+def to_chat(message: Object) -> Object:
     """Anthropic's answer in the chat layout."""
-    blocks, usage = message.get("content") or (), message.get("usage") or {}
-    text = "".join(block["text"] for block in blocks if block.get("type") == "text")
-    calls = [
-        {
-            "id": block["id"],
-            "type": "function",
-            "function": {"name": block["name"], "arguments": orjson.dumps(block["input"]).decode()},
-        }
-        for block in blocks
-        if block.get("type") == "tool_use"
-    ]
-    kept, made = (
-        usage.get("cache_read_input_tokens") or 0,
-        usage.get("cache_creation_input_tokens") or 0,
+    used = message.get("usage") or {}
+    fresh, kept, stored, written = (
+        used.get(f"{name}_tokens") or 0
+        for name in ("input", "cache_read_input", "cache_creation_input", "output")
     )
-    stop = message.get("stop_reason")
-    answer = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
+    answer: Object = {"content": ""}
+    for block in message.get("content") or ():
+        if block["type"] == "text":
+            answer["content"] += block["text"]
+        elif block["type"] == "tool_use":
+            called = {"name": block["name"], "arguments": orjson.dumps(block["input"]).decode()}
+            call = {"id": block["id"], "type": "function", "function": called}
+            answer.setdefault("tool_calls", []).append(call)
     return {
-        "model": message.get("model", ""),
-        "choices": [{"index": 0, "message": answer, "finish_reason": _STOPS.get(str(stop), stop)}],
+        "model": message.get("model"),
+        "choices": [{"message": answer, "finish_reason": message.get("stop_reason")}],
         "usage": {
-            "prompt_tokens": (usage.get("input_tokens") or 0) + kept + made,
-            "completion_tokens": usage.get("output_tokens") or 0,
+            "prompt_tokens": fresh + kept + stored,
+            "completion_tokens": written,
             "prompt_tokens_details": {"cached_tokens": kept},
         },
     }
 
 
-_PROVIDERS: dict[str, type[BatchProvider]] = {
-    "openai": OpenaiBatches,
-    "anthropic": AnthropicBatches,
-}
-assert _PROVIDERS.keys() == set(BATCH_PROVIDERS)
+# -- rounds ----------------------------------------------------------------------------------------
 
 
+@dataclass
 class _Round:
-    """Requests of one endpoint and model that are sent together."""
+    """Requests of one endpoint and model that are sent together, and the batch they become."""
 
-    def __init__(self) -> None:
-        self.lines: dict[str, bytes] = {}
-        self.bytes = 0
-        self.asked = 0.0
+    token: str
+    batch: str = ""
+    """Its id; empty where it was sent and not noted."""
+    lines: dict[str, bytes] = field(default_factory=dict)
+    """By custom id, what is not sent yet."""
+    size: int = 0
+    asked: float = 0.0
+    """When the last request was added; 0 once it is sent."""
+    answers: asyncio.Task[Answers] | None = None
 
 
 class BatchCalls:
@@ -344,215 +278,145 @@ class BatchCalls:
     whoever asks it again finds its answer.
     """
 
-    def __init__(
-        self, provider: str, folder: str, sent: Callable[[str], None] | None = None
-    ) -> None:
-        self._on_sent = sent
+    def __init__(self, provider: str, folder: str, on_sent: Callable[[str], None] | None) -> None:
+        self._provider = _PROVIDERS[provider]
+        self._on_sent = on_sent
         """Ends the run once a round is sent, where it is not to be waited for."""
-        self._provider = _PROVIDERS[provider]()
-        self._path = Path(folder) / FILE_NAME
-        self._file: AppendedFile | None = None
-        self._times: Counter[str] = Counter()
-        self._rounds: dict[tuple[str, str, str], _Round] = {}
-        self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._answers: dict[str, dict[str, Any] | ProviderError] = {}
-        self._sent: dict[str, str] = {}
-        """By custom id, the batch it went with in this run or an earlier part of it; a token where
-        its id was not noted.
-        """
-        self._followed: dict[str, asyncio.Task[None]] = {}
-        self._rushing: set[asyncio.Task[None]] = set()
-        self._load_sent()
+        path = Path(folder, FILE_NAME)
+        self._file = AppendedFile(path, 0o600)
+        self._times = Counter[str]()
+        self._collected: dict[Any, _Round] = {}
+        self._tasks: list[asyncio.Task[Answers]] = []
+        self._sent: dict[str, _Round] = {}
+        """By custom id, the round it went with in an earlier part of the run."""
+        rounds: dict[str, _Round] = {}
+        for entry in filter(None, map(from_line, path.read_bytes().splitlines())):
+            each = rounds.setdefault(entry["token"], _Round(entry["token"]))
+            each.batch = entry.get("batch", "")
+            self._sent |= dict.fromkeys(entry.get("requests", ()), each)
 
-    def _load_sent(self) -> None:
-        try:
-            lines = self._path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return
-        tokens: dict[str, list[str]] = {}
-        for line in lines:
-            try:
-                entry = orjson.loads(line)
-            except ValueError:  # torn
-                continue
-            if "requests" in entry:
-                tokens[entry["token"]] = entry["requests"]
-                self._sent |= dict.fromkeys(entry["requests"], "?" + entry["token"])
-            elif entry["token"] in tokens:
-                self._sent |= dict.fromkeys(tokens[entry["token"]], entry["batch"])
-
-    def _note(self, **entry: Any) -> None:
-        if self._file is None:
-            self._file = AppendedFile(self._path, 0o600)
-        self._file.write(to_line(entry))
-
-    async def ask(self, llm: OpenaiEndpoint, payload: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, llm: OpenaiEndpoint, payload: Object) -> Object:
         """The raw answer to a request, once its batch is done; ProviderError as for a request of
         its own.
         """
         digest = canonical_key({"endpoint": llm.route(), "request": payload})[:48]
         custom_id = f"{digest}-{self._times[digest]}"
         self._times[digest] += 1
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting[custom_id] = future
-        if custom_id in self._answers:
-            self._tell(custom_id, self._answers.pop(custom_id))
-        elif custom_id in self._sent:
-            self._follow(llm, self._sent[custom_id])
-        else:
-            self._collect(llm, custom_id, payload)
+        each = self._sent.get(custom_id) or self._collect(llm, payload, custom_id)
+        if each.answers is None:
+            each.answers = asyncio.create_task(self._carry(self._provider.at(llm), each))
+            self._tasks.append(each.answers)
         try:
-            return await future
-        finally:
-            self._waiting.pop(custom_id, None)
-
-    def _collect(self, llm: OpenaiEndpoint, custom_id: str, payload: dict[str, Any]) -> None:
-        line = self._provider.line(custom_id, payload)
-        key = llm.route(), llm.account(), str(payload.get("model"))
-        waiting = self._rounds.get(key)
-        if waiting is not None and waiting.bytes + len(line) > self._provider.most_bytes:
-            self._start_round(llm, key)
-            waiting = None
-        if waiting is None:
-            waiting = self._rounds[key] = _Round()
-            asyncio.get_running_loop().call_later(IDLE_SECONDS, self._look_idle, llm, key, waiting)
-        waiting.lines[custom_id] = line
-        waiting.bytes += len(line) + 1
-        waiting.asked = time.monotonic()
-        if len(waiting.lines) >= self._provider.most_requests:
-            self._start_round(llm, key)
-
-    def _look_idle(self, llm: OpenaiEndpoint, key: tuple[str, str, str], waiting: _Round) -> None:
-        if self._rounds.get(key) is not waiting:
-            return
-        left = waiting.asked + IDLE_SECONDS - time.monotonic()
-        if left > 0:
-            asyncio.get_running_loop().call_later(left + 0.01, self._look_idle, llm, key, waiting)
-        else:
-            self._start_round(llm, key)
-
-    def _start_round(self, llm: OpenaiEndpoint, key: tuple[str, str, str]) -> None:
-        lines = {
-            name: line
-            for name, line in self._rounds.pop(key).lines.items()
-            if name in self._waiting
-        }
-        if lines:
-            task = asyncio.get_running_loop().create_task(self._submit(llm, lines))
-            self._rushing.add(task)
-            task.add_done_callback(self._rushing.discard)
-
-    async def _submit(self, llm: OpenaiEndpoint, lines: dict[str, bytes]) -> None:
-        token = secrets.token_hex(12)
-        self._note(token=token, requests=list(lines), at=int(time.time()))
-        try:
-            batch = await self._provider.submit(llm, list(lines.values()), token)
-        except (ProviderError, KeyError, TypeError) as error:
-            self._fail(lines, error)
-            return
-        self._note(token=token, batch=batch)
-        self._sent |= dict.fromkeys(lines, batch)
-        logger.info(
-            "batch {} of {} requests is sent; the run waits for it, and so does the same command "
-            "begun again",
-            batch,
-            len(lines),
-        )
-        if self._on_sent is None:
-            self._follow(llm, batch)
-            return
-        notice = (
-            f"batch {batch} of {len(lines):,} requests is sent; the same command without --submit "
-            f"(submit=) collects it"
-        )
-        self._on_sent(notice)
-        for name in lines:
-            future = self._waiting.get(name)
-            if future is not None and not future.done():
-                future.set_exception(RunStopped(f"Not judged yet: {notice}."))
-
-    def _fail(self, names: Iterable[str], error: Exception) -> None:
-        if not isinstance(error, ProviderError):
-            error = ProviderError(
+            answers = await asyncio.shield(each.answers)
+        except RMGalleryError as error:
+            raise copy(error) from None  # all who wait have one of their own to change
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise ProviderError(
                 f"The provider's answer about a batch has another layout than expected "
                 f"({error!r:.100}).",
                 kind="fatal",
+            ) from error
+        finally:
+            each.lines.pop(custom_id, None)  # what nobody waits for is not sent
+        answer = answers.pop(custom_id, None) or ProviderError(
+            "A request of a batch got no answer in time.", kind="transient"
+        )
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _collect(self, llm: OpenaiEndpoint, payload: Object, custom_id: str) -> _Round:
+        """The round that a request goes with."""
+        there = self._provider
+        line = there.line(custom_id, payload)
+        key = llm.route(), llm.account(), payload.get("model")
+        each = self._collected.get(key)
+        if (
+            each is None
+            or not each.asked
+            or len(each.lines) >= there.most_requests
+            or each.size + len(line) > there.most_bytes
+        ):
+            each = self._collected[key] = _Round(secrets.token_hex(12))
+        each.lines[custom_id] = line
+        each.size += len(line) + 1
+        each.asked = time.monotonic()
+        return each
+
+    async def _carry(self, llm: OpenaiEndpoint, each: _Round) -> Answers:
+        """Take a round to its answers, from wherever an earlier part of the run left it: sent once
+        nobody adds to it, noted before and after, and waited for.
+        """
+        while (left := each.asked + IDLE_SECONDS - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        if each.asked:
+            lines, each.lines, each.asked = each.lines, {}, 0.0
+            if not lines:
+                return {}
+            self._note(each, requests=[*lines])
+            made = await self._provider.submit(llm, lines.values(), each.token)
+            each.batch = str(made["id"])
+            self._note(each, batch=each.batch)
+            said = (
+                f"batch {each.batch} of {len(lines):,} requests is sent; the same command begun "
+                f"again, without --submit (submit=), collects it"
             )
-        for name in names:
-            self._tell(name, ProviderError(str(error), kind=error.kind, status=error.status))
+            logger.info("{}", said)
+            if self._on_sent is not None:
+                self._on_sent(said)
+                raise RunStopped(f"Not judged yet: {said}.")
+            lines.clear()  # they may be many, and the wait long
+        return await self._wait(llm, each)
 
-    def _tell(self, custom_id: str, answer: dict[str, Any] | ProviderError) -> None:
-        future = self._waiting.get(custom_id)
-        if future is None or future.done():
-            self._answers[custom_id] = answer
-        elif isinstance(answer, ProviderError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
-
-    def _follow(self, llm: OpenaiEndpoint, batch: str) -> None:
-        if batch not in self._followed:
-            self._followed[batch] = asyncio.get_running_loop().create_task(self._wait(llm, batch))
-
-    async def _wait(self, llm: OpenaiEndpoint, batch: str) -> None:
-        """Look until a batch is done, and hand out what is in it."""
-        names = [name for name, sent in self._sent.items() if sent == batch]
-        wait, end = FIRST_LOOK, time.monotonic() + MOST_SECONDS
-        answers: BatchAnswers | None = None
-        warned = False
-        while answers is None and time.monotonic() < end:
+    async def _wait(self, llm: OpenaiEndpoint, each: _Round) -> Answers:
+        """Look until a batch is done."""
+        wait, end, warned = FIRST_LOOK, time.monotonic() + MOST_SECONDS, False
+        while time.monotonic() < end:
             try:
-                if batch.startswith("?"):  # killed between sending it and noting its id
-                    known = await self._provider.find(llm, batch[1:])
-                    if known is None:
+                if not each.batch:  # killed between sending it and noting its id
+                    each.batch = await self._provider.find(llm, each.token)
+                    if not each.batch:
                         break
-                    self._note(token=batch[1:], batch=known)
-                    batch = known
-                answers = await self._provider.look(llm, batch)
+                    self._note(each, batch=each.batch)
+                if (answers := await self._provider.look(llm, each.batch)) is not None:
+                    return answers
             except ProviderError as error:
                 if error.kind == "fatal":
-                    self._fail(names, error)
-                    return
+                    raise
                 if not warned:
-                    warned = True
-                    logger.warning("batch {}: {} It is looked for again.", batch, error)
-            except (KeyError, TypeError, AttributeError, ValueError) as error:
-                self._fail(names, error)
-                return
-            if answers is None:
-                await asyncio.sleep(wait)
-                wait = min(LAST_LOOK, GROWTH * wait)
-        none = ProviderError("A request of a batch got no answer in time.", kind="transient")
-        for name in names:
-            self._tell(name, (answers or {}).get(name, none))
+                    logger.warning("batch {}: {} It is looked for again.", each.batch, error)
+                warned = True
+            await asyncio.sleep(wait)
+            wait = min(LAST_LOOK, GROWTH * wait)
+        return {}
+
+    def _note(self, each: _Round, **more: Any) -> None:
+        self._file.write(to_line({"token": each.token, **more}))
 
     async def close(self) -> None:
         """Look no more; what was sent stays sent."""
-        for task in (*self._followed.values(), *self._rushing):
+        for task in self._tasks:
             task.cancel()
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
 
-_open: dict[tuple[str, str], BatchCalls] = {}
+_open: dict[str, BatchCalls] = {}
+"""By folder."""
 
 
 def batches_of(run: RunControl, provider: str, folder: str, submit: bool) -> BatchCalls:
     """The batches of the run in this folder, until it ends."""
-    calls = _open.get((provider, folder))
-    if calls is None:
+    if folder not in _open:
         while run.parent is not None and run.parent.batch is not None:
             run = run.parent
-        whole = run
-        calls = BatchCalls(provider, folder, whole.stop if submit else None)
-        _open[provider, folder] = calls
-        whole.hold("batches", lambda: lambda: _close_batches(provider, folder))
-    return calls
+        _open[folder] = BatchCalls(provider, folder, run.stop if submit else None)
+        run.hold("batches", lambda: partial(_close_batches, folder))
+    return _open[folder]
 
 
-def _close_batches(provider: str, folder: str) -> None:
-    calls = _open.pop((provider, folder), None)
-    if calls is not None and not library_loop.is_exiting():
+def _close_batches(folder: str) -> None:
+    calls = _open.pop(folder)
+    if not library_loop.is_exiting():
         library_loop.submit(calls.close())
 
 

@@ -6,31 +6,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import orjson
 from pydantic import model_validator
 
-from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM, Messages, provider
-from rm_gallery.core.model.budget import Usage
-from rm_gallery.core.model.message import ChatMessage, ChatResponse, Decision, MessageRole, text_of
+from rm_gallery.core.model.message import (
+    ChatMessage,
+    ChatResponse,
+    Decision,
+    MessageRole,
+    picture_of,
+    text_of,
+)
 from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
 from rm_gallery.core.model.openai_llm import given
 from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
 from rm_gallery.core.utils.shown import one_line
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 Kind = Literal["predicate", "choice", "score"]
 Dialect = Literal["openai", "systemone"]
 YES, NO = "yes", "no"
-PATHS: dict[str, str] = {"openai": "/decisions", "systemone": "/systemone"}
 MOST = 400
 """Questions that one request may hold."""
 _WRITTEN = ("temperature", "top_p", "max_tokens", "stop", "seed", "n", "enable_thinking")
+_known: dict[str, str] = {}
+"""By endpoint, the dialect that it was found to speak."""
 
 
 class Question(NamedTuple):
@@ -64,9 +69,8 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
         super().__init__(**given(type(self), model, settings))
 
     @model_validator(mode="after")
-    def _writes_nothing(self) -> Self:
-        written = sorted(self.model_fields_set.intersection(_WRITTEN))
-        if written:
+    def _writes_nothing(self) -> DecisionLLM:
+        if written := sorted(self.model_fields_set.intersection(_WRITTEN)):
             raise ValueError(
                 f"'{written[0]}' has no effect on a decision model, which writes no text; leave it out"
             )
@@ -85,101 +89,73 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
                 f"{len(asked)} questions in one request; at most {MOST} are taken. Set "
                 f"max_criteria={MOST}."
             )
-        whole = super().payload(messages)
         return {
             "model": self.model,
-            "messages": whole["messages"],
+            "messages": super().payload(messages)["messages"],
             "questions": [question._asdict() for question in asked],
             **self.extra_body,
         }
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """One POST in the endpoint's dialect; its answer by question, and its token counts."""
-        questions = [
-            Question(**{**q, "answers": tuple(q["answers"])}) for q in payload["questions"]
-        ]
-        settings = {
-            name: value for name, value in payload.items() if name not in ("messages", "questions")
-        }
+        questions = [Question(**each) for each in payload["questions"]]
         key = self.endpoint_key()
-        known: Dialect | None = self.dialect or _dialects.get(key)
-        order: tuple[Dialect, ...] = (
-            (known,)
-            if known
-            else ("systemone", "openai")
-            if "typesafe" in key
-            else ("openai", "systemone")
-        )
-        for dialect in order:
-            write = openai_body if dialect == "openai" else systemone_body
-            try:
-                raw = await self.post(
-                    PATHS[dialect], {**settings, **write(payload["messages"], questions)}, timeout
-                )
-            except ProviderError as error:
-                if error.status in (404, 405) and dialect != order[-1]:
-                    continue
+        known = self.dialect or _known.get(key)
+        dialect = known or ("systemone" if "typesafe" in key else "openai")
+        path, written, other = _DIALECTS[dialect]
+        body = {**payload, **written(payload["messages"], questions)}
+        del body["messages"]
+        try:
+            raw = await self.post(path, body, timeout)
+        except ProviderError as error:
+            if known or error.status not in (404, 405):
                 raise
-            _dialects.setdefault(key, dialect)
-            return {
-                **{name: raw.get(name) for name in ("answers", "usage", "model")},
-                "asked": len(questions),
-            }
-        raise AssertionError("unreachable")
+            return await self.model_copy(update={"dialect": other}).attempt(payload, timeout)
+        _known[key] = dialect
+        return {**raw, "asked": len(questions)}
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> ChatResponse:
         """The decisions by question, and as text one JSON object with the most probable answers."""
-        questions = [
-            Question(**{**q, "answers": tuple(q["answers"])}) for q in payload["questions"]
-        ]
         try:
-            decisions = decisions_of(raw.get("answers"), questions)
+            questions = [Question(**each) for each in payload["questions"]]
+            decisions = _decisions(raw.get("answers"), questions)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            shown = one_line(str(raw)[:400], 120)
             raise ProviderError(
                 f"{self.endpoint_key()} answered 200 in a layout that is not that of decisions: "
-                f"{shown}",
+                f"{one_line(str(raw)[:400], 120)}",
                 kind="transient",
             ) from error
-        reported = raw.get("usage")
-        counts: dict[str, Any] = reported if isinstance(reported, dict) else {}
-        details = counts.get("input_tokens_details")
+        counts = _object(raw.get("usage"))
+        details = _object(counts.get("input_tokens_details"))
         usage = Usage(
-            input_tokens=token_count(counts.get("input_tokens")),
-            output_tokens=token_count(counts.get("output_tokens")),
-            cached_tokens=token_count(details.get("cached_tokens"))
-            if isinstance(details, dict)
-            else 0,
+            token_count(counts.get("input_tokens")),
+            token_count(counts.get("output_tokens")),
+            token_count(details.get("cached_tokens")),
         )
         return decided(decisions, usage, str(raw.get("model") or ""))
 
     def kept(self, raw: dict[str, Any], reply: ChatResponse) -> bytes | None:
         """Answers to all questions; one that was refused may be answered another time."""
-        if len(reply.decisions or ()) < raw["asked"]:
+        decisions = reply.decisions or {}
+        if len(decisions) < raw["asked"]:
             return None
-        probabilities = {
-            name: dict(one.probabilities) for name, one in (reply.decisions or {}).items()
-        }
+        shares = {name: one.probabilities for name, one in decisions.items()}
         return orjson.dumps(
-            {"decisions": probabilities, "model": reply.model, "input": reply.usage.input_tokens}
+            {"decisions": shares, "model": reply.model, "input": reply.usage.input_tokens}
         )
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The decisions, marked as cached."""
         raw = orjson.loads(stored)
-        try:
+        with suppress(KeyError, TypeError, AttributeError):
             decisions = {name: Decision(shares) for name, shares in raw["decisions"].items()}
-            return decided(decisions, Usage(input_tokens=raw["input"]), raw["model"], True)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("no decisions") from error
+            return decided(decisions, Usage(raw["input"]), raw["model"], True)
+        raise ValueError("no decisions")
 
     def usage(self, reply: ChatResponse, expected_input: int) -> Usage:
         """One call and the tokens that were read."""
-        return Usage(
-            input_tokens=reply.usage.input_tokens or expected_input,
-            output_tokens=reply.usage.output_tokens,
-            calls=1,
-        )
+        read = reply.usage.input_tokens or expected_input
+        return replace(reply.usage, input_tokens=read, calls=1)
 
 
 def decided(
@@ -198,142 +174,94 @@ def decided(
     )
 
 
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 # -- dialects --------------------------------------------------------------------------------------
 
-_dialects: dict[str, Dialect] = {}
 
-
-def openai_body(
-    messages: Sequence[Mapping[str, Any]], questions: Sequence[Question]
-) -> dict[str, Any]:
+def _as_openai(messages: Sequence[Any], questions: Sequence[Question]) -> dict[str, Any]:
     """Input and questions as OpenAI's endpoint takes them."""
-    asked: list[dict[str, Any]] = []
-    for question in questions:
-        one: dict[str, Any] = {
-            "type": question.kind,
-            "name": question.name,
-            "instructions": question.instructions,
+    asked = []
+    for name, kind, instructions, answers in questions:
+        lists = {
+            "choice": {"choices": [{"value": answer} for answer in answers]},
+            "score": {"levels": [{"label": answer} for answer in answers]},
         }
-        if question.kind == "choice":
-            one["choices"] = [{"value": answer} for answer in question.answers]
-        elif question.kind == "score":
-            one["levels"] = [{"label": answer} for answer in question.answers]
-        asked.append(one)
-    return {
-        "input": [{"role": m["role"], "content": _content_parts(m["content"])} for m in messages],
-        "questions": asked,
-    }
+        one = {"type": kind, "name": name, "instructions": instructions}
+        asked.append({**one, **lists.get(kind, {})})
+    told = [{"role": each["role"], "content": _items(each["content"])} for each in messages]
+    return {"input": told, "questions": asked}
 
 
-def _content_parts(content: Any) -> Any:
+def _items(content: Any) -> Any:
     """Content parts of a chat message as items of an input."""
     if not isinstance(content, list):
         return content
-    parts: list[dict[str, Any]] = []
-    for part in content:
-        picture = part.get("image_url")
-        if part.get("type") == "image_url":
-            parts.append(
-                {
-                    "type": "input_image",
-                    "image_url": picture["url"] if isinstance(picture, dict) else picture,
-                }
-            )
-        else:
-            parts.append({"type": "input_text", "text": part.get("text", "")})
-    return parts
+    return [
+        {"type": "input_image", "image_url": picture_of(part)}
+        if part.get("type") == "image_url"
+        else {"type": "input_text", "text": part.get("text", "")}
+        for part in content
+    ]
 
 
-def systemone_body(
-    messages: Sequence[Mapping[str, Any]], questions: Sequence[Question]
-) -> dict[str, Any]:
+def _as_systemone(messages: Sequence[Any], questions: Sequence[Question]) -> dict[str, Any]:
     """State and questions as System One takes them; its state holds no pictures."""
+    told = [each["content"] for each in messages]
     if any(
-        part.get("type") == "image_url"
-        for m in messages
-        if isinstance(m["content"], list)
-        for part in m["content"]
+        "image_url" in part for content in told if isinstance(content, list) for part in content
     ):
         raise RequestError(
             "This sample shows pictures, and the System One dialect is sent text alone here; use "
             "dialect='openai'."
         )
-    asked: dict[str, Any] = {}
-    for question in questions:
-        one: dict[str, Any] = {"type": "noul" if question.kind == "predicate" else question.kind}
-        one["instructions"] = question.instructions
-        if question.kind == "choice":
-            one["criteria"] = dict.fromkeys(question.answers)
-        elif question.kind == "score":
-            one["criteria"] = list(question.answers)
-        asked[question.name] = one
-    return {"state": "\n\n".join(text_of(m["content"]) for m in messages), "questions": asked}
+    asked = {}
+    for name, kind, instructions, answers in questions:
+        others: dict[str, dict[str, Any]] = {
+            "predicate": {"type": "noul"},
+            "choice": {"criteria": dict.fromkeys(answers)},
+            "score": {"criteria": list(answers)},
+        }
+        asked[name] = {"type": kind, "instructions": instructions, **others[kind]}
+    return {"state": "\n\n".join(map(text_of, told)), "questions": asked}
 
 
-def decisions_of(answers: Any, questions: Sequence[Question]) -> dict[str, Decision]:
+_DIALECTS = {
+    "openai": ("/decisions", _as_openai, "systemone"),
+    "systemone": ("/systemone", _as_systemone, "openai"),
+}
+"""Path below the base URL, how messages and questions are written, and what else an endpoint may
+speak; the answers of either are read alike.
+"""
+
+
+def _decisions(answers: Any, questions: Sequence[Question]) -> dict[str, Decision]:
     """The answers of either dialect by question; a question that was refused, or answered as
-    another type, is left out.
-
-    Raises ValueError for what are no answers.
+    another type, is left out. What are no answers raises ValueError and its like.
     """
     if isinstance(answers, list):
-        if len(answers) != len(questions):
-            raise ValueError("not one answer per question")
-        answers = {
-            question.name: answer for question, answer in zip(questions, answers, strict=True)
-        }
-    if not isinstance(answers, dict):
-        raise ValueError("no answers")
-    decisions: dict[str, Decision] = {}
-    for question in questions:
-        answer = answers.get(question.name)
-        shares = (
-            _shares(answer, question)
-            if isinstance(answer, dict) and not answer.get("refusal")
-            else None
-        )
-        if shares is not None:
-            total = math.fsum(shares.values())
-            decisions[question.name] = Decision(
-                {name: share / total for name, share in shares.items()}
-            )
+        answers = dict(zip((question.name for question in questions), answers, strict=True))
+    decisions = {}
+    for name, kind, _, options in questions:
+        answer = _object(answers.get(name))
+        shares = answer.get("probabilities")
+        if kind == "predicate":
+            yes = answer.get("probability", answer.get("noul"))
+            shares = None if yes is None else {YES: yes, NO: 1.0 - yes}
+        elif isinstance(shares, list):
+            shares = {str(each["value"]): each["probability"] for each in shares}
+        if not answer.get("refusal") and isinstance(shares, dict):
+            # levels are named by their place
+            keys = map(str, range(len(options))) if kind == "score" else options
+            decisions[name] = _decision(options, [shares.get(key, 0.0) for key in keys])
     return decisions
 
 
-def _shares(answer: Mapping[str, Any], question: Question) -> dict[str, float] | None:
-    """By answer how probable it is; None for an answer of another type. They come rounded, so their
-    sum is about 1.
-    """
-    if question.kind == "predicate":
-        yes = answer.get("probability", answer.get("noul"))
-        return None if yes is None else {YES: _probability(yes), NO: 1.0 - _probability(yes)}
-    probabilities = answer.get("probabilities")
-    if isinstance(probabilities, list):
-        probabilities = {
-            str(one["value"]).lower() if isinstance(one["value"], bool) else str(one["value"]): one[
-                "probability"
-            ]
-            for one in probabilities
-        }
-    if not isinstance(probabilities, dict):
-        return None
-    # levels are named by their place
-    keys = map(str, range(len(question.answers))) if question.kind == "score" else question.answers
-    shares = {
-        name: _probability(probabilities.get(key, 0.0))
-        for name, key in zip(question.answers, keys, strict=True)
-    }
-    if not 0.9 <= math.fsum(shares.values()) <= 1.1:
+def _decision(answers: Sequence[str], shares: Sequence[float]) -> Decision:
+    """How probable each answer is; the shares come rounded."""
+    total = math.fsum(shares)
+    if min(shares) < 0 or not 0.9 <= total <= 1.1:
         raise ValueError("probabilities that do not sum to 1")
-    return shares
-
-
-def _probability(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError("no probability")
-    return float(value)
-
-
-@library_loop.after_fork
-def _forget_dialects() -> None:
-    _dialects.clear()
+    return Decision(dict(zip(answers, (share / total for share in shares), strict=True)))

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import math
 import re
 import struct
-import sys
-from array import array
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
@@ -30,16 +29,13 @@ from rm_gallery.core.utils.errors import ProviderError
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_WORD = re.compile(r"\w+")
-_HEAD = struct.Struct("<II")
-
 
 class Vectors(NamedTuple):
-    """What one request gave: float32 vectors of one length, which is as precise as endpoints
-    compute.
+    """What one request gave: vectors of one length, of float32 values, which is as precise as
+    endpoints compute.
     """
 
-    vectors: list[array[float]]
+    vectors: list[tuple[float, ...]]
     input_tokens: int = 0
 
 
@@ -62,46 +58,60 @@ class BaseEmbeddings(BaseModelCall):
         gives no usable answer, RequestError for text that is not valid Unicode, DeadlineExceeded,
         BudgetExceeded.
         """
-        different = list(dict.fromkeys(texts))
-        embedded = await library_loop.bridge(self._embed(different))
-        vectors = dict(zip(different, embedded, strict=True))
-        return [vectors[text] for text in texts]
+        from rm_gallery.core.model.client import complete
+
+        different, size = list(dict.fromkeys(texts)), self.dimensions
+        chosen = {"model": self.model, **({} if size is None else {"dimensions": size})}
+        replies = await asyncio.gather(
+            *(
+                library_loop.bridge(
+                    complete(
+                        self,
+                        {**chosen, "input": different[at : at + self.batch], **self.extra_body},
+                    )
+                )
+                for at in range(0, len(different), self.batch)
+            )
+        )
+        vectors = dict(zip(different, chain(*(reply.vectors for reply in replies)), strict=True))
+        return [list(vectors[text]) for text in texts]
 
     embed = library_loop.blocking(aembed)
 
-    async def _embed(self, texts: list[str]) -> list[list[float]]:
-        from rm_gallery.core.model.client import complete
-
-        chosen = {} if self.dimensions is None else {"dimensions": self.dimensions}
-        parts = [texts[start : start + self.batch] for start in range(0, len(texts), self.batch)]
-        bodies = [
-            {"model": self.model, "input": part, **chosen, **self.extra_body} for part in parts
-        ]
-        replies: list[Vectors] = await asyncio.gather(*(complete(self, body) for body in bodies))
-        return [vector.tolist() for reply in replies for vector in reply.vectors]
-
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Vectors:
-        """The vectors in the order of the texts."""
-        counts = raw.get("usage")
-        tokens = token_count(counts.get("prompt_tokens")) if isinstance(counts, dict) else 0
-        return Vectors(_check_vectors(raw, len(payload["input"]), self.endpoint_key()), tokens)
+        """The vectors in the order of the texts; ProviderError when one is missing or broken."""
+        entries: Any = raw.get("data")
+        counts, wanted = raw.get("usage"), len(payload["input"])
+        fault = "200 with no vectors in the body"
+        with suppress(
+            TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error
+        ):
+            found = {e.get("index", at): e.get("embedding") for at, e in enumerate(entries)}
+            if found:
+                fault = f"200 with {len(entries)} vectors for {wanted} texts in the body"
+            if len(entries) == wanted:
+                values = [found[at] for at in range(wanted)]
+                fault = "with a vector that is empty, broken or of another length"
+                vectors = [*map(_floats, values)]
+                (size,) = {*map(len, vectors)}
+                if size and math.isfinite(math.fsum(chain(*vectors))):
+                    tokens = counts.get("prompt_tokens") if isinstance(counts, dict) else 0
+                    return Vectors(vectors, token_count(tokens))
+        raise ProviderError(f"{self.endpoint_key()} answered {fault}.", kind="transient")
 
     def kept(self, raw: dict[str, Any], reply: Vectors) -> bytes:
         """Number and length of the vectors, then their float32 values, little-endian."""
-        size = len(reply.vectors[0]) if reply.vectors else 0
-        return _HEAD.pack(len(reply.vectors), size) + b"".join(
-            _swapped(v).tobytes() for v in reply.vectors
-        )
+        count, size = len(reply.vectors), len(reply.vectors[0])
+        return struct.pack(f"<II{count * size}f", count, size, *chain(*reply.vectors))
 
     def restored(self, stored: bytes) -> Vectors:
         """The vectors of `kept`; ValueError for anything else."""
-        if len(stored) < _HEAD.size:
-            raise ValueError("no vectors")
-        count, size = _HEAD.unpack_from(stored)
-        flat = _floats(stored[_HEAD.size :])
-        if len(flat) != count * size:
-            raise ValueError("torn vectors")
-        return Vectors([flat[at * size : (at + 1) * size] for at in range(count)])
+        with suppress(struct.error):
+            count, size = struct.unpack_from("<II", stored)
+            vectors = [*struct.iter_unpack(f"<{size}f", stored[8:])]
+            if len(vectors) == count:
+                return Vectors(vectors)
+        raise ValueError("torn vectors")
 
     def usage(self, reply: Vectors, expected_input: int) -> Usage:
         """Input tokens of one call."""
@@ -150,71 +160,22 @@ class FakeEmbeddings(BaseEmbeddings):
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """Vectors in the OpenAI layout."""
         size = self.dimensions or 256
-        data = [
-            {"index": i, "embedding": _hashed(text, size)}
-            for i, text in enumerate(payload["input"])
-        ]
-        return {
-            "model": self.model,
-            "data": data,
-            "usage": {"prompt_tokens": sum(map(len, payload["input"])) // 4},
-        }
+        return {"data": [{"embedding": _hashed(text, size)} for text in payload["input"]]}
 
 
-def _check_vectors(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[float]]:
-    """The vectors of a raw answer in the order of the texts; ProviderError when one is missing or
-    broken.
-    """
-    data = raw.get("data")
-    entries = (
-        data if isinstance(data, list) and all(isinstance(entry, dict) for entry in data) else []
+def _floats(vector: Any) -> tuple[float, ...]:
+    """A list or base64 as the float32 values that the cache keeps."""
+    packed = (
+        base64.b64decode(vector, validate=True)
+        if isinstance(vector, str)
+        else struct.pack(f"<{len(vector)}f", *vector)
     )
-    places = [entry.get("index", place) for place, entry in enumerate(entries)]
-    by_index = {
-        place: entry.get("embedding")
-        for place, entry in zip(places, entries, strict=True)
-        if isinstance(place, int)
-    }
-    if len(entries) != wanted or by_index.keys() != set(range(wanted)):
-        what = f"{len(entries)} vectors for {wanted} texts" if entries else "no vectors"
-        raise ProviderError(f"{endpoint} answered 200 with {what} in the body.", kind="transient")
-    vectors = [_vector(by_index[place]) for place in range(wanted)]
-    usable = [vector for vector in vectors if vector and all(map(math.isfinite, vector))]
-    if len(usable) != wanted or len({len(vector) for vector in usable}) > 1:
-        raise ProviderError(
-            f"{endpoint} answered with a vector that is empty, broken or of another length.",
-            kind="transient",
-        )
-    return usable
-
-
-def _vector(value: Any) -> array[float] | None:
-    try:
-        # float32 is as precise as endpoints compute, and half the bytes to keep
-        return (
-            _floats(base64.b64decode(value, validate=True))
-            if isinstance(value, str)
-            else array("f", value)
-        )
-    except (TypeError, ValueError, OverflowError, binascii.Error):
-        return None
-
-
-def _floats(data: bytes) -> array[float]:
-    return _swapped(array("f", data))
-
-
-def _swapped(values: array[float]) -> array[float]:
-    """From or to little-endian, which is how endpoints and the cache write numbers."""
-    if sys.byteorder == "big":
-        values = values[:]
-        values.byteswap()
-    return values
+    return struct.unpack(f"<{len(packed) // 4}f", packed)
 
 
 def _hashed(text: str, size: int) -> list[float]:
     vector = [0.0] * size
-    for word in _WORD.findall(text.lower()) or [text]:
+    for word in re.findall(r"\w+", text.lower()) or [text]:
         digest = hashlib.sha256(word.encode("utf-8", "surrogatepass")).digest()
         vector[int.from_bytes(digest[:8], "big") % size] += 1.0 if digest[8] & 1 else -1.0
     return vector
