@@ -22,7 +22,7 @@ from typing import Any
 from loky import ProcessPoolExecutor
 from pebble import ProcessPool
 
-from rm_gallery.core.engine.processes.pool import WorkerPool
+from rm_gallery.core.engine.pool import WorkerPool
 from tests.engine.worker_jobs import at_seven, plus_one
 
 PROCESSES = 2

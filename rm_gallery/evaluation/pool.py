@@ -25,7 +25,7 @@ import orjson
 from pydantic import ValidationError
 
 import rm_gallery
-from rm_gallery.core.engine.processes.pool import processors
+from rm_gallery.core.engine.pool import processors
 from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.attempt import Prints, crash_reason
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from rm_gallery.core.engine.processes.worker_process import describe_exit
+from rm_gallery.core.engine.pool import describe_exit
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
 from rm_gallery.serve.door import (
     Receive,

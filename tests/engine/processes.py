@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.engine.processes.pool import WorkerPool
+from rm_gallery.core.engine.pool import WorkerPool
 from tests.support.children import ROOT, child_environment
 
 

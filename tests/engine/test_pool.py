@@ -8,7 +8,11 @@ import asyncio
 import functools
 import math
 import os
+import pickle
+import socket
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,15 +25,13 @@ import pytest
 
 from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.deadline import Deadline
-from rm_gallery.core.engine.processes import pool as workers
-from rm_gallery.core.engine.processes import worker_process
-from rm_gallery.core.engine.processes.pool import (
+from rm_gallery.core.engine.pool import (
+    RemoteTraceback,
     WorkerCrashed,
     WorkerMemoryExceeded,
     WorkerPool,
     get_pool,
 )
-from rm_gallery.core.engine.processes.worker_process import AnswerFrame, WorkerProcess
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 from tests.engine import worker_jobs
 from tests.engine.processes import (
@@ -41,6 +43,7 @@ from tests.engine.processes import (
     start,
     wait_until,
 )
+from tests.support.children import ROOT
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -123,9 +126,7 @@ def test_errors_of_a_call(
 ) -> None:
     with pytest.raises(error, match=message) as caught:
         pool.submit(worker_jobs.fail, kind).result()
-    assert type(caught.value) is error and isinstance(
-        caught.value.__cause__, workers.RemoteTraceback
-    )
+    assert type(caught.value) is error and isinstance(caught.value.__cause__, RemoteTraceback)
     assert "in fail" in str(caught.value.__cause__)
 
 
@@ -222,34 +223,14 @@ def test_kill_takes_grandchildren_along(tmp_path: Path) -> None:
     assert wait_until(lambda: not is_alive(grandchild))
 
 
-@pytest.mark.parametrize(
-    ("of", "name", "value", "message"),
-    [
-        (sys, "executable", "/no/such/python", "/no/such/python"),
-        (worker_process, "_BOOT", "raise SystemExit(5)", "could not begin"),
-    ],
-)
-def test_a_worker_that_does_not_begin(
-    of: object, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(of, name, value)
+@pytest.mark.parametrize("interpreter", ["/no/such/python", "/bin/false"])
+def test_a_worker_that_does_not_begin(interpreter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", interpreter)
     with WorkerPool(1) as pool:
         results = every(pool, worker_jobs.plus_one, range(3))
-    assert [type(result) for result in results] == [WorkerCrashed] * 3 and message in str(
-        results[0]
-    )
-
-
-def test_pipes_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_process, "_PIPES", worker_process._ThreadPipes)
-    with WorkerPool(1) as pool:
-        results = every(
-            pool, functools.partial(worker_jobs.at_seven, "hang"), range(20), deadline=1.5
-        )
-        assert isinstance(results[7], DeadlineExceeded)
-        assert [result for result in results if result is not results[7]] == [
-            n for n in range(20) if n != 7
-        ]
+    assert [type(result) for result in results] == [WorkerCrashed] * 3
+    assert "could not begin" in str(results[0])
+    assert ("No such file" in str(results[0])) == (interpreter == "/no/such/python")
 
 
 def test_queued_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
@@ -281,13 +262,13 @@ def test_a_call_cancelled_before_its_worker_is_heard_of_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker is at it already, while the thread that waits for it has not had its turn."""
-    heard, receive = threading.Event(), WorkerProcess.receive
+    heard, load = threading.Event(), pickle.load
 
-    def late(process: WorkerProcess, timeout: float | None) -> AnswerFrame:
+    def late(stream: Any) -> Any:
         heard.wait(30)
-        return receive(process, timeout)
+        return load(stream)
 
-    monkeypatch.setattr(WorkerProcess, "receive", late)
+    monkeypatch.setattr(pickle, "load", late)
     with WorkerPool(1) as pool:
         running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "pid"), 600.0)
         queued = pool.submit(worker_jobs.plus_one, 1)
@@ -391,7 +372,7 @@ def test_scripts_need_no_guard_and_send_what_is_in_modules(tmp_path: Path) -> No
     (tmp_path / "rules.py").write_text("def double(n):\n    return 2 * n\n", encoding="utf-8")
     script = """
         import rules
-        from rm_gallery.core.engine.processes.pool import get_pool
+        from rm_gallery.core.engine.pool import get_pool
         from rm_gallery.core.utils.errors import ConfigError
         print('once')
         print(get_pool().submit(rules.double, 4, deadline=60).result())
@@ -413,7 +394,7 @@ def test_scripts_need_no_guard_and_send_what_is_in_modules(tmp_path: Path) -> No
 def test_end_of_the_program_ends_hanging_workers(tmp_path: Path) -> None:
     script = """
         import time
-        from rm_gallery.core.engine.processes.pool import get_pool
+        from rm_gallery.core.engine.pool import get_pool
         print(get_pool().submit(int, 1).result(), get_pool().worker_pids()[0])
         get_pool().submit(time.sleep, 600)
     """
@@ -423,8 +404,8 @@ def test_end_of_the_program_ends_hanging_workers(tmp_path: Path) -> None:
 @needs_fork
 def test_forked_child_uses_processes_of_its_own(tmp_path: Path) -> None:
     script = """
-        import os, time
-        from rm_gallery.core.engine.processes.pool import get_pool
+        import gc, os, sys, time
+        from rm_gallery.core.engine.pool import get_pool
         pool = get_pool()
         before = pool.submit(os.getpid).result()
         slow = pool.submit(time.sleep, 0.5)
@@ -433,7 +414,8 @@ def test_forked_child_uses_processes_of_its_own(tmp_path: Path) -> None:
             inside = pool.submit(abs, -1, deadline=60).result() == 1 and get_pool() is pool
             fresh = before not in pool.worker_pids()
             pool.shutdown()
-            os._exit(0 if inside and fresh else 1)
+            gc.collect()  # whatever a thread of the parent was at, nothing waits for it here
+            sys.exit(0 if inside and fresh else 1)
         print(os.waitpid(child, 0)[1], slow.result(), pool.submit(os.getpid).result() == before)
     """
     assert finish(start(script, cwd=tmp_path)) == "0 None True\n"
@@ -444,7 +426,7 @@ def test_forked_child_uses_processes_of_its_own(tmp_path: Path) -> None:
 def test_killed_parent_leaves_no_worker(tmp_path: Path, call: str) -> None:
     script = f"""
         import os, time
-        from rm_gallery.core.engine.processes.pool import WorkerPool
+        from rm_gallery.core.engine.pool import WorkerPool
         pool = WorkerPool(1)
         worker = pool.submit(os.getpid).result()
         {call}
@@ -455,28 +437,41 @@ def test_killed_parent_leaves_no_worker(tmp_path: Path, call: str) -> None:
     assert wait_until(lambda: not is_alive(int(line)))
 
 
-def test_orphan_that_holds_the_interpreter_lock_ends_itself(tmp_path: Path) -> None:
+@needs_fork
+def test_a_worker_that_ends_is_heard_of_whatever_it_forked(pool: WorkerPool) -> None:
+    error = pool.submit(worker_jobs.fork_and_exit, deadline=60).exception()
+    assert isinstance(error, WorkerCrashed) and error.exit_code == 3
+
+
+def test_orphan_that_holds_the_interpreter_lock_ends_itself() -> None:
     script = """
-        from rm_gallery.core.engine.processes import main as worker_main
-        worker_main._ORPHAN_SLACK = 0.2
-        worker_main._OrphanTimer().cover(0.2)
-        9 ** 9 ** int('9')
+        from rm_gallery.core.engine import worker
+        worker.ORPHAN_SLACK = 0.05
+        worker.main(0)
     """
-    with start(script, cwd=tmp_path) as process:
+    ours, theirs = socket.socketpair()
+    pipe, what = subprocess.PIPE, (worker_jobs.at_seven, ("hold the interpreter lock", 7))
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with (
+        ours,
+        theirs,
+        subprocess.Popen(command, stdin=theirs.fileno(), stderr=pipe, cwd=ROOT) as process,
+    ):
+        ours.sendall(pickle.dumps([(*map(pickle.dumps, what), 0.1)]))
         assert process.wait(timeout=60) == 1
-        assert process.stderr is not None and process.stderr.read() == ""
+        assert process.stderr is not None and process.stderr.read() == b""
 
 
 # -- turns -----------------------------------------------------------------------------------------
 
 
 def _asked_by(
-    deadline: Deadline, pool: WorkerPool, function: Callable[..., Any], *given: Any, **how: Any
+    of: Deadline, pool: WorkerPool, function: Callable[..., Any], *given: Any, **how: Any
 ) -> Future[Any]:
     """A call of the request that has this deadline."""
 
     def submit() -> Future[Any]:
-        current_deadline.set(deadline)
+        current_deadline.set(of)
         return pool.submit(function, *given, **how)
 
     return copy_context().run(submit)
@@ -525,17 +520,20 @@ def test_what_is_to_settle_a_call_comes_before_the_other_calls_of_its_request() 
     assert done.index("urgent") < 5
 
 
-def test_calls_of_a_request_share_its_time() -> None:
-    request = Deadline(60, shared=True)
-    with WorkerPool(2) as pool:
-        call = worker_process.PoolCall(time.sleep, (1,), 5.0, None)
-        call.owner, pool._unsettled = request, {request: 34}
-        pool._share_time(call)
-        assert call.deadline is not None and 34 * call.deadline / 2 <= 0.75 * 60
-        alone = worker_process.PoolCall(time.sleep, (1,), 5.0, None)
-        alone.owner, pool._unsettled = request, {request: 1}
-        pool._share_time(alone)
-        assert alone.deadline == 5.0, "its own limit where there is time enough"
+@needs_fork
+def test_calls_of_a_request_share_its_time(tmp_path: Path) -> None:
+    one, other, hang = Deadline(3.0, shared=True), Deadline(600, shared=True), worker_jobs.at_seven
+    os.mkfifo(tmp_path / "go")
+    with WorkerPool(1) as pool:
+        first = _asked_by(one, pool, Path.read_text, tmp_path / "go")
+        calls = [_asked_by(one, pool, hang, "hang", 7, deadline=5.0) for _ in range(3)]
+        (tmp_path / "go").write_text("they are all queued", encoding="utf-8")
+        said = [str(call.exception()).partition("deadline of ")[2] for call in calls]
+        limits = [float(each.partition(" s;")[0]) for each in said]
+        alone = _asked_by(other, pool, hang, "hang", 7, deadline=0.3)
+        assert "deadline of 0.3 s" in str(alone.exception()), "its own where there is time enough"
+        assert first.result() == "they are all queued"
+    assert 0.2 <= min(limits) and limits[0] <= 0.75 * 3.0 / 3
 
 
 def test_limits_in_a_row_add_up_to_what_is_left_to_their_request() -> None:

@@ -80,6 +80,14 @@ def grandchild_then_hang(path: str) -> None:
     child.wait()
 
 
+def fork_and_exit() -> NoReturn:
+    """The child leaves the group of its parent and holds all it had open."""
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(20)
+    os._exit(3)
+
+
 def pid() -> int:
     return os.getpid()
 

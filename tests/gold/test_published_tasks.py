@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from rm_gallery.core.data.load.base import create_loader
-from rm_gallery.core.engine.processes.pool import WorkerPool
+from rm_gallery.core.engine.pool import WorkerPool
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.sandbox.code_test_spec import CodeTests, HumanEvalTests, SuiteTests
 from rm_gallery.core.sandbox.process import SandboxLimits

@@ -21,7 +21,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import options as options_module
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
-from rm_gallery.core.engine.processes.worker_process import describe_exit
+from rm_gallery.core.engine.pool import describe_exit
 from rm_gallery.core.engine.run_records import RunStore, differences
 from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.model.base import FakeLLM

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from rm_gallery.core import models
-from rm_gallery.core.engine.processes import pool
+from rm_gallery.core.engine import pool
 from rm_gallery.core.graders import base as graders
 from rm_gallery.core.graders import common, llm, strategy
 from rm_gallery.core.model import budget, limits, storage

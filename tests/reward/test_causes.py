@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import pool
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.processes import pool
 from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import LLMGrader

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rm_gallery.core.engine.processes.pool import get_pool, processors
+from rm_gallery.core.engine.pool import get_pool, processors
 
 SECRET_NAME, SECRET = "RM_TEST_SECRET_KEY", "the-key-nobody-may-see"
 

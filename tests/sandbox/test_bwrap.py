@@ -130,7 +130,7 @@ def test_a_forked_process_gets_slots_of_its_own(bubblewrap: BwrapRunner) -> None
 
 PROGRAM = f"""
 import asyncio, ctypes, os, sys
-from rm_gallery.core.engine.processes.pool import get_pool
+from rm_gallery.core.engine.pool import get_pool
 from rm_gallery.core.sandbox.code_test_spec import AssertTests
 from rm_gallery.core.sandbox.code_tests import run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits

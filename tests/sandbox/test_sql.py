@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.processes.pool import get_pool
+from rm_gallery.core.engine.pool import get_pool
 from rm_gallery.core.sandbox.sql import (
     QueryResult,
     compare_results,

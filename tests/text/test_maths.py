@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from rm_gallery.core.engine.processes.pool import WorkerPool
+from rm_gallery.core.engine.pool import WorkerPool
 from rm_gallery.core.text.expressions import find_answer, find_reference
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded

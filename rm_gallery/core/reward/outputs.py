@@ -606,7 +606,7 @@ def killable(
     """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer
     tells who broke it.
     """
-    from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+    from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
 
     async def evaluate(sample: DataSample, **hooks: Any) -> RewardResult:
         outer = current_deadline.get()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerPool, get_pool, processors
+from rm_gallery.core.engine.pool import WorkerCrashed, WorkerPool, get_pool, processors
 from rm_gallery.core.sandbox.attempt import (
     Attempt,
     Clock,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool, processors
+from rm_gallery.core.engine.pool import WorkerCrashed, get_pool, processors
 from rm_gallery.core.sandbox.attempt import Attempt, Clock, exit_reason
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import encode

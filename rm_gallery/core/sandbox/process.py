@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import TracebackType
 
-from rm_gallery.core.engine.processes.main import in_worker
+from rm_gallery.core.engine.worker import in_worker
 from rm_gallery.core.utils.errors import ConfigError
 
 

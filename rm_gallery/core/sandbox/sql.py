@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Union
 
-from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
 from rm_gallery.core.sandbox.inside.testing import same_number
 from rm_gallery.core.utils.errors import DataError, DeadlineExceeded
 

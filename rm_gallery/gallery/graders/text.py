@@ -146,7 +146,7 @@ async def killable(grader: BaseGrader, function: Callable[..., Any], *given: Any
     """What a function makes of something in a worker process, which is killed at the grader's
     deadline.
     """
-    from rm_gallery.core.engine.processes.pool import get_pool
+    from rm_gallery.core.engine.pool import get_pool
 
     return await get_pool().asubmit(function, *given, deadline=grader.deadline)
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.context import within_deadline
-from rm_gallery.core.engine.processes.pool import get_pool
+from rm_gallery.core.engine.pool import get_pool
 from rm_gallery.core.reward.rule import (
     answer_text,
     final_answer,

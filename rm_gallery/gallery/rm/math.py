@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
-from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
 from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry

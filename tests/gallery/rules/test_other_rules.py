@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from rm_gallery.core.engine.context import LIMIT_SHARE
-from rm_gallery.core.engine.processes.pool import WorkerPool
+from rm_gallery.core.engine.pool import WorkerPool
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import KillableRule
 from rm_gallery.core.text import quantities

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
-from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
 from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
