@@ -411,6 +411,17 @@ def test_a_reply_is_kept_before_anything_is_made_of_it(plain: Runs) -> None:
     assert seen == list(range(1, N + 1))
 
 
+def test_a_run_begun_by_an_earlier_version_goes_on(plain: Runs) -> None:
+    first = plain.go()
+    log = plain.folder / FILE_NAME
+    held = [line.split(b" ", 4) for line in lines_of(log)]
+    lines = [b'{"key":"%s","reply":%s}\n' % (key, reply) for _, key, _, _, reply in held]
+    (plain.folder / "replies.jsonl").write_bytes(b"".join(lines))
+    log.unlink()
+    assert plain.go() == first and plain.compared["scores"] == N
+    assert not log.exists()
+
+
 def lines_of(path: Path) -> list[bytes]:
     return [line for line in path.read_bytes().splitlines() if line]
 
