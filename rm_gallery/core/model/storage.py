@@ -48,7 +48,6 @@ _FILE = 1 << 48
 """A place in another file is the number of that file, times this, and where the line begins."""
 _FLAGS = os.O_APPEND | os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
 _FLAGS |= getattr(os, "O_NOFOLLOW", 0)  # a link may be planted in a folder
-_FIND = "SELECT codec, value, created FROM calls WHERE hash = ? AND key = ? AND created >= ?"
 _EARLIER_LINE = re.compile(
     rb'\{"key":"([0-9a-f]{64})","(?:reply":(?:null|(.*))|base64":"(.*)")\}\n'
 )
@@ -170,8 +169,12 @@ class ReplyCache:
             oldest = _since(self.max_age)
             found = _value(self._at(self._catch_up(key), key.encode()), oldest)
             if found is None and (
-                row := self._earlier(_FIND, _name_of(key), bytes.fromhex(key), oldest)
-            ):
+                row := self._earlier(
+                    "SELECT codec, value, created FROM calls "
+                    "WHERE hash = ? AND key = ? AND created >= ?",
+                    _name_of(key), bytes.fromhex(key), oldest,
+                )
+            ):  # fmt: skip
                 found = _unpacked(row[1]) if row[0] else row[1]
                 if found is not None:
                     self.put(key, found, row[2])
@@ -318,8 +321,11 @@ class ReplyCache:
         damaged or of a later version.
         """
         path = self.path.absolute().with_name(EARLIER_NAME)
-        with suppress(sqlite3.Error):
-            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+        if path.is_file():  # to ask is quicker than to try
+            with (
+                suppress(sqlite3.Error),
+                closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db,
+            ):
                 return db.execute(query, values).fetchone()
         return None
 
