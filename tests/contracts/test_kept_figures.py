@@ -473,10 +473,12 @@ def test_replies_of_earlier_versions_and_of_parts_are_read(tmp_path: Path) -> No
     (tmp_path / "replies.jsonl").write_text("\n".join(lines))
     part = tmp_path / "part"
     with closing(KeptReplies(part)) as there:
-        assert there.is_empty and not part.exists()
+        empty = [there.is_empty]
+        assert not part.exists()
         for key, reply in zip(keys[3:7], (b"[3]", b"[0]", None, b"[6]"), strict=True):
             there.put(key, reply)
-        assert not there.is_empty
+        empty.append(there.is_empty)
+        assert empty == [True, False]
     found = [b'{"a":[1, 2]}', b"\x00\xffb", None, b"[3]", None, None, b"[6]", None]
     for _ in range(2):
         with closing(KeptReplies(tmp_path, [part])) as kept:
