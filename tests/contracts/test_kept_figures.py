@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import rm_gallery
 from rm_gallery import OpenaiLLM, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.graders.bridge import as_grader
-from rm_gallery.core.model.replies import KeptReplies
+from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
 from rm_gallery.core.reward import channel
 from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward
 from rm_gallery.core.reward.compose import WeightedSum
@@ -320,7 +321,7 @@ def plain(judge: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def without_marks(folder: Path) -> None:
     """As an earlier version left a run: no replies, and records that do not speak of any."""
-    (folder / "replies.jsonl").unlink()
+    (folder / FILE_NAME).unlink()
     path = folder / "results.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     for record in records:
@@ -343,10 +344,10 @@ def test_a_folder_without_replies_goes_on_and_vouches_for_nothing(
 
 def test_a_folder_that_lost_its_replies_is_refused(plain: Runs) -> None:
     plain.go()
-    path = plain.folder / "replies.jsonl"
+    path = plain.folder / FILE_NAME
     for kept in (path.read_bytes().splitlines(keepends=True)[:4], []):
         path.write_bytes(b"".join(kept))
-        with pytest.raises(ConfigError, match="replies.jsonl has lost .* --force-new"):
+        with pytest.raises(ConfigError, match="replies-1.log has lost .* --force-new"):
             plain.go()
 
 
@@ -402,7 +403,7 @@ def test_a_reply_is_kept_before_anything_is_made_of_it(plain: Runs) -> None:
         name: str = "kept_looks"
 
         def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
-            seen.append(len((plain.folder / "replies.jsonl").read_bytes().splitlines()))
+            seen.append(len(lines_of(plain.folder / FILE_NAME)))
             return one(self.name, response.score)
 
     llm = OpenaiLLM(model="m", base_url=plain.judge.base_url, api_key=KEY, temperature=0.7)
@@ -410,32 +411,93 @@ def test_a_reply_is_kept_before_anything_is_made_of_it(plain: Runs) -> None:
     assert seen == list(range(1, N + 1))
 
 
+def test_a_run_begun_by_an_earlier_version_goes_on(plain: Runs) -> None:
+    first = plain.go()
+    log = plain.folder / FILE_NAME
+    held = [line.split(b" ", 4) for line in lines_of(log)]
+    lines = [b'{"key":"%s","reply":%s}\n' % (key, reply) for _, key, _, _, reply in held]
+    (plain.folder / "replies.jsonl").write_bytes(b"".join(lines))
+    log.unlink()
+    assert plain.go() == first and plain.compared["scores"] == N
+    assert not log.exists()
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return [line for line in path.read_bytes().splitlines() if line]
+
+
 def test_replies_survive_a_cut_at_every_byte(tmp_path: Path) -> None:
-    path, keys = tmp_path / "replies.jsonl", [f"{k}" * 64 for k in (1, 2, 3)]
+    path, keys = tmp_path / FILE_NAME, [f"{k}" * 64 for k in (1, 2, 3)]
     replies = [b'{"a":"1"}', b"\x00\xffbytes", b"[1]"]
-    whole = KeptReplies(path)
+    whole = KeptReplies(path.parent)
     for key, reply in zip(keys, replies, strict=True):
         whole.put(key, reply)
         whole.put(key, reply)
     whole.close()
     data = path.read_bytes()
-    ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
+    ends = [
+        place + 1 for place in range(1, len(data)) if data[place] == ord("\n") != data[place - 1]
+    ]
     assert len(ends) == 3, "the same reply is kept once"
     for cut in range(ends[0] - 1, len(data) + 1):
         path.write_bytes(data[:cut])
-        kept = KeptReplies(path)
+        kept = KeptReplies(path.parent)
         n = sum(end <= cut for end in ends)
         assert [kept.get(key) for key in keys] == [*replies[:n], *[None] * (3 - n)]
         if cut % 7 == 0:
             kept.put(keys[2], replies[2])
-            assert kept.get(keys[2]) == replies[2] == KeptReplies(path).get(keys[2])
+            assert kept.get(keys[2]) == replies[2] == KeptReplies(path.parent).get(keys[2])
         kept.close()
 
 
 def test_two_replies_to_one_request_are_none(tmp_path: Path) -> None:
-    path, key = tmp_path / "replies.jsonl", "ab" * 32
-    kept = KeptReplies(path)
+    path, key = tmp_path / FILE_NAME, "ab" * 32
+    kept = KeptReplies(path.parent)
     for reply in (b"[1]", b"[2]", b"[3]"):
         kept.put(key, reply)
         assert (kept.get(key) is None) == (reply != b"[1]")
-    assert KeptReplies(path).get(key) is None and len(path.read_bytes().splitlines()) == 2
+    assert KeptReplies(path.parent).get(key) is None and len(lines_of(path)) == 2
+
+
+def test_replies_of_earlier_versions_and_of_parts_are_read(tmp_path: Path) -> None:
+    """They stood in lines of JSON; both files of a folder, and those of its parts, are one store."""
+    keys = [f"{k}" * 64 for k in range(8)]
+    lines = [
+        f'{{"key":"{keys[0]}","reply":{{"a":[1, 2]}}}}',
+        f'{{"key":"{keys[1]}","base64":"AP9i"}}',
+        f'{{"key":"{keys[2]}","reply":null}}',
+        f'{{"key":"{keys[3]}","reply":[3]}}',
+        f'{{"key":"{keys[4]}","reply":[4]}}',
+        f'{{"key":"{keys[5]}","reply":[5',
+    ]
+    (tmp_path / "replies.jsonl").write_text("\n".join(lines))
+    part = tmp_path / "part"
+    with closing(KeptReplies(part)) as there:
+        empty = [there.is_empty]
+        assert not part.exists()
+        for key, reply in zip(keys[3:7], (b"[3]", b"[0]", None, b"[6]"), strict=True):
+            there.put(key, reply)
+        empty.append(there.is_empty)
+        assert empty == [True, False]
+    found = [b'{"a":[1, 2]}', b"\x00\xffb", None, b"[3]", None, None, b"[6]", None]
+    for _ in range(2):
+        with closing(KeptReplies(tmp_path, [part])) as kept:
+            assert [kept.get(key) for key in keys] == found
+            assert [kept.knows(key) for key in keys] == [True] * 7 + [False] and not kept.is_empty
+            kept.put(keys[0], found[0])
+        assert not (tmp_path / FILE_NAME).exists(), "what is known is not kept once more"
+    with closing(KeptReplies(tmp_path, [part])) as kept:
+        kept.put(keys[0], b"[0]")
+        kept.put(keys[7], b"[7]")
+        assert (kept.get(keys[0]), kept.get(keys[7])) == (None, b"[7]")
+
+
+def test_a_run_that_cannot_read_or_keep_a_reply_says_so(tmp_path: Path) -> None:
+    (tmp_path / "part" / FILE_NAME).mkdir(parents=True)
+    with pytest.raises(ConfigError, match=f"{FILE_NAME} cannot be used.*run the same command"):
+        KeptReplies(tmp_path, [tmp_path / "part"])
+    with closing(KeptReplies(tmp_path)) as kept:
+        (tmp_path / FILE_NAME).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(ConfigError, match=f"{FILE_NAME} cannot be used.*run the same command"):
+            kept.put("ab" * 32, b"[1]")
+    assert not (tmp_path / "elsewhere").exists()

@@ -20,7 +20,7 @@ from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
 from rm_gallery.core.model.budget import Budget, Reservation, Usage
 from rm_gallery.core.model.limits import FailFast, RetryPolicy
-from rm_gallery.core.model.replies import ReplyStore
+from rm_gallery.core.model.storage import ReplyStore
 from rm_gallery.core.utils.errors import BudgetExceeded, Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 

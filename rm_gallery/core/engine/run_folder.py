@@ -28,7 +28,7 @@ from rm_gallery.core.engine.run_records import (
     record_key,
 )
 from rm_gallery.core.model.budget import Budget, Ledger
-from rm_gallery.core.model.replies import REPLIES, KeptReplies
+from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
 from rm_gallery.core.score import UNDECLARED
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
@@ -88,9 +88,7 @@ class RunFolder(ABC):
         self._finished = self._store.finished(reuse)
         if self._store.damaged:
             self._warn(self._store.damaged)
-        self.replies = KeptReplies(
-            self.path / REPLIES, [folder / REPLIES for folder in self._store.shards]
-        )
+        self.replies = KeptReplies(self.path, self._store.shards)
         before = [_summary(folder) for folder in (self.path, *self._store.shards)]
         self._runs = [runs if isinstance(runs := one.get("runs"), int) else 0 for one in before]
         """How often the run, and each of its shards, went on before, as far as it was not killed."""
@@ -497,7 +495,7 @@ class Again:
         is lost another part may be asked in its place.
         """
         if record.get("replies") and now.new and not now.lost:
-            what = f"a model would be asked something else (or {REPLIES} has lost its reply)"
+            what = f"a model would be asked something else (or {FILE_NAME} has lost its reply)"
             raise changed(self._folder.path, data.sample_id, what)
 
     def _hold(

@@ -57,7 +57,7 @@ from rm_gallery.core.utils.spans import call_span
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.deadline import Deadline
-    from rm_gallery.core.model.replies import ReplyStore
+    from rm_gallery.core.model.storage import ReplyStore
 
 T = TypeVar("T")
 GONE = frozenset({404, 405})

@@ -14,6 +14,7 @@ import orjson
 from pydantic import model_validator
 
 from rm_gallery.core.model.base import BaseLLM, Messages, provider
+from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import (
     ChatMessage,
     ChatResponse,

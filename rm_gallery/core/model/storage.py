@@ -1,8 +1,9 @@
-"""Replies that were paid for, in one file that is only appended to.
+"""Replies that were paid for, in files that are only appended to: the cache of a user, and beside the
+records of a run what they were made of.
 
 A reply is one line, with its key and a checksum, written by one `write` before its sample counts:
 a kill at any byte costs at most the line that was being written. Any number of processes append to
-the file, and a miss looks at what the others have added.
+a file, and a miss looks at what the others have added.
 """
 
 from __future__ import annotations
@@ -11,34 +12,45 @@ import base64
 import hashlib
 import json
 import os
+import re
 import sqlite3
 import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import orjson
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import FileLock
+from rm_gallery.core.utils.first_keys import FirstKeys
 from rm_gallery.core.utils.identity import hashed
 
 VARIABLE = "RM_GALLERY_CACHE"
 """Environment variable: `off`, or the folder to keep replies in."""
 FILE_NAME = "replies-1.log"
+_NAMES = FILE_NAME, "replies.jsonl"
+"""Where a run folder holds replies; the other is of versions before this one, and only read."""
 EARLIER_NAME = "calls-1.sqlite3"
-"""Where versions before this one kept replies; read on a miss, never written."""
+"""Where versions before this one kept the replies of a user; read on a miss, never written."""
 MAX_VALUE_BYTES = 32 << 20
 """A longer reply is neither kept nor read: what unpacks to gigabytes is none of ours."""
-_CHUNK = 8 << 20
 _COMPRESS_FROM = 16_384
-_LENGTH_BITS = 26
-_PRUNE_TO = 0.9
+_NONE = 0
+"""The place of a reply that is not kept, and of one to a request that was answered in two ways."""
+_FILE = 1 << 48
+"""A place in another file is the number of that file, times this, and where the line begins."""
+_FLAGS = os.O_APPEND | os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+_FLAGS |= getattr(os, "O_NOFOLLOW", 0)  # a link may be planted in a folder
+_EARLIER_LINE = re.compile(
+    rb'\{"key":"([0-9a-f]{64})","(?:reply":(?:null|(.*))|base64":"(.*)")\}\n'
+)
 
 
 def canonical_key(obj: object) -> str:
@@ -64,7 +76,7 @@ def default_cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     if not base and sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
-    return (Path(base) if base else Path.home() / ".cache") / "rm-gallery"
+    return Path(base or Path.home() / ".cache", "rm-gallery")
 
 
 @dataclass(frozen=True)
@@ -84,12 +96,25 @@ class CacheStats:
     writable: bool
 
 
+class ReplyStore(Protocol):
+    """What a run keeps replies in."""
+
+    def get(self, key: str) -> bytes | None:
+        """The reply to a request."""
+
+    def knows(self, key: str) -> bool:
+        """Whether the request was made."""
+
+    def put(self, key: str, reply: bytes | None) -> object:
+        """Keep a reply, or that there was one which is not kept."""
+
+
 class ReplyCache:
     """Map from a request's hash to its reply; it stores what it is given, so give it good replies
-    only. Memory: about 120 bytes a reply. Thread-safe, and safe after a fork.
+    only. Memory: about 40 bytes a reply. Thread-safe, and safe after a fork.
 
-    A file that cannot be written is read only, one that cannot be opened is done without; each
-    gives one warning.
+    The file is made with the first reply. One that cannot be written is read only, and gives one
+    warning.
 
     Args:
         folder: where `replies-1.log` lies; default the user's cache folder.
@@ -98,41 +123,35 @@ class ReplyCache:
         on_warning: receives the warnings; default the log.
     """
 
+    one_reply = False
+    """Whether a request that was answered in two ways has no reply; else the last one counts."""
+
     def __init__(
         self,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         *,
         max_bytes: int | None = 2 << 30,
         max_age: float | None = 30 * 86400.0,
         on_warning: Callable[[str], object] | None = None,
     ) -> None:
-        self.path = (default_cache_folder() if folder is None else Path(folder)) / FILE_NAME
+        self.path = Path(folder or default_cache_folder()) / FILE_NAME
         self.max_bytes, self.max_age = max_bytes, max_age
         self.hits = self.misses = self.stored = 0
         self.writable = True
         self._warn = on_warning or logger.warning
         self._lock = threading.RLock()
+        self._files = [self.path]
+        """The file that grows, and others that are read alone."""
         self._file = -1
-        self._earlier = Earlier(self.path.with_name(EARLIER_NAME))
-        self._open()
+        self._forget()
 
-    def _open(self) -> None:
-        """Open the file, and forget where replies lay in another one of its name."""
-        self.close()
-        self._places: dict[int, int] = {}
-        """By the first 64 bits of a key, where its line begins and how long it is."""
-        self._read_to = self._too_large = 0
-        flags = os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # replies are for the user's eyes only
-            self._file = os.open(self.path, flags | os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            self._give_up(error)
-            with suppress(OSError):
-                self._file = os.open(self.path, flags | os.O_RDONLY)
+    def _forget(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._places = -1, FirstKeys()
+        self._inode = self._read_to = 0
 
-    def _give_up(self, error: OSError) -> None:
+    def _failed(self, error: OSError) -> bool:
         if self.writable:
             self.writable = False
             self._warn(
@@ -140,44 +159,48 @@ class ReplyCache:
                 f"run goes on, and equal calls of later runs are paid again. Check free space and "
                 f"permissions there."
             )
+        return False
 
     def get(self, key: str) -> bytes | None:
         """The reply under a key of 64 hexadecimal digits, or None; trouble with the file never
         raises.
         """
         with self._lock:
-            line = self._line(key)
-            found = line and _value(line, key, self._oldest_used())
-            if found is None:
-                found, created = self._earlier.get(key, self._oldest_used())
+            oldest = _since(self.max_age)
+            found = _value(self._at(self._catch_up(key), key.encode()), oldest)
+            if found is None and (
+                row := self._earlier(
+                    "SELECT codec, value, created FROM calls "
+                    "WHERE hash = ? AND key = ? AND created >= ?",
+                    _name_of(key), bytes.fromhex(key), oldest,
+                )
+            ):  # fmt: skip
+                found = _unpacked(row[1]) if row[0] else row[1]
                 if found is not None:
-                    self.put(key, found, created)
-            if found is None:
-                self.misses += 1
-            else:
-                self.hits += 1
+                    self.put(key, found, row[2])
+            self.hits += found is not None
+            self.misses += found is None
             return found
 
-    def put(self, key: str, value: bytes, created: float | None = None) -> bool:
-        """Keep a reply, made in this Unix second or now; whether it would survive `kill -9`."""
-        if len(value) > MAX_VALUE_BYTES:
-            return False
-        line = _line_of(key, value, time.time() if created is None else created)
+    def put(self, key: str, reply: bytes | None, created: float = 0.0) -> bool:
+        """Keep a reply, made in this Unix second or now, or None for one that is not kept; whether
+        it would survive `kill -9`.
+        """
+        reply = reply or b""
+        line = _line_of(key.encode(), reply, created or time.time())
         with self._lock:
-            if not self.writable or self._file < 0:
+            if len(reply) > MAX_VALUE_BYTES or not self.writable:
                 return False
+            place = self._catch_up(key) if self.one_reply else None
+            if place == _NONE or place is not None and _value(self._at(place)) == reply:
+                return True
             try:
                 size = self._append(line)
             except OSError as error:
-                self._give_up(error)
-                return False
-            if size == self._read_to + len(line):  # nobody else has written meanwhile
-                self._note(line[1:], self._read_to + 1)
-                self._read_to = size
+                return self._failed(error)
             self.stored += 1
-            if self.max_bytes is not None and size > max(self.max_bytes, self._too_large):
-                self._too_large = size + self.max_bytes // 10  # tried again when it has grown
-                self._rewrite(int(self.max_bytes * _PRUNE_TO), self.max_age)
+            if self.max_bytes is not None and size > self.max_bytes:
+                self.prune(self.max_bytes * 9 // 10, self.max_age)
             return True
 
     def _append(self, line: bytes) -> int:
@@ -185,243 +208,220 @@ class ReplyCache:
         written could miss it: it is written again, into the new one.
         """
         while True:
+            if self._file < 0:  # replies are for the user's eyes only
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = os.open(self.path, _FLAGS, 0o600)
             if os.write(self._file, line) != len(line):
                 raise OSError(28, "the disk is full")
             status = os.fstat(self._file)
             if status.st_nlink:
                 return status.st_size
-            self._open()
+            self._forget()
 
-    def _oldest_used(self) -> float:
-        return 0.0 if self.max_age is None else time.time() - self.max_age
-
-    def _line(self, key: str) -> bytes | None:
-        number = int(key[:16], 16)
-        place = self._places.get(number)
-        if place is None:
-            self._catch_up()
-            if (place := self._places.get(number)) is None:
-                return None
-        offset, length = place >> _LENGTH_BITS, place & ((1 << _LENGTH_BITS) - 1)
+    def _catch_up(self, key: str = "0") -> int | None:
+        """Read what was added since, whoever wrote it; where the reply under a key may lie."""
         with suppress(OSError):
-            return _read_at(self._file, length, offset)
-        return None
+            status = self.path.stat()
+            if self._inode not in (0, status.st_ino):  # made anew by another process
+                self._forget()
+            self._inode = status.st_ino
+            if status.st_size != self._read_to:
+                self._read_to = self._take_in(0, self._read_to)
+        return self._places.get(_name_of(key))
 
-    def _catch_up(self) -> None:
-        """Read what was added since: whole lines, whoever wrote them."""
-        with suppress(OSError):
-            status = os.fstat(self._file)
-            if not status.st_nlink:
-                self._open()
-                status = os.fstat(self._file)
-            for line, place in _whole_lines(self._file, self._read_to, status.st_size):
-                self._note(line, place)
-                self._read_to = place + len(line)
+    def _take_in(self, number: int, begin: int = 0) -> int:
+        """Read the lines of a file from `begin` on that are ended; where they end."""
+        with open(self._files[number], "rb") as file:
+            file.seek(begin)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                if held := _whole(line):
+                    name = _name_of(held[9:25])
+                    known = self._places.swap(name, number * _FILE + begin)
+                    if self.one_reply and (
+                        held[85:] == b"\n"
+                        or known is not None
+                        and _value(self._at(known)) != _value(held)
+                    ):
+                        self._places.swap(name, _NONE)
+                begin += len(line)
+        return begin
 
-    def _note(self, line: bytes, place: int) -> None:
-        if len(line) > 1 << _LENGTH_BITS:
-            return
-        with suppress(ValueError):
-            number = int(line[9:25], 16)
-            if number not in self._places or _is_whole(line):  # a torn line hides no whole one
-                self._places[number] = (place << _LENGTH_BITS) + len(line)
-
-    def _rewrite(self, most: int | None, max_age: float | None) -> int:
-        """Make the file anew with the latest replies of at most `most` bytes together; how many
-        were removed. Nothing happens while another process does it.
-        """
-        lock = FileLock(self.path.with_name(f"{FILE_NAME}.lock"))
-        removed = 0
-        try:
-            if not lock.acquire():
-                return 0
-            try:
-                removed = self._copy(most, 0.0 if max_age is None else time.time() - max_age)
-            finally:
-                lock.release()
-        except OSError as error:
-            self._warn(f"the call cache {self.path} cannot be made smaller ({error}).")
-        return removed
-
-    def _copy(self, most: int | None, oldest: float) -> int:
-        for left in self.path.parent.glob(f"{FILE_NAME}.*[0-9]"):  # of a process that was killed
-            left.unlink(missing_ok=True)
-        self._catch_up()
-        total = os.fstat(self._file).st_size
-        before, begin = len(self._places), 0 if most is None else total - most
-        # the lines that hold a reply now, in the order of the file
-        kept = sorted(place for place in self._places.values() if place >> _LENGTH_BITS >= begin)
-        new = self.path.with_name(f"{FILE_NAME}.{os.getpid()}")
-        try:
-            self._write_anew(new, kept, oldest)
-        finally:
-            new.unlink(missing_ok=True)
-            if self._file < 0:
-                self._open()
-        self._catch_up()
-        return before - len(self._places)
-
-    def _write_anew(self, new: Path, kept: list[int], oldest: float) -> None:
-        old, read_to = self._file, self._read_to
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
-            for place in kept:
-                line = _read_at(old, place & ((1 << _LENGTH_BITS) - 1), place >> _LENGTH_BITS)
-                if _created(line) >= oldest:
-                    file.write(b"\n" + line)
-        self._file = -1
-        try:
-            new.replace(self.path)
-            self._open()
-            # what others wrote until then; later they see that the file is another one
-            for line, _ in _whole_lines(old, read_to, os.fstat(old).st_size):
-                os.write(self._file, b"\n" + line)
-        finally:
-            os.close(old)
+    def _at(self, place: int | None, key: bytes = b"") -> bytes:
+        """The line at a place, if it begins with that key; b"" where none is."""
+        if place:
+            with suppress(OSError), open(self._files[place // _FILE], "rb") as file:
+                file.seek(place % _FILE)
+                line = _whole(file.readline())
+                return line if line.startswith(key, 9) else b""
+        return b""
 
     def stats(self) -> CacheStats:
         """Size and age of the file, and the counts of this process."""
         with self._lock:
             self._catch_up()
-            places = self._places.values()
-            return CacheStats(
-                path=self.path,
-                entries=len(places),
-                bytes=os.fstat(self._file).st_size if self._file >= 0 else 0,
-                oldest=self._moment(min(places, default=None)),
-                newest=self._moment(max(places, default=None)),
-                hits=self.hits,
-                misses=self.misses,
-                stored=self.stored,
-                writable=self.writable,
-            )
-
-    def _moment(self, place: int | None) -> int | None:
-        if place is None:
-            return None
-        return _created(_read_at(self._file, 96, place >> _LENGTH_BITS))
+            places = self._places.values() or [_NONE]
+            oldest, newest = (_created(self._at(end(places))) or None for end in (min, max))
+            counts = self.hits, self.misses, self.stored, self.writable
+            return CacheStats(self.path, len(self._places), self._read_to, oldest, newest, *counts)
 
     def prune(self, max_bytes: int | None = None, max_age: float | None = None) -> int:
         """Remove replies older than `max_age` seconds and the oldest above `max_bytes`; returns how
-        many.
+        many. Nothing happens while another process does it.
 
         Without arguments the limits of the cache apply.
         """
         if max_bytes is None and max_age is None:
             max_bytes, max_age = self.max_bytes, self.max_age
+        lock = FileLock(self.path.with_name(f"{FILE_NAME}.lock"))
         with self._lock:
-            return self._rewrite(max_bytes, max_age)
+            try:
+                return self._copy(max_bytes, _since(max_age)) if lock.acquire() else 0
+            except FileNotFoundError:
+                return 0
+            except OSError as error:
+                return self._failed(error)
+            finally:
+                lock.release()
+
+    def _copy(self, most: int | None, oldest: float) -> int:
+        self._catch_up()
+        before, begin = len(self._places), 0 if most is None else self._read_to - most
+        new = self.path.with_name(f"{FILE_NAME}.new")
+        try:
+            there = os.open(new, _FLAGS | os.O_TRUNC, 0o600)
+            with open(self.path, "rb") as old, os.fdopen(there, "ab") as file:
+                # the lines that hold a reply now, in the order of the file
+                for place in sorted(place for place in self._places.values() if place >= begin):
+                    old.seek(place)
+                    if _created(line := old.readline()) >= oldest:
+                        file.write(b"\n" + line)
+                file.flush()
+                new.replace(self.path)
+                # what others wrote until then; later they see that the file is another one
+                old.seek(self._read_to)
+                file.write(old.read())
+        finally:
+            new.unlink(missing_ok=True)
+        self._forget()
+        self._catch_up()
+        return before - len(self._places)
 
     def clear(self) -> int:
         """Remove everything; returns how many replies."""
         with self._lock:
-            return self._rewrite(0, None) + self._earlier.remove()
+            held = self._earlier("SELECT count(*) FROM calls") or (0,)
+            for path in self.path.parent.glob(f"{EARLIER_NAME}*"):
+                path.unlink(missing_ok=True)
+            return self.prune(0) + int(held[0])
+
+    def _earlier(self, query: str, *values: object) -> Any:
+        """A row of the SQLite file of versions before this one; None where there is none, or it is
+        damaged or of a later version.
+        """
+        path = self.path.absolute().with_name(EARLIER_NAME)
+        if path.is_file():  # to ask is quicker than to try
+            with (
+                suppress(sqlite3.Error),
+                closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db,
+            ):
+                return db.execute(query, values).fetchone()
+        return None
 
     def close(self) -> None:
-        """Close the file."""
+        """Keep nothing more."""
         with self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-            self._file = -1
+            self._forget()
+            self.writable = False
 
 
-class Earlier:
-    """The SQLite file of versions before this one, which is only read."""
+class KeptReplies(ReplyCache):
+    """The replies that the records of a run were made of, beside them: scoring a record once more
+    needs neither the cache nor the model.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._is_there = path.is_file()
+    The key is the hash of the request, with its endpoint and the number of the repeat. The same
+    reply to the same request is kept once. A request that was answered in two ways has no reply
+    here: nobody knows which one a record was made of. One process writes at a time: the run
+    folder's lock sees to that.
+    """
 
-    def get(self, key: str, oldest: float) -> tuple[bytes | None, float]:
-        """The reply that was kept there since `oldest`, and when, in Unix seconds."""
-        if not self._is_there:
-            return None, 0.0
-        short = int(key[:16], 16) - (1 << 63)
-        try:
-            with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as db:  # fmt: skip
-                row = db.execute(
-                    "SELECT key, codec, value, created FROM calls WHERE hash = ? AND created >= ?",
-                    (short, oldest),
-                ).fetchone()
-        except sqlite3.Error:  # damaged, or of a later version: there is nothing to be read
-            self._is_there = False
-            return None, 0.0
-        if row is None or row[0] != bytes.fromhex(key):
-            return None, 0.0
-        return _unpacked(row[2]) if row[1] else bytes(row[2]), row[3]
+    one_reply = True
 
-    def remove(self) -> int:
-        """Delete the file; how many replies it held."""
-        held = 0
-        if self._is_there:
-            with suppress(sqlite3.Error), closing(sqlite3.connect(self._path)) as db:
-                held = int(db.execute("SELECT count(*) FROM calls").fetchone()[0])
-            for suffix in ("", "-wal", "-shm"):
-                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
-        self._is_there = False
-        return held
+    def __init__(self, folder: Path, parts: Iterable[Path] = ()) -> None:
+        """Read what is kept in a run folder, and in those of its parts, which are read alone.
+
+        Raises ConfigError where it cannot be read.
+        """
+        super().__init__(folder, max_bytes=None, max_age=None)
+        self._files = [each / name for each in (folder, *parts) for name in _NAMES]
+        for number in range(1, len(self._files)):
+            try:
+                self._take_in(number)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._failed(error)
+        self._catch_up()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no reply was kept yet."""
+        return not (self.stored or self._places)
+
+    def knows(self, key: str) -> bool:
+        """Whether the request was made, also where no reply to it is kept."""
+        with self._lock:
+            return self._catch_up(key) is not None
+
+    def _failed(self, error: OSError) -> bool:
+        raise ConfigError(
+            f"{error.filename or self.path} cannot be used: {error.strerror}. Everything finished "
+            f"is saved. Free some space, or mend that, then run the same command to continue."
+        ) from error
 
 
-def _line_of(key: str, value: bytes, created: float) -> bytes:
+def _since(max_age: float | None) -> float:
+    return 0.0 if max_age is None else time.time() - max_age
+
+
+def _name_of(key: str | bytes) -> int:
+    return int(key[:16], 16) - (1 << 63)
+
+
+def _line_of(key: bytes, value: bytes, created: float) -> bytes:
     """A line; the break before it ends what a killed process left half written."""
     packed = len(value) >= _COMPRESS_FROM or b"\n" in value
     text = base64.b64encode(zlib.compress(value, 1)) if packed else value
-    body = b"%s %08x %s %s" % (key.encode(), int(created), b"z" if packed else b"-", text)
+    body = b"%s %08x %s %s" % (key, int(created), b"z" if packed else b"-", text)
     return b"\n%08x %s\n" % (zlib.crc32(body), body)
 
 
-def _is_whole(line: bytes) -> bool:
-    return line[:8] == b"%08x" % zlib.crc32(line[9:-1])
-
-
-def _value(line: bytes, key: str, oldest: float) -> bytes | None:
-    """The reply of a line, where that is whole, of this key and not too old."""
-    if line[9:73] != key.encode() or not _is_whole(line):
-        return None
-    if _created(line) < oldest:
-        return None
-    return line[85:-1] if line[83:84] == b"-" else _unpacked(base64.b64decode(line[85:-1]))
+def _whole(line: bytes) -> bytes:
+    """A line as it is written now; b"" for one that is torn, damaged or none of ours."""
+    if found := _EARLIER_LINE.fullmatch(line):
+        key, text, data = found.groups()
+        line = _line_of(key, text or base64.b64decode(data or b""), 0)[1:]
+    return line if line[:8] == b"%08x" % zlib.crc32(line[9:-1]) else b""
 
 
 def _created(line: bytes) -> int:
-    with suppress(ValueError):
-        return int(line[74:82], 16)
-    return 0
+    return int(line[74:82] or b"0", 16)
+
+
+def _value(line: bytes, oldest: float = 0.0) -> bytes | None:
+    if not line or _created(line) < oldest:
+        return None
+    data = line[85:-1]
+    return data if line[83:84] == b"-" else _unpacked(base64.b64decode(data))
 
 
 def _unpacked(value: bytes) -> bytes | None:
-    try:
+    with suppress(zlib.error):
         data = zlib.decompressobj().decompress(value, MAX_VALUE_BYTES + 1)
-    except zlib.error:
-        return None
-    return data if len(data) <= MAX_VALUE_BYTES else None
-
-
-def _whole_lines(file: int, begin: int, end: int) -> Iterator[tuple[bytes, int]]:
-    """The whole lines from `begin` on that may be ours, with their places."""
-    while begin < end:
-        chunk = _read_at(file, min(_CHUNK, end - begin), begin)
-        while (whole := chunk.rfind(b"\n") + 1) == 0 and begin + len(chunk) < end:
-            more = _read_at(file, min(_CHUNK, end - begin - len(chunk)), begin + len(chunk))
-            if not more:
-                return
-            chunk += more
-        if not whole:
-            return
-        at = 0
-        while at < whole:
-            after = chunk.index(b"\n", at) + 1
-            if after - at > 85:
-                yield chunk[at:after], begin + at
-            at = after
-        begin += whole
-
-
-def _read_at(file: int, length: int, offset: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(file, length, offset)
-    os.lseek(file, offset, os.SEEK_SET)  # Windows; what is appended goes to the end all the same
-    return os.read(file, length)
+        if len(data) <= MAX_VALUE_BYTES:
+            return data
+    return None
 
 
 def shared() -> ReplyCache | None:
@@ -431,15 +431,12 @@ def shared() -> ReplyCache | None:
     setting = os.environ.get(VARIABLE, "")
     if setting.lower() == "off":
         return None
-    cache = _shared.get(setting)
-    if cache is None:
-        if "://" in setting:  # a password may stand in it
-            raise ConfigError(
-                f"{VARIABLE} is a URL; give the folder that keeps replies, or off. Several "
-                f"machines share replies through one run on Ray (--engine ray)."
-            )
-        cache = _shared.setdefault(setting, ReplyCache(Path(setting) if setting else None))
-    return cache
+    if "://" in setting:  # a password may stand in it
+        raise ConfigError(
+            f"{VARIABLE} is a URL; give the folder that keeps replies, or off. Several machines "
+            f"share replies through one run on Ray (--engine ray)."
+        )
+    return _shared.get(setting) or _shared.setdefault(setting, ReplyCache(setting))
 
 
 _shared: dict[str, ReplyCache] = {}

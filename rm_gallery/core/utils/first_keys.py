@@ -25,6 +25,20 @@ class FirstKeys:
             self._grow()
         return None
 
+    def swap(self, name: int, key: int) -> int | None:
+        """Put a key in the place of the one that came with this id before, which is given back."""
+        before = self.first(name, key)
+        if before is not None:
+            self._keys[self._place_of(name or 1)] = key
+        return before
+
+    def __len__(self) -> int:
+        return self._n
+
+    def values(self) -> list[int]:
+        """The keys, in any order."""
+        return [key for name, key in zip(self._ids, self._keys, strict=True) if name]
+
     def get(self, name: int) -> int | None:
         """The key that came first with this id; None where none came."""
         place = self._place_of(name or 1)

