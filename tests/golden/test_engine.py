@@ -280,8 +280,8 @@ def test_endpoint(line: Line) -> Line:
             if bound.enter(turn):
                 inside.append(turn)
 
-        async def wait() -> None:
-            turn = Visit(bound, patience=patience)
+        async def wait(began: float | None) -> None:
+            turn = Visit(bound, began=began, patience=patience)
             if not bound.enter(turn):
                 await bound.wait(turn)
             inside.append(turn)
@@ -291,7 +291,8 @@ def test_endpoint(line: Line) -> Line:
                 for _ in range(arguments[0]):
                     enter()
             elif what == "wait":
-                waiting += [asyncio.ensure_future(wait()) for _ in range(arguments[0])]
+                began = 0.0 if arguments[1:] else None  # it failed before
+                waiting += [asyncio.ensure_future(wait(began)) for _ in range(arguments[0])]
             elif what == "sleep":
                 await asyncio.sleep(arguments[0])
             elif what == "cancel":

@@ -23,8 +23,8 @@ def limiter(ceiling: int) -> Endpoint:
     return Endpoint(ceiling, clock=now)
 
 
-async def entered(bound: Endpoint, run: str = "") -> Visit:
-    turn = Visit(bound)
+async def entered(bound: Endpoint, run: str = "", began: float | None = None) -> Visit:
+    turn = Visit(bound, began=began)
     if not bound.enter(turn):
         await bound.wait(turn, run)
     return turn
@@ -68,7 +68,7 @@ def test_a_call_that_is_cancelled_as_it_is_let_go_to_look_leaves_the_look_to_the
         ends: tuple[End, ...] = ("ok", "unreachable")
         for end in ends:
             bound.leave(await entered(bound), end)
-        cancelled, patient = (asyncio.ensure_future(entered(bound)) for _ in range(2))
+        cancelled, patient = (asyncio.ensure_future(entered(bound, began=0.0)) for _ in range(2))
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.5, cancelled.cancel)  # when the first look is due
         turn = await asyncio.wait_for(patient, 5.0)

@@ -157,7 +157,7 @@ class FairQueue(Generic[W]):
         self._lines: dict[Hashable, deque[tuple[asyncio.Future[None], W]]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self._lines) and self.first() is not None
 
     def __iter__(self) -> Iterator[tuple[asyncio.Future[None], W]]:
         return (entry for line in list(self._lines.values()) for entry in line)
@@ -241,6 +241,7 @@ class Endpoint:
         # outages
         self._failing: set[object] = set()
         self._down = False
+        self._failed_at = -math.inf
         self._look_at, self._look_every = 0.0, FIRST_LOOK
 
     @property
@@ -308,6 +309,9 @@ class Endpoint:
         where nobody is served for too long.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        now = self.now()
+        if not self._queue and turn.began >= self._failed_at and self._look_at <= now + LAST_LOOK:
+            self._look_at = now  # nobody is looking, and this one has not failed yet
         self._queue.push(line, waiter, turn)
         with turn.waiting():
             self._tick()
@@ -343,6 +347,8 @@ class Endpoint:
         elif end != "other":
             self._why = why or self._why
             self._fails(turn, end, retry_after, call, now)
+        if self._down:  # a look that was cut short is made again
+            self._look_at = min(self._look_at, now + self._look_every)
         if self.state != before:
             self._set_clocks()
         if end == "rate_limit" and not self._paused_until:
@@ -369,7 +375,7 @@ class Endpoint:
     def _fails(
         self, turn: Visit, end: End, retry_after: float | None, call: object, now: float
     ) -> None:
-        refused = end == "rate_limit"
+        refused, self._failed_at = end == "rate_limit", now
         if refused:
             self._down = False  # whoever refuses is there
             self._failing.clear()
@@ -389,9 +395,7 @@ class Endpoint:
             pause = min(retry_after, PAUSE_CAP)
             self._paused_until = max(self._paused_until, now + pause)
             self._pause_again = self._paused_until + 7 * pause
-        if self._down:
-            self._look_at = min(self._look_at, now + self._look_every)
-        elif not refused and self.served and turn.patience > 0:
+        if not (self._down or refused) and self.served and turn.patience > 0:
             present = self.in_flight + len(self._queue)
             if end == "unreachable" or len(self._failing) >= min(SUSPECT, present):
                 self._down, self._look_at = True, now + self._look_every
