@@ -205,3 +205,69 @@ def test_dead_for_good_ends_for_all_at_once_within_the_limit() -> None:
     assert {type(error) for error in lost[:32]} == {
         EndpointDown
     } and "http://judge/v1 has been down for 20 s" in str(lost[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_walk_over_all_states_holds_back_nobody_for_ever(seed: int) -> None:
+    """Calls come, are cancelled and end in every way at any time: what is let go keeps within what
+    the state allows, and when the endpoint serves again nobody is left behind.
+    """
+    chance = random.Random(seed)
+    inside, waiting = list[Visit](), list[asyncio.Task[None]]()
+
+    async def main() -> None:
+        bound = Endpoint(16, clock=now)
+        states = set[str]()
+
+        def looks(bound: Endpoint) -> int:
+            return 4 * (bound.state == "down")  # beside those that were there before
+
+        async def come() -> None:
+            turn = Visit(bound, patience=math.inf)
+            if not bound.enter(turn):
+                await bound.wait(turn, chance.randrange(3))
+            assert bound.in_flight <= 16 + looks(bound)
+            turn.send()
+            inside.append(turn)
+
+        def go(end: End) -> None:
+            turn = inside.pop(chance.randrange(len(inside)))
+            after = chance.choice([None, None, 0.2, 3.0]) if end != "ok" else None
+            bound.leave(turn, end, after, call=chance.randrange(9))
+
+        ends: tuple[End, ...] = (
+            "ok",
+            "ok",
+            "ok",
+            "rate_limit",
+            "transient",
+            "unreachable",
+            "other",
+        )
+        mood = list(ends)
+        for step in range(2_500):
+            if step % 50 == 0:  # for a while one thing happens more than others
+                mood = [*ends, *[chance.choice(ends)] * chance.choice([0, 4, 40])]
+            what = chance.random()
+            if what < 0.4:
+                waiting.append(asyncio.ensure_future(come()))
+            elif what < 0.7 and inside:
+                go(chance.choice(mood))
+            elif what < 0.75 and waiting:
+                waiting[chance.randrange(len(waiting))].cancel()
+            else:
+                await asyncio.sleep(chance.choice([0, 0, 0.01, 0.3, 2.0]))
+            states.add(bound.state)
+            waiting[:] = [task for task in waiting if not task.done()]
+        for _ in range(1_000):
+            while inside:
+                go("ok")
+            if not waiting:
+                break
+            await asyncio.sleep(1.0)
+            waiting[:] = [task for task in waiting if not task.done()]
+        await asyncio.sleep(1.0)
+        assert states == {"open", "limited", "down"}
+        assert (waiting, bound.waiting, bound.in_flight, bound.state) == ([], 0, 0, "open")
+
+    run_virtual(main())
