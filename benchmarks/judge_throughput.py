@@ -2,7 +2,10 @@
 openai SDK (peer).
 
     python -m benchmarks.judge_throughput [--n 4000] [--in-flight 1 8 32 256 1024] [--latency-ms
-    100]
+    100] [--rounds 5]
+
+What a judged sample costs is told as a multiple of a bare call: of each round a bare run stands
+before and after the judged one, since a machine gets slower and quicker within a minute.
 
 All clients send the very prompts the reward sends, over connections that are open already. Ours
 runs with the cache of replies and the run folder on, which the others do not have. The server is a
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -92,7 +96,7 @@ def _server(load: ServerLoad | None) -> str:
     )
 
 
-def measure(server: Any, n: int, in_flight: int, latency: float, offset: int) -> None:
+def measure(server: Any, n: int, in_flight: int, latency: float, offset: int, rounds: int) -> None:
     """All clients at one concurrency, in the same run."""
     url = server.base_url
     llm = OpenaiLLM("judge", base_url=url)
@@ -110,11 +114,19 @@ def measure(server: Any, n: int, in_flight: int, latency: float, offset: int) ->
             folder / "warm",
             "warm",
         )
-        floor = bare_aiohttp_loop(url, n, in_flight, lambda i: bodies[i % len(bodies)])
-        samples = make_samples(n, offset + 1_000_000)
-        first = ours(
-            reward, samples, in_flight, url, folder / "first", "rm-gallery, cache and run folder"
-        )
+
+        def bare() -> LoopFigures:
+            return bare_aiohttp_loop(url, n, in_flight, lambda i: bodies[i % len(bodies)])
+
+        floor, ratios = bare(), list[float]()
+        before = floor.cpu_ms_per_call
+        for number in range(1, rounds + 1):
+            samples = make_samples(n, offset + 1_000_000 * number)
+            out = folder / f"round-{number}"
+            first = ours(reward, samples, in_flight, url, out, "rm-gallery, cache and run folder")
+            after = bare().cpu_ms_per_call
+            ratios.append(2 * first.cpu_ms_per_call / (before + after))
+            before = after
         again = ours(
             reward, samples, in_flight, url, folder / "second", "rm-gallery, all replies cached"
         )
@@ -132,6 +144,10 @@ def measure(server: Any, n: int, in_flight: int, latency: float, offset: int) ->
     )
     for figures in (floor, first, again, sdk, sdk_aiohttp):
         print(row(figures, floor, latency))
+    print(
+        f"CPU of a judged sample by that of a bare call: {statistics.median(ratios):.2f} (median of "
+        f"{rounds}, {min(ratios):.2f} to {max(ratios):.2f})"
+    )
 
 
 def main() -> None:
@@ -142,13 +158,15 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=4000)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8, 32, 256, 1024])
     parser.add_argument("--latency-ms", type=float, default=100.0)
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["RM_GALLERY_CACHE"] = cache
         with JudgeServer("first", latency=options.latency_ms / 1000) as server:
             for index, in_flight in enumerate(options.in_flight):
                 n = min(options.n, 20 * in_flight)
-                measure(server, n, in_flight, options.latency_ms / 1000, 10_000_000 * (index + 1))
+                offset = 100_000_000 * (index + 1)
+                measure(server, n, in_flight, options.latency_ms / 1000, offset, options.rounds)
 
 
 if __name__ == "__main__":
