@@ -96,9 +96,9 @@ class RunControl:
     """What counts the outcomes of the run, once it has begun."""
     parent: RunControl | None = None
     """The run this one was started in."""
-    waiting: set[Callable[[], None]] = field(default_factory=set, repr=False)
-    """How calls that are waited for are ended, of this run and those around it; for the library's
-    event loop alone.
+    calls_out: set[Any] = field(default_factory=set, repr=False)
+    """The calls that are waited for, of this run and those around it, each with `endpoint` and
+    `cut()`; for the library's event loop alone.
     """
     _held: dict[str, Callable[[], None]] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -116,9 +116,9 @@ class RunControl:
         self.calls = self.cached = self.skipped_by_gate = self.retries = self.in_flight = 0
         self.served = {}
         self.stopped, self.stopped_by, self.halted, self.unread = None, "caller", False, 0
-        self.parent, self.waiting, self.batch = None, set(), None
+        self.parent, self.calls_out, self.batch = None, set(), None
         if outer is not None and outer is not self:
-            self.parent, self.waiting = outer, outer.waiting
+            self.parent, self.calls_out = outer, outer.calls_out
             self.budget = budget or outer.budget
             self.use_cache = outer.use_cache if cache is None else cache
             self.repeat = repeat or outer.repeat
@@ -200,9 +200,19 @@ class RunControl:
     def check_halted(self) -> None:
         """Raise RunStopped when no further attempt is to be made."""
         if self.halted:
-            raise RunStopped(f"Not judged: the run stopped ({self.stopped}).", self.stopped_by)
+            raise self.not_judged()
         if self.parent is not None:
             self.parent.check_halted()
+
+    def not_judged(self) -> RunStopped:
+        """The error of a call that is not made, or cut, since the run stopped."""
+        return RunStopped(f"Not judged: the run stopped ({self.why_stopped}).", self.who_stopped)
+
+    def give_up(self, endpoint: object, reason: str) -> None:
+        """Stop, since an endpoint has served nobody for too long, and end all calls to it."""
+        self.stop(reason, halt=True, by="endpoint")
+        for call in [call for call in self.calls_out if call.endpoint is endpoint]:
+            call.cut()
 
     def hold(self, name: str, take: Callable[[], Callable[[], None]]) -> None:
         """Take something once for the whole run; what `take` returns gives it back when the run

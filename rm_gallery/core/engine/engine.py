@@ -491,7 +491,7 @@ class LoopLane(Lane):
                     outcome = unit.settled_below(mark, outcome)
                 self._record([(unit, i, outcome)])
         except asyncio.CancelledError:
-            if work is not None:
+            if work is not None and not library_loop.is_current(self._loop):
                 loop_closed(work)
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             if work is not None:
@@ -686,7 +686,8 @@ class ThreadLane(Lane):
         self._workers.discard(worker)
         with self._lock:
             self._pending.extendleft(reversed(chunk[at + 1 :]))
-        self._record([*worker.done, (unit, i, unit.work.late(deadline, "; its thread was left"))])
+        done, worker.done = worker.done, []
+        self._record([*done, (unit, i, unit.work.late(deadline, "; its thread was left"))])
         return math.inf
 
 

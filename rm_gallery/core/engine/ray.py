@@ -865,8 +865,8 @@ class Member:
         control = self._work.control
         RunControl.stop(control, reason, halt=halt, by=by)
         if halt and by == "endpoint":  # nobody waits for an endpoint that is given up
-            for cut in list(control.waiting):
-                cut()
+            for call in list(control.calls_out):
+                call.cut()
 
     def judge(self, items: list[Any]) -> Future[list[Any]]:
         """Take items of the batch; the future has what is merged of each, in the same order."""

@@ -366,14 +366,18 @@ class Budget:
         self, model: str = "", expected: int = 0, most: int | None = None
     ) -> Reservation:
         """As `try_reserve`, and wait where that says so; a cancelled wait claims nothing."""
+        turn = None
         try:
             while True:
-                turn = asyncio.Future[None]()
                 with self._lock:
-                    claim = self._claim(model, expected, most)
+                    claim = None
+                    if turn is not None or not self._waiting:
+                        claim = self._claim(model, expected, most)
                     if claim is not None:
                         return claim
-                    self._waiting.append(turn)
+                    # one that does not fit yet keeps its place: smaller ones would starve it
+                    keep = self._waiting.append if turn is None else self._waiting.appendleft
+                    keep(turn := asyncio.Future[None]())
                 await turn
         finally:
             self._wake()  # the next one may fit as well, or goes in the place of this one

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -85,6 +86,11 @@ def _reset_shared() -> None:
     _shared = _Shared()
 
 
+@library_loop.at_close
+async def _forget_the_loop() -> None:
+    _reset_shared()  # timers that would free slots go with the loop
+
+
 async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0) -> Any:
     """Answer a request from the cache, from an equal call in flight, or from the model.
 
@@ -115,13 +121,12 @@ async def _complete(
     llm: BaseModelCall, payload: dict[str, Any], repeat: int, run: RunControl | None
 ) -> Any:
     route, deadline = llm.route(), current_deadline.get()
-    clocks = set() if deadline is None else {deadline}
     replies = None if run is None else run.replies
     offline = run is not None and run.offline and llm.remote
     cached = llm.cache if run is None or run.use_cache is None else run.use_cache
     cached = payload.get("temperature") == 0 if cached is None else cached
     if not cached and replies is None and not offline:
-        return (await Call(llm, payload, route, run, clocks).answer())[1]
+        return (await Call(llm, payload, route, run, deadline).alone())[1]
     try:
         key = storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
     except (TypeError, ValueError) as error:
@@ -129,7 +134,7 @@ async def _complete(
     if offline:
         return _reply_kept(llm, key, replies)
     if not cached:
-        raw, reply = await Call(llm, payload, route, run, clocks).answer()
+        raw, reply = await Call(llm, payload, route, run, deadline).alone()
         _keep_beside(llm, key, llm.kept(raw, reply), reply, replies)
         return reply
     cache = storage.shared()
@@ -150,7 +155,7 @@ async def _complete(
         return reply, kept
 
     reply, stored = await _landed(
-        key, lambda: Call(llm, payload, route, run, clocks), ask, deadline
+        key, lambda: Call(llm, payload, route, run, deadline), ask, deadline
     )
     _keep_beside(llm, key, stored, reply, replies)
     return reply
@@ -173,7 +178,7 @@ async def _landed(
             return landed
         except (DeadlineExceeded, BudgetExceeded, RunStopped):
             # the limits of whoever asked first are not the limits of this sample
-            if own:
+            if own or (clock is not None and clock.left <= 0):
                 raise
 
 
@@ -261,12 +266,13 @@ class Call:
         payload: dict[str, Any],
         route: str,
         run: RunControl | None,
-        clocks: set[Deadline],
+        deadline: Deadline | None,
     ) -> None:
         self.llm, self.payload, self.run = llm, payload, run
-        self.deadline = next(iter(clocks), None)
+        self.deadline = deadline
         """Of whoever asked first."""
-        self.clocks = clocks
+        self.clocks: Counter[Deadline] = Counter()
+        """Of those who wait for it, and how often."""
         key = _key_of(llm, route)
         self.endpoint = _shared.endpoints.get(key) or _shared.endpoints.setdefault(
             key, Endpoint(name=llm.endpoint_key())
@@ -291,6 +297,8 @@ class Call:
         most = payload.get("max_tokens")
         self.most = self.expected + int(most) if isinstance(most, int) else None
         self.turn: Visit | None = None
+        self.rated = 0
+        """Tokens that the attempt has taken of the rate."""
         self.task: asyncio.Task[Any] | None = None
         self.cut_off = False
         """Whether it is ended since its run has stopped."""
@@ -310,11 +318,18 @@ class Call:
 
     def follow(self, clock: Deadline | None, *, ends: bool = False) -> None:
         """Have the clock of a sample that waits for it stand still whenever it waits for its turn."""
-        if clock is None or clock is self.deadline:
+        if clock is None:
             return
-        self.clocks.discard(clock) if ends else self.clocks.add(clock)
+        self.clocks[clock] += -1 if ends else 1
+        if not self.clocks[clock]:
+            del self.clocks[clock]
         if self.turn is not None:
             self.turn.set_clocks()
+
+    async def alone(self) -> tuple[dict[str, Any], Any]:
+        """`answer` for whoever asked first, where nobody else may wait for it."""
+        self.follow(self.deadline)
+        return await self.answer()
 
     async def answer(self) -> tuple[dict[str, Any], Any]:
         """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
@@ -322,7 +337,7 @@ class Call:
         # a call outside of any run is not bound by what the runs beside it may have in flight
         outside = run is None or not run.max_workers
         if run is not None:
-            run.waiting.add(self.cut)
+            run.calls_out.add(self)
         try:
             with self.endpoint.lease(CEILING) if outside else nullcontext():
                 answered = await persist(
@@ -336,12 +351,13 @@ class Call:
         except asyncio.CancelledError:
             if run is None or not self._was_cut():
                 raise
-            raise RunStopped(f"Not judged: the run stopped ({run.stopped}).", "endpoint") from None
+            raise run.not_judged() from None
         except EndpointDown as error:
             if run is None:
                 raise
-            run.stop(str(error), halt=True, by="endpoint")
-            raise RunStopped(f"Not judged: the run stopped ({run.stopped}).", "endpoint") from error
+            run.calls_out.discard(self)
+            run.give_up(self.endpoint, str(error))
+            raise run.not_judged() from error
         except ProviderError as error:
             if error.filtered:
                 raise Unscored(
@@ -357,7 +373,7 @@ class Call:
             raise
         finally:
             if run is not None:
-                run.waiting.discard(self.cut)
+                run.calls_out.discard(self)
         if run is not None and run.fail_fast is not None:
             run.fail_fast.success()
         return answered
@@ -388,11 +404,13 @@ class Call:
         )
         if not endpoint.enter(turn):
             await endpoint.wait(turn, id(run))
-        claims = Claims(run, llm.model, self.expected, self.most)
+        claims, self.rated = Claims(run, llm.model, self.expected, self.most), 0
         try:
-            if self.rate is not None and not self.rate.enter(self.expected):
-                with turn.waiting():
-                    await self.rate.wait(self.expected, id(run))
+            if self.rate is not None:
+                if not self.rate.enter(self.expected):
+                    with turn.waiting():
+                        await self.rate.wait(self.expected, id(run))
+                self.rated = self.expected
             if run is not None:
                 run.check_halted()
                 await claims.reserve(turn.waiting)
@@ -443,9 +461,8 @@ class Call:
             and run is not None
             and endpoint.lost_at(turn.began, turn.patience) <= endpoint.now()
         ):
-            run.stop(endpoint.gone(turn.began, turn.patience), halt=True, by="endpoint")
-            for cut in run.waiting - {self.cut}:
-                cut()
+            run.calls_out.discard(self)
+            run.give_up(endpoint, endpoint.gone(turn.began, turn.patience))
 
     async def _send(self, timeout: float) -> dict[str, Any]:
         """One request, sent as this model at this endpoint is known to take it."""
@@ -519,8 +536,8 @@ class Call:
         return raw, reply
 
     def _settle(self, claims: Claims, used: Usage) -> None:
-        if self.rate is not None:
-            self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
+        if self.rate is not None and self.rated:
+            self.rate.settle(self.rated, used.input_tokens + used.output_tokens)
         claims.settle(used)
         if self.run is not None:
             self.run.count("calls", used.calls, used)

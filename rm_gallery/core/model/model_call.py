@@ -31,7 +31,7 @@ class BaseModelCall(Configured):
 
     A provider implements `attempt` (one request, one raw answer) and `endpoint_key`. Caching,
     limits, retries, budget and checks of the reply are added around it for all providers alike
-    (`call.complete`); `read`, `kept`, `restored` and `usage` say what a raw answer is, how it is
+    (`client.complete`); `read`, `kept`, `restored` and `usage` say what a raw answer is, how it is
     kept, and what it cost.
     """
 

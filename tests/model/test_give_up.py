@@ -1,0 +1,77 @@
+"""Whoever ends for all ends for all at once, and what was not taken is not given back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import RunControl, RunStopped, current_run
+from rm_gallery.core.model.client import complete
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.utils.errors import ProviderError
+
+
+class Gone(FakeLLM):
+    """Answers once, and then nobody is there."""
+
+    cache: bool | None = False
+    max_outage: float = 0.6
+    served: list[int] = []
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        if not self.served:
+            self.served.append(1)
+            return await super().attempt(payload, timeout)
+        raise ProviderError("Cannot connect.", kind="unreachable")
+
+
+def test_an_endpoint_that_is_given_up_is_given_up_for_all_who_wait_for_it() -> None:
+    """Each waited out its own patience: calls that came later held up the end of the run."""
+    llm = Gone(model="gone-for-all", reply="yes", served=[])
+
+    ended = list[float]()
+
+    async def ask(number: int) -> Any:
+        try:
+            return await complete(llm, llm.payload(f"{number}"))
+        finally:
+            ended.append(time.monotonic())
+
+    async def main() -> list[Any]:
+        control = RunControl()
+        control.begin(max_workers=8, budget=None, cache=None, repeat=0)
+        current_run.set(control)
+        await complete(llm, llm.payload("first"))
+        tasks = []
+        for number in range(6):
+            tasks.append(asyncio.ensure_future(ask(number)))
+            await asyncio.sleep(0.1)
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        control.end()
+        return ends
+
+    ends = library_loop.submit(main()).result(timeout=20)
+    assert [type(end) for end in ends] == [RunStopped] * 6
+    assert len({str(end) for end in ends}) == 1 and "has been down" in str(ends[0])
+    # one looks as it comes, and is told so a little later
+    assert max(ended) - min(ended) < 0.25, "they came half a second apart"
+
+
+def test_a_wait_for_a_rate_that_is_cut_gives_nothing_back() -> None:
+    llm = FakeLLM(model="cut-wait", reply="yes", tokens_per_minute=60, max_outage=0.0, cache=False)
+
+    async def main() -> bool:
+        await complete(llm, llm.payload("x" * 400))  # 101 tokens: in debt for a minute and more
+        task = asyncio.ensure_future(complete(llm, llm.payload("x" * 4000)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task})
+        task = asyncio.ensure_future(complete(llm, llm.payload("hi")))
+        await asyncio.wait({task}, timeout=0.2)
+        waits = not task.done()
+        task.cancel()
+        return waits
+
+    assert library_loop.submit(main()).result(timeout=20)
