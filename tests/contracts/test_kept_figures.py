@@ -493,11 +493,32 @@ def test_replies_of_earlier_versions_and_of_parts_are_read(tmp_path: Path) -> No
 
 
 def test_a_run_that_cannot_read_or_keep_a_reply_says_so(tmp_path: Path) -> None:
-    (tmp_path / "part" / FILE_NAME).mkdir(parents=True)
-    with pytest.raises(ConfigError, match=f"{FILE_NAME} cannot be used.*run the same command"):
-        KeptReplies(tmp_path, [tmp_path / "part"])
+    for name in (FILE_NAME, "replies.jsonl"):
+        for number, folder in enumerate(("part", "")):
+            there = tmp_path / f"{name}{number}" / folder / name
+            there.mkdir(parents=True)
+            with pytest.raises(ConfigError, match="cannot be used.*run the same command") as told:
+                KeptReplies(tmp_path / f"{name}{number}", [tmp_path / f"{name}{number}" / "part"])
+            assert str(told.value).startswith(f"{there} ")
     with closing(KeptReplies(tmp_path)) as kept:
         (tmp_path / FILE_NAME).symlink_to(tmp_path / "elsewhere")
         with pytest.raises(ConfigError, match=f"{FILE_NAME} cannot be used.*run the same command"):
             kept.put("ab" * 32, b"[1]")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_replies_of_parts_outlive_a_log_that_is_made_anew(tmp_path: Path) -> None:
+    keys = [f"{k}" * 64 for k in range(4)]
+    with closing(KeptReplies(tmp_path / "part")) as there:
+        there.put(keys[0], b"[0]")
+    with closing(KeptReplies(tmp_path, [tmp_path / "part"])) as kept:
+        kept.put(keys[1], b"[1]")
+        with closing(KeptReplies(tmp_path / "other")) as other:
+            other.put(keys[2], b"[2]")
+        (tmp_path / "other" / FILE_NAME).replace(tmp_path / FILE_NAME)
+        assert [kept.get(key) for key in keys] == [b"[0]", None, b"[2]", None]
+        kept.put(keys[3], b"[3]")
+        (tmp_path / FILE_NAME).rename(tmp_path / "away")
+        assert [kept.get(key) for key in keys] == [b"[0]", None, None, None]
+        kept.put(keys[1], b"[1]")
+        assert kept.get(keys[1]) == b"[1]"

@@ -20,6 +20,7 @@ import pytest
 
 from rm_gallery.core.model import storage
 from rm_gallery.core.model.storage import FILE_NAME, ReplyCache, canonical_key
+from rm_gallery.core.utils.errors import ConfigError
 from tests.engine.processes import finish, kill_after_lines, start
 
 KEYS = [canonical_key(number) for number in range(200)]
@@ -29,6 +30,13 @@ DAY = 86_400.0
 def opened(folder: Path, **settings: object) -> closing[ReplyCache]:
     """A cache that has nothing to warn of."""
     return closing(ReplyCache(folder, **{"on_warning": pytest.fail, **settings}))  # type: ignore[arg-type]
+
+
+def test_a_url_is_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RM_GALLERY_CACHE", "redis://:secret@host")
+    with pytest.raises(ConfigError, match="the folder .* Each machine keeps its own") as told:
+        storage.shared()
+    assert "secret" not in str(told.value)
 
 
 @contextmanager
@@ -208,6 +216,45 @@ def test_what_another_process_adds_or_removes_is_seen(tmp_path: Path) -> None:
         assert cache.get(KEYS[3]) == b"4" and cache.stats().entries == 1
 
 
+def test_a_file_that_is_cut_or_moved_away_while_it_is_open(tmp_path: Path) -> None:
+    with opened(tmp_path) as one, opened(tmp_path) as two:
+        for cache, key in zip((one, two, one, two), KEYS, strict=False):
+            assert cache.put(key, key.encode()) and cache.get(KEYS[9]) is None
+        os.truncate(one.path, 0)
+        assert [cache.get(KEYS[0]) for cache in (one, two)] == [None, None]
+        assert two.put(KEYS[5], b"5") and one.get(KEYS[5]) == b"5"
+        one.path.rename(tmp_path / "away")
+        assert [cache.get(KEYS[5]) for cache in (one, two)] == [None, None]
+        assert one.put(KEYS[6], b"6") and two.get(KEYS[6]) == b"6"
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="no list of open files on this system")
+def test_a_file_is_opened_once_and_given_back(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    with opened(tmp_path) as cache:
+        for key in KEYS:
+            assert cache.get(key) is None and cache.put(key, b"x") and cache.get(key) == b"x"
+        cache.prune()
+        assert cache.get(KEYS[0]) == b"x" and len(os.listdir("/dev/fd")) <= before + 2
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize("size", [4095, 4096, 4097, 65_536, 1 << 19])
+def test_a_line_of_any_length_is_read_whole(tmp_path: Path, size: int) -> None:
+    """Lines of one block, of a block and a byte, and of many."""
+    replies = {
+        key: os.urandom(size).hex().encode()[: size - number]
+        for number, key in enumerate(KEYS[:90])
+    }
+    if size > 5000:
+        replies = dict(list(replies.items())[:3])
+    with mock.patch.object(storage, "_COMPRESS_FROM", 1 << 30), opened(tmp_path) as cache:
+        for key, reply in replies.items():
+            assert cache.put(key, reply) and cache.get(key) == reply
+    with opened(tmp_path) as cache:
+        assert {key: cache.get(key) for key in replies} == replies
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told: list[str] = []
@@ -274,7 +321,7 @@ def test_replies_of_earlier_versions_are_found_and_taken_over(tmp_path: Path) ->
         assert cache.get(KEYS[3]) is None
         assert cache.stats().oldest == 1_700_000_000, "it does not get younger"
     path.unlink()
-    with opened(tmp_path, max_age=None) as cache:
+    with opened(tmp_path, max_age=None) as cache, mock.patch("sqlite3.connect", pytest.fail):
         assert cache.get(KEYS[0]) == b"short" and cache.get(KEYS[2]) is None
     path = earlier_file(tmp_path, rows)
     with opened(tmp_path) as cache:

@@ -46,11 +46,10 @@ _NONE = 0
 """The place of a reply that is not kept, and of one to a request that was answered in two ways."""
 _FILE = 1 << 48
 """A place in another file is the number of that file, times this, and where the line begins."""
-_FLAGS = os.O_APPEND | os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
-_FLAGS |= getattr(os, "O_NOFOLLOW", 0)  # a link may be planted in a folder
-_EARLIER_LINE = re.compile(
-    rb'\{"key":"([0-9a-f]{64})","(?:reply":(?:null|(.*))|base64":"(.*)")\}\n'
-)
+_READS = getattr(os, "O_BINARY", 0)
+_APPENDS = os.O_APPEND | os.O_WRONLY | os.O_CREAT | _READS
+_APPENDS |= getattr(os, "O_NOFOLLOW", 0)  # a link may be planted in a folder
+_EARLIER_LINE = re.compile(rb'\{"key":"([0-9a-f]{64})","(?:reply":(?:null|(.*))|base64":"(.*)")\}')
 
 
 def canonical_key(obj: object) -> str:
@@ -140,16 +139,17 @@ class ReplyCache:
         self.writable = True
         self._warn = on_warning or logger.warning
         self._lock = threading.RLock()
-        self._files = [self.path]
+        self._files = [str(self.path)]
         """The file that grows, and others that are read alone."""
-        self._file = -1
+        self._opened: dict[int, int] = {}
+        """What they are read by, and -1: what the first is appended by."""
+        self._earlier_files = [*self.path.parent.glob(EARLIER_NAME)]
         self._forget()
 
     def _forget(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-        self._file, self._places = -1, FirstKeys()
-        self._inode = self._read_to = 0
+        while self._opened:
+            os.close(self._opened.popitem()[1])
+        self._places, self._read_to, self._inode = FirstKeys(), 0, -1
 
     def _failed(self, error: OSError) -> bool:
         if self.writable:
@@ -204,58 +204,83 @@ class ReplyCache:
             return True
 
     def _append(self, line: bytes) -> int:
-        """Write a line, and give the size of the file. Whoever made the file anew while it was
-        written could miss it: it is written again, into the new one.
+        """Write a line, note it where nobody else wrote since, and give the size of the file.
+        Whoever made the file anew while it was written could miss it: it is written again, into
+        the new one.
         """
-        while True:
-            if self._file < 0:  # replies are for the user's eyes only
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._file = os.open(self.path, _FLAGS, 0o600)
-            if os.write(self._file, line) != len(line):
-                raise OSError(28, "the disk is full")
-            status = os.fstat(self._file)
-            if status.st_nlink:
-                return status.st_size
+        if -1 not in self._opened:  # replies are for the user's eyes only
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._opened[-1] = os.open(self.path, _APPENDS, 0o600)
+        if os.write(self._opened[-1], line) != len(line):
+            raise OSError(28, "the disk is full")
+        status = os.fstat(self._opened[-1])
+        if not status.st_nlink:
             self._forget()
+            return self._append(line)
+        if (status.st_ino, status.st_size) == (self._inode, self._read_to + len(line)):
+            self._note(line[1:-1], self._read_to + 1)
+            self._read_to = status.st_size
+        return status.st_size
 
     def _catch_up(self, key: str = "0") -> int | None:
         """Read what was added since, whoever wrote it; where the reply under a key may lie."""
-        with suppress(OSError):
-            status = self.path.stat()
-            if self._inode not in (0, status.st_ino):  # made anew by another process
-                self._forget()
-            self._inode = status.st_ino
-            if status.st_size != self._read_to:
-                self._read_to = self._take_in(0, self._read_to)
+        try:
+            status = os.stat(self._files[0])
+            inode, size = status.st_ino, status.st_size
+        except OSError:
+            inode = size = 0
+        if self._inode not in (0, inode) or size < self._read_to:  # made anew by another process
+            self._forget()
+            for number in range(1, len(self._files)):
+                self._take_in(number)
+        self._inode = inode
+        if size != self._read_to:
+            self._read_to = self._take_in(0, self._read_to)
         return self._places.get(_name_of(key))
 
     def _take_in(self, number: int, begin: int = 0) -> int:
-        """Read the lines of a file from `begin` on that are ended; where they end."""
-        with open(self._files[number], "rb") as file:
-            file.seek(begin)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                if held := _whole(line):
-                    name = _name_of(held[9:25])
-                    known = self._places.swap(name, number * _FILE + begin)
-                    if self.one_reply and (
-                        held[85:] == b"\n"
-                        or known is not None
-                        and _value(self._at(known)) != _value(held)
-                    ):
-                        self._places.swap(name, _NONE)
-                begin += len(line)
+        """Note the lines of a file from `begin` on that are ended; where they end."""
+        rest = b""
+        while block := self._read(number, begin + len(rest), 1 << 18):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                if line and (held := _whole(line)):
+                    self._note(held, number * _FILE + begin)
+                begin += len(line) + 1
         return begin
+
+    def _note(self, line: bytes, place: int) -> None:
+        name = _name_of(line[9:25])
+        known = self._places.swap(name, place)
+        if self.one_reply and (
+            len(line) == 85 or known is not None and _value(self._at(known)) != _value(line)
+        ):
+            self._places.swap(name, _NONE)
 
     def _at(self, place: int | None, key: bytes = b"") -> bytes:
         """The line at a place, if it begins with that key; b"" where none is."""
-        if place:
-            with suppress(OSError), open(self._files[place // _FILE], "rb") as file:
-                file.seek(place % _FILE)
-                line = _whole(file.readline())
-                return line if line.startswith(key, 9) else b""
-        return b""
+        if not place:
+            return b""
+        for size in 4096, 1 << 18, 2 * MAX_VALUE_BYTES:
+            line, end, _ = self._read(place // _FILE, place % _FILE, size).partition(b"\n")
+            if end:
+                break
+        line = _whole(line)
+        return line if line.startswith(key, 9) else b""
+
+    def _read(self, number: int, begin: int, size: int) -> bytes:
+        """Bytes of a file; b"" where there are none, or the file of a user cannot be read."""
+        try:
+            if number not in self._opened:
+                self._opened[number] = os.open(self._files[number], _READS)
+            return os.pread(self._opened[number], size, begin)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            if self.one_reply:
+                error.filename = self._files[number]
+                self._failed(error)
+            return b""
 
     def stats(self) -> CacheStats:
         """Size and age of the file, and the counts of this process."""
@@ -287,24 +312,22 @@ class ReplyCache:
 
     def _copy(self, most: int | None, oldest: float) -> int:
         self._catch_up()
+        self._read(0, 0, 1)  # opened, before another file stands in its place
         before, begin = len(self._places), 0 if most is None else self._read_to - most
         new = self.path.with_name(f"{FILE_NAME}.new")
         try:
-            there = os.open(new, _FLAGS | os.O_TRUNC, 0o600)
-            with open(self.path, "rb") as old, os.fdopen(there, "ab") as file:
+            with os.fdopen(os.open(new, _APPENDS | os.O_TRUNC, 0o600), "ab") as file:
                 # the lines that hold a reply now, in the order of the file
                 for place in sorted(place for place in self._places.values() if place >= begin):
-                    old.seek(place)
-                    if _created(line := old.readline()) >= oldest:
-                        file.write(b"\n" + line)
+                    if _created(line := self._at(place)) >= oldest:
+                        file.write(b"\n%s\n" % line)
                 file.flush()
                 new.replace(self.path)
                 # what others wrote until then; later they see that the file is another one
-                old.seek(self._read_to)
-                file.write(old.read())
+                while more := self._read(0, self._read_to, 1 << 18):
+                    self._read_to += file.write(more)
         finally:
             new.unlink(missing_ok=True)
-        self._forget()
         self._catch_up()
         return before - len(self._places)
 
@@ -320,11 +343,10 @@ class ReplyCache:
         """A row of the SQLite file of versions before this one; None where there is none, or it is
         damaged or of a later version.
         """
-        path = self.path.absolute().with_name(EARLIER_NAME)
-        if path.is_file():  # to ask is quicker than to try
+        for path in self._earlier_files:
             with (
                 suppress(sqlite3.Error),
-                closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db,
+                closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db,
             ):
                 return db.execute(query, values).fetchone()
         return None
@@ -354,14 +376,7 @@ class KeptReplies(ReplyCache):
         Raises ConfigError where it cannot be read.
         """
         super().__init__(folder, max_bytes=None, max_age=None)
-        self._files = [each / name for each in (folder, *parts) for name in _NAMES]
-        for number in range(1, len(self._files)):
-            try:
-                self._take_in(number)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                self._failed(error)
+        self._files = [str(each / name) for each in (folder, *parts) for name in _NAMES]
         self._catch_up()
 
     @property
@@ -401,8 +416,8 @@ def _whole(line: bytes) -> bytes:
     """A line as it is written now; b"" for one that is torn, damaged or none of ours."""
     if found := _EARLIER_LINE.fullmatch(line):
         key, text, data = found.groups()
-        line = _line_of(key, text or base64.b64decode(data or b""), 0)[1:]
-    return line if line[:8] == b"%08x" % zlib.crc32(line[9:-1]) else b""
+        line = _line_of(key, text or base64.b64decode(data or b""), 0)[1:-1]
+    return line if line[:8] == b"%08x" % zlib.crc32(line[9:]) else b""
 
 
 def _created(line: bytes) -> int:
@@ -412,7 +427,7 @@ def _created(line: bytes) -> int:
 def _value(line: bytes, oldest: float = 0.0) -> bytes | None:
     if not line or _created(line) < oldest:
         return None
-    data = line[85:-1]
+    data = line[85:]
     return data if line[83:84] == b"-" else _unpacked(base64.b64decode(data))
 
 
@@ -433,8 +448,8 @@ def shared() -> ReplyCache | None:
         return None
     if "://" in setting:  # a password may stand in it
         raise ConfigError(
-            f"{VARIABLE} is a URL; give the folder that keeps replies, or off. Several machines "
-            f"share replies through one run on Ray (--engine ray)."
+            f"{VARIABLE} is a URL; give the folder that keeps replies, or off. Each machine keeps "
+            f"its own; one run on several is `--engine ray`."
         )
     return _shared.get(setting) or _shared.setdefault(setting, ReplyCache(setting))
 

@@ -53,9 +53,12 @@ class FirstKeys:
         return place
 
     def _grow(self) -> None:
-        old = zip(self._ids, self._keys, strict=True)
-        self._n, n = 0, 2 * len(self._ids)
-        self._ids, self._keys = array("q", [0]) * n, array("q", [0]) * n
-        for name, key in old:
+        n = 2 * len(self._ids)
+        ids, keys, mask = array("q", [0]) * n, array("q", [0]) * n, n - 1
+        for name, key in zip(self._ids, self._keys, strict=True):
             if name:
-                self.first(name, key)
+                place = name & mask
+                while ids[place]:  # no call: half the time of a large table is this
+                    place = (place + 1) & mask
+                ids[place], keys[place] = name, key
+        self._ids, self._keys = ids, keys
