@@ -39,6 +39,8 @@ _NAMES = FILE_NAME, "replies.jsonl"
 """Where a run folder holds replies; the other is of versions before this one, and only read."""
 EARLIER_NAME = "calls-1.sqlite3"
 """Where versions before this one kept the replies of a user; read on a miss, never written."""
+PATH_SECONDS = 0.05
+"""So long another process may have made the file anew before this one looks."""
 MAX_VALUE_BYTES = 32 << 20
 """A longer reply is neither kept nor read: what unpacks to gigabytes is none of ours."""
 _COMPRESS_FROM = 16_384
@@ -150,6 +152,7 @@ class ReplyCache:
         while self._opened:
             os.close(self._opened.popitem()[1])
         self._places, self._read_to, self._inode = FirstKeys(), 0, -1
+        self._path_due = 0.0
 
     def _failed(self, error: OSError) -> bool:
         if self.writable:
@@ -225,7 +228,12 @@ class ReplyCache:
     def _catch_up(self, key: str = "0") -> int | None:
         """Read what was added since, whoever wrote it; where the reply under a key may lie."""
         try:
-            status = os.stat(self._files[0])
+            # by its path once in a while: a look through folders costs more than all else of a miss
+            now = time.monotonic()
+            if 0 in self._opened and now < self._path_due:
+                status = os.fstat(self._opened[0])
+            else:
+                status, self._path_due = os.stat(self._files[0]), now + PATH_SECONDS
             inode, size = status.st_ino, status.st_size
         except OSError:
             inode = size = 0
@@ -285,6 +293,7 @@ class ReplyCache:
     def stats(self) -> CacheStats:
         """Size and age of the file, and the counts of this process."""
         with self._lock:
+            self._path_due = 0.0
             self._catch_up()
             places = self._places.values() or [_NONE]
             oldest, newest = (_created(self._at(end(places))) or None for end in (min, max))
@@ -311,6 +320,7 @@ class ReplyCache:
                 lock.release()
 
     def _copy(self, most: int | None, oldest: float) -> int:
+        self._path_due = 0.0
         self._catch_up()
         self._read(0, 0, 1)  # opened, before another file stands in its place
         before, begin = len(self._places), 0 if most is None else self._read_to - most
@@ -328,6 +338,7 @@ class ReplyCache:
                     self._read_to += file.write(more)
         finally:
             new.unlink(missing_ok=True)
+        self._path_due = 0.0
         self._catch_up()
         return before - len(self._places)
 
