@@ -200,13 +200,17 @@ class Unit:
         return self.deadline
 
     def not_begun(self, outer: StopMark | None) -> Score[Any] | None:
-        """Score of a job of a run that has stopped; None where it goes on."""
+        """Score of a job that is not begun, since its run has stopped or the time of its sample is
+        over; None where it goes on.
+        """
         control = self.work.control
         why = control.stopped if control.parent is None else control.why_stopped
-        if why is None:
-            return None
-        note_stop(outer)
-        return stopped(why, control.who_stopped)
+        if why is not None:
+            note_stop(outer)
+            return stopped(why, control.who_stopped)
+        if self.deadline is not None and self.deadline.left <= 0:
+            return self.work.late(self.deadline)
+        return None
 
     def settled_below(self, mark: StopMark, outcome: Score[Any]) -> Score[Any]:
         """What a job gave, or where a call of it was stopped with the run that it was stopped,
@@ -301,8 +305,8 @@ class Lane:
     _before: library_loop.Spent
     """What the clocks said when the next look was arranged."""
 
-    def __init__(self, max_workers: int, patience: float = FLUSH_SECONDS) -> None:
-        self._max_workers, self._patience = max_workers, patience
+    def __init__(self, max_workers: int, flush_after: float = FLUSH_SECONDS) -> None:
+        self._max_workers, self._flush_after = max_workers, flush_after
         self._loop = library_loop.get_loop()
         self._outer = stop_mark.get()
         self._pending: deque[tuple[Unit, int]] = deque()
@@ -395,7 +399,7 @@ class Lane:
             self._flush()
         elif not self._flush_due:
             self._flush_due = True
-            self._loop.call_later(self._patience, self._flush)
+            self._loop.call_later(self._flush_after, self._flush)
 
     def _end(self, work: Work, error: BaseException) -> None:
         work.end(error)
@@ -560,9 +564,9 @@ class ThreadLane(Lane):
     """
 
     def __init__(
-        self, max_workers: int, patience: float = FLUSH_SECONDS, *, eager: bool = True
+        self, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
     ) -> None:
-        super().__init__(max_workers, patience)
+        super().__init__(max_workers, flush_after)
         self._eager = eager
         """Whether jobs of unknown cost get all threads at once."""
         self._lock = threading.Lock()

@@ -123,9 +123,9 @@ async def _complete(
     route, deadline = llm.route(), current_deadline.get()
     replies = None if run is None else run.replies
     offline = run is not None and run.offline and llm.remote
-    cached = llm.cache if run is None or run.use_cache is None else run.use_cache
-    cached = payload.get("temperature") == 0 if cached is None else cached
-    if not cached and replies is None and not offline:
+    may_cache = llm.cache if run is None or run.use_cache is None else run.use_cache
+    may_cache = payload.get("temperature") == 0 if may_cache is None else may_cache
+    if not may_cache and replies is None and not offline:
         return (await Call(llm, payload, route, run, deadline).alone())[1]
     try:
         key = storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
@@ -133,7 +133,7 @@ async def _complete(
         raise RequestError(f"The request cannot be written as JSON: {error}.") from error
     if offline:
         return _reply_kept(llm, key, replies)
-    if not cached:
+    if not may_cache:
         raw, reply = await Call(llm, payload, route, run, deadline).alone()
         _keep_beside(llm, key, llm.kept(raw, reply), reply, replies)
         return reply
@@ -296,7 +296,7 @@ class Call:
         self.expected = characters // 4 + 1
         most = payload.get("max_tokens")
         self.most = self.expected + int(most) if isinstance(most, int) else None
-        self.turn: Visit | None = None
+        self.visit: Visit | None = None
         self.rated = 0
         """Tokens that the attempt has taken of the rate."""
         self.task: asyncio.Task[Any] | None = None
@@ -323,8 +323,8 @@ class Call:
         self.clocks[clock] += -1 if ends else 1
         if not self.clocks[clock]:
             del self.clocks[clock]
-        if self.turn is not None:
-            self.turn.set_clocks()
+        if self.visit is not None:
+            self.visit.set_clocks()
 
     async def alone(self) -> tuple[dict[str, Any], Any]:
         """`answer` for whoever asked first, where nobody else may wait for it."""
@@ -395,40 +395,40 @@ class Call:
         run, llm, endpoint = self.run, self.llm, self.endpoint
         if run is not None and run.batch is not None and not on_trial.get():
             return await self._in_batch(run, run.batch)
-        self.turn = turn = Visit(
+        self.visit = visit = Visit(
             endpoint,
             self.clocks,
             began=self.began,
             patience=self.patience,
             pays=run is not None and run.max_outage is not None,
         )
-        if not endpoint.enter(turn):
-            await endpoint.wait(turn, id(run))
+        if not endpoint.enter(visit):
+            await endpoint.wait(visit, id(run))
         claims, self.rated = Claims(run, llm.model, self.expected, self.most), 0
         try:
             if self.rate is not None:
                 if not self.rate.enter(self.expected):
-                    with turn.waiting():
+                    with visit.waiting():
                         await self.rate.wait(self.expected, id(run))
                 self.rated = self.expected
             if run is not None:
                 run.check_halted()
-                await claims.reserve(turn.waiting)
+                await claims.reserve(visit.waiting)
             left = math.inf if self.deadline is None else max(0.001, self.deadline.left)
-            turn.send()
+            visit.send()
             raw = await self._send(min(llm.timeout, left))
             reply = llm.read(raw, self.payload)
         except BaseException as error:
-            self._fell(turn, claims, error)
+            self._fell(visit, claims, error)
             raise
         self._settle(claims, llm.usage(reply, self.expected))
-        endpoint.leave(turn)
+        endpoint.leave(visit)
         return raw, reply
 
-    def _fell(self, turn: Visit, claims: Claims, error: BaseException) -> None:
+    def _fell(self, visit: Visit, claims: Claims, error: BaseException) -> None:
         """Pay for an attempt that gave no reply, and tell the endpoint what it was."""
         endpoint, run, used = self.endpoint, self.run, Usage()
-        if turn.sent is not None and isinstance(error, ProviderError):
+        if visit.sent is not None and isinstance(error, ProviderError):
             if (
                 error.kind == "fatal"
                 and error.status in GONE
@@ -440,7 +440,7 @@ class Call:
             used.calls = int(error.kind != "unreachable")
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
-        elif turn.sent is not None:  # it may have been worked on
+        elif visit.sent is not None:  # it may have been worked on
             used = Usage(calls=1, input_tokens=self.expected)
             late = isinstance(error, asyncio.CancelledError) and not self.cut_off
             if late and self.deadline is not None and self.deadline.left <= 0.001:
@@ -453,16 +453,16 @@ class Call:
         if not isinstance(error, ProviderError) or error.kind == "fatal":
             # a verdict on the request is an answer as well: whoever gives one is there
             judged = isinstance(error, ProviderError) and error.status is not None
-            endpoint.leave(turn, "ok" if judged and endpoint.state == "down" else "other")
+            endpoint.leave(visit, "ok" if judged and endpoint.state == "down" else "other")
             return
-        endpoint.leave(turn, error.kind, error.retry_after, call=id(self), why=str(error))
+        endpoint.leave(visit, error.kind, error.retry_after, call=self, why=str(error))
         if (
-            turn.pays
+            visit.pays
             and run is not None
-            and endpoint.lost_at(turn.began, turn.patience) <= endpoint.now()
+            and endpoint.lost_at(visit.began, visit.patience) <= endpoint.now()
         ):
             run.calls_out.discard(self)
-            run.give_up(endpoint, endpoint.gone(turn.began, turn.patience))
+            run.give_up(endpoint, endpoint.gone(visit.began, visit.patience))
 
     async def _send(self, timeout: float) -> dict[str, Any]:
         """One request, sent as this model at this endpoint is known to take it."""

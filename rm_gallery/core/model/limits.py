@@ -48,7 +48,7 @@ QUIET_SECONDS = 1.0
 """After so long without a refusal the limit grows by a call for each success."""
 MANY_REFUSED, FEW_REFUSED = 1 / 3, 1 / 8
 """Of the last calls: above the first share the limit is cut, below the second it grows."""
-FIRST_LOOK, LAST_LOOK, LOOK_HANGS = 0.5, 1.0, 10.0
+FIRST_PROBE, LAST_PROBE, PROBE_HANGS = 0.5, 1.0, 10.0
 """Seconds until one call looks whether an endpoint is back: at first, at most, and where the look gets
 no answer.
 """
@@ -227,7 +227,7 @@ class Endpoint:
         self._taken = self._held = 0
         """Slots that are taken, and those of them that a refused call keeps."""
         self._leases: Counter[int] = Counter()
-        self._turns: dict[Visit, None] = {}
+        self._visits: dict[Visit, None] = {}
         self._queue: FairQueue[Visit] = FairQueue()
         self._timer: asyncio.TimerHandle | None = None
         self._took: deque[float] = deque(maxlen=512)
@@ -236,13 +236,13 @@ class Endpoint:
         self._limit: float = START
         self._refused = 0.0
         self._refuses_all = False
-        self._refused_at = self._cut_at = -math.inf
+        self._refused_at = self._lowered_at = -math.inf
         self._paused_until = self._pause_again = 0.0
         # outages
         self._failing: set[object] = set()
         self._down = False
         self._failed_at = -math.inf
-        self._look_at, self._look_every = 0.0, FIRST_LOOK
+        self._probe_at, self._probe_every = 0.0, FIRST_PROBE
 
     @property
     def limit(self) -> int:
@@ -296,37 +296,41 @@ class Endpoint:
             self._leases -= Counter([ceiling])
             self._wake()
 
-    def enter(self, turn: Visit) -> bool:
+    def enter(self, visit: Visit) -> bool:
         """Take a slot if there is one at once; else `wait` for it. Every turn ends with `leave`."""
-        self._turns[turn] = None
+        self._visits[visit] = None
         if self._queue or self._down or self._paused_until or self._taken >= self.limit:
             return False
         self._taken += 1
         return True
 
-    async def wait(self, turn: Visit, line: Hashable = None) -> None:
+    async def wait(self, visit: Visit, line: Hashable = None) -> None:
         """Wait for a slot in the line of one run; a cancelled wait takes none. Raises EndpointDown
         where nobody is served for too long.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         now = self.now()
-        if not self._queue and turn.began >= self._failed_at and self._look_at <= now + LAST_LOOK:
-            self._look_at = now  # nobody is looking, and this one has not failed yet
-        self._queue.push(line, waiter, turn)
-        with turn.waiting():
+        if (
+            not self._queue
+            and visit.began >= self._failed_at
+            and self._probe_at <= now + LAST_PROBE
+        ):
+            self._probe_at = now  # nobody is looking, and this one has not failed yet
+        self._queue.push(line, waiter, visit)
+        with visit.waiting():
             self._tick()
             try:
                 await waiter
             except (asyncio.CancelledError, EndpointDown):
-                del self._turns[turn]
+                del self._visits[visit]
                 if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    self._look_at = self.now()  # the next one looks
+                    self._probe_at = self.now()  # the next one looks
                     self._free()
                 raise
 
     def leave(
         self,
-        turn: Visit,
+        visit: Visit,
         end: End = "ok",
         retry_after: float | None = None,
         *,
@@ -338,17 +342,17 @@ class Endpoint:
         `retry_after` in seconds counts with a 429 or a 5xx. `call` tells the attempts of one call
         from those of others; `why` is what went wrong.
         """
-        del self._turns[turn]
-        turn.end()
+        del self._visits[visit]
+        visit.end()
         now, before = self.now(), self.state
         if end == "ok":
-            self._took.append(now - (turn.sent or now))
+            self._took.append(now - (visit.sent or now))
             self._serves(now)
         elif end != "other":
             self._why = why or self._why
-            self._fails(turn, end, retry_after, call, now)
+            self._fails(visit, end, retry_after, call, now)
         if self._down:  # a look that was cut short is made again
-            self._look_at = min(self._look_at, now + self._look_every)
+            self._probe_at = min(self._probe_at, now + self._probe_every)
         if self.state != before:
             self._set_clocks()
         if end == "rate_limit" and not self._paused_until:
@@ -363,7 +367,7 @@ class Endpoint:
         if self._failing:
             self._failing.clear()
         self._down = self._refuses_all = False
-        self._look_every = FIRST_LOOK
+        self._probe_every = FIRST_PROBE
         if self._limit < math.inf:
             quiet = now - self._refused_at >= QUIET_SECONDS
             self._refused *= 0 if quiet else 1 - 1 / _LAST_CALLS
@@ -373,7 +377,7 @@ class Endpoint:
                 self._limit = math.inf
 
     def _fails(
-        self, turn: Visit, end: End, retry_after: float | None, call: object, now: float
+        self, visit: Visit, end: End, retry_after: float | None, call: object, now: float
     ) -> None:
         refused, self._failed_at = end == "rate_limit", now
         if refused:
@@ -385,8 +389,8 @@ class Endpoint:
             # refusals come back first: those still running may well be served
             self._refuses_all = self._refuses_all or (self.served and self.in_flight <= 1)
             self._refused += (1 - self._refused) / _LAST_CALLS
-            if self._refused > MANY_REFUSED and now - self._cut_at >= REFUSAL_SECONDS:
-                self._limit, self._cut_at = max(1.0, 0.7 * min(self._limit, self._taken)), now
+            if self._refused > MANY_REFUSED and now - self._lowered_at >= REFUSAL_SECONDS:
+                self._limit, self._lowered_at = max(1.0, 0.7 * min(self._limit, self._taken)), now
                 # what was refused before a cut says little of what comes after it
                 self._refused = (MANY_REFUSED + FEW_REFUSED) / 2
         else:
@@ -395,14 +399,14 @@ class Endpoint:
             pause = min(retry_after, PAUSE_CAP)
             self._paused_until = max(self._paused_until, now + pause)
             self._pause_again = self._paused_until + 7 * pause
-        if not (self._down or refused) and self.served and turn.patience > 0:
+        if not (self._down or refused) and self.served and visit.patience > 0:
             present = self.in_flight + len(self._queue)
             if end == "unreachable" or len(self._failing) >= min(SUSPECT, present):
-                self._down, self._look_at = True, now + self._look_every
+                self._down, self._probe_at = True, now + self._probe_every
 
     def _set_clocks(self) -> None:
-        for turn in self._turns:
-            turn.set_clocks()
+        for visit in self._visits:
+            visit.set_clocks()
 
     def _free(self, held: int = 0) -> None:
         self._taken -= 1
@@ -419,7 +423,7 @@ class Endpoint:
         self._wake()
         if not self._queue:
             return
-        due = [self._paused_until] if self._paused_until else [self._look_at] * self._down
+        due = [self._paused_until] if self._paused_until else [self._probe_at] * self._down
         if self.state != "open":
             due.append(self._give_up(now))
         if due and min(due) < math.inf:
@@ -427,10 +431,10 @@ class Endpoint:
 
     def _wake(self) -> None:
         now = self.now()
-        if self._down and not self._paused_until and self._queue and self._look_at <= now:
-            self._look_at = now + LOOK_HANGS
+        if self._down and not self._paused_until and self._queue and self._probe_at <= now:
+            self._probe_at = now + PROBE_HANGS
             self._let_go()
-            self._look_every = min(LAST_LOOK, 1.5 * self._look_every)
+            self._probe_every = min(LAST_PROBE, 1.5 * self._probe_every)
         while self._queue and not (self._down or self._paused_until or self._taken >= self.limit):
             self._let_go()
 
@@ -442,11 +446,11 @@ class Endpoint:
     def _give_up(self, now: float) -> float:
         """Let those go that have waited too long; when the next one will have."""
         due = math.inf
-        for waiter, turn in self._queue:
-            if (until := self.lost_at(turn.began, turn.patience)) > now:
+        for waiter, visit in self._queue:
+            if (until := self.lost_at(visit.began, visit.patience)) > now:
                 due = min(due, until)
             elif not waiter.done():
-                waiter.set_exception(EndpointDown(self.gone(turn.began, turn.patience)))
+                waiter.set_exception(EndpointDown(self.gone(visit.began, visit.patience)))
         return due
 
     def lost_at(self, began: float, patience: float) -> float:
