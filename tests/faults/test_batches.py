@@ -25,7 +25,7 @@ from rm_gallery.core.model.batches import (
     with_batches,
 )
 from rm_gallery.core.model.budget import Budget, Price, PriceTable
-from rm_gallery.core.model.transport import to_response
+from rm_gallery.core.model.openai import to_response
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError, ProviderError

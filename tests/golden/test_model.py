@@ -8,8 +8,9 @@ import orjson
 import pytest
 
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.base import resolve_llm
+from rm_gallery.core.model.base import FakeLLM, resolve_llm
 from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
+from rm_gallery.core.model.openai import provider_error, to_response
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.model.reward_servers import (
     RewardServer,
@@ -17,14 +18,7 @@ from rm_gallery.core.model.reward_servers import (
     split_reward_url,
     split_url,
 )
-from rm_gallery.core.model.transport import (
-    Reply,
-    booked,
-    check_url,
-    decoded,
-    provider_error,
-    to_response,
-)
+from rm_gallery.core.model.transport import Reply, check_url, decoded
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
 from rm_gallery.core.utils.shown import is_credential, one_line
 from tests.golden.golden import Line, kinds, unnamed
@@ -44,7 +38,7 @@ def test_replies(line: Line) -> Line:
         reply = to_response(line["raw"], "http://x/v1")
     except ProviderError as error:
         return said(error)
-    usage, book, message = reply.usage, booked(reply, 7), reply.message
+    usage, book, message = reply.usage, FakeLLM().usage(reply, 7), reply.message
     also: dict[str, Any] = {
         "reasoning": message.reasoning_content,
         "finish": reply.finish_reason,

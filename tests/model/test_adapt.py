@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import OpenaiLLM, RewardRegistry, RunOptions
-from rm_gallery.core.model.adapt import whole_reply
+from rm_gallery.core.model.openai import to_response, whole_reply
 from rm_gallery.core.utils.errors import ProviderError
 from rm_gallery.integrations.trl import trl_reward
 from tests.support.samples import make_sample
@@ -171,6 +171,7 @@ def test_an_error_inside_a_200_ends_by_its_code_after_one_call() -> None:
 @pytest.mark.parametrize("body", [
     streamed("half a reply", end=""),
     b"",
+    b'data: {"a":' + b'{"a":' * 1000 + b"1" + b"}" * 1001 + b"\n\ndata: [DONE]\n\n",
     b'data: {"choices": [{"index": 0, "delta": {"content": "half',
     b'data: {"choices": [{"index": 0, "delta": {"content": "half"}}]}\n\n',
 ])  # fmt: skip
@@ -218,6 +219,30 @@ def test_pieces_add_up_to_the_reply_that_is_not_streamed() -> None:
             "content": [{"token": "好"}]
         }
         assert raw["usage"]["completion_tokens"] == 2 and raw["id"] == "r"
+
+
+@pytest.mark.parametrize("value", [None, True, 0, 1e300, "x", [], [1], {}, {"a": 1}], ids=str)
+def test_no_shape_of_a_chunk_is_a_bug_of_ours(value: Any) -> None:
+    """Any value in any place of a chunk, before and after a usual one: a reply or an error."""
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    delta = {"content": "x", "reasoning_content": "y", "tool_calls": [call]}
+    choice = {"index": 0, "delta": delta, "logprobs": {"content": [1]}, "finish_reason": "stop"}
+    usual: dict[str, Any] = {"id": "r", "model": "m", "usage": {}, "choices": [choice]}
+    odd: list[dict[str, Any]] = [{**usual, name: value} for name in usual]
+    odd += [{"choices": value}, {"choices": [value]}]
+    odd += [{"choices": [{**choice, name: value}]} for name in choice]
+    odd += [{"choices": [{**choice, "delta": {**delta, name: value}}]} for name in delta]
+    odd += [
+        {"choices": [{"delta": {"tool_calls": [{**call, name: value}]}, "finish_reason": "stop"}]}
+        for name in call
+    ]
+    for each in odd:
+        for chunks in ([each, usual], [usual, each]):
+            body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+            try:
+                to_response(whole_reply(body.encode(), "http://x"), "http://x")
+            except ProviderError as error:
+                assert error.kind == "transient", each
 
 
 def test_an_error_in_the_middle_of_a_stream_is_an_error() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.transport import MAX_TOKENS, to_response
+from rm_gallery.core.model.openai import MAX_TOKENS, to_response
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, Unscored
 

@@ -8,26 +8,15 @@ its identity however it is sent.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import orjson
-
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import ProviderError
 
-RENAMED = {"max_tokens": "max_completion_tokens"}
-DROPPABLE = (
-    "temperature",
-    "top_p",
-    "seed",
-    "stop",
-    "logprobs",
-    "top_logprobs",
-    "max_tokens",
-    "n",
-    "stream_options",
-)
+_RENAMED = {"max_tokens": "max_completion_tokens"}
+_DROPPABLE = "temperature top_p seed stop logprobs top_logprobs max_tokens n stream_options".split()
 _UNSUPPORTED = ("unsupported", "not supported", "does not support", "unrecognized", "not permitted")
 _ONLY_STREAMS = re.compile(
     r"(?i)\bonly\s+supports?\s+(?:the\s+)?stream|\benable\s+(?:the\s+)?stream"
@@ -58,190 +47,68 @@ class Adaptation:
     plain_roles: bool = False
     """Whether what the system says stands in the user's turn, and turns of one speaker are one."""
 
-    def joined(self, other: Adaptation) -> Adaptation:
-        """Both together: calls that are out at once may each find something out."""
-        return Adaptation(
-            {**self.fields, **other.fields},
-            self.stream or other.stream,
-            self.plain_roles or other.plain_roles,
-        )
-
-    def of(self, payload: dict[str, Any]) -> dict[str, Any]:
+    def of(self, payload: Json) -> Json:
         """The request as it is sent."""
-        if not (self.fields or self.stream or self.plain_roles):
-            return payload
-        sent = dict(payload)
         if self.stream:
-            sent |= {"stream": True, "stream_options": {"include_usage": True}}
-        if self.plain_roles and "messages" in sent:
-            sent["messages"] = _alternating(sent["messages"])
-        named = ((self.fields.get(name, name), value) for name, value in sent.items())
+            payload = {**payload, "stream": True, "stream_options": {"include_usage": True}}
+        if self.plain_roles and "messages" in payload:
+            payload = {**payload, "messages": _alternating(payload["messages"])}
+        if not self.fields:
+            return payload
+        named = ((self.fields.get(name, name), value) for name, value in payload.items())
         return {name: value for name, value in named if name is not None}
 
-    def after(self, error: ProviderError, sent: dict[str, Any]) -> tuple[Adaptation, str] | None:
+    def after(self, error: ProviderError, sent: Json) -> tuple[Adaptation, str] | None:
         """The next way to send a request that was refused, and what changes, in words; None where
         the refusal names no change.
         """
         if error.status not in (400, 422):
             return None
-        text = str(error)
+        text, turns = str(error), sent.get("messages", ())
         if not self.stream and _ONLY_STREAMS.search(text):
             return replace(self, stream=True), "is asked for streamed replies"
-        turns = sent.get("messages", ())
-        if (
-            not self.plain_roles
-            and _alternating(turns) != turns
-            and (_NO_SYSTEM.search(text) or _ALTERNATE.search(text))
-        ):
-            return replace(
-                self, plain_roles=True
-            ), "is told in the user's turn what the system says"
+        of_roles = _NO_SYSTEM.search(text) or _ALTERNATE.search(text)
+        if of_roles and not self.plain_roles and _alternating(turns) != turns:
+            change = "is told in the user's turn what the system says"
+            return replace(self, plain_roles=True), change
         lower = text.lower()
-        if not any(word in lower for word in _UNSUPPORTED):
+        named = (name for name in _DROPPABLE if name in sent and re.search(rf"\b{name}\b", lower))
+        name = next(named, None)
+        if name is None or not any(words in lower for words in _UNSUPPORTED):
             return None
-        name = next(
-            (name for name in DROPPABLE if name in sent and re.search(rf"\b{name}\b", lower)), None
-        )
-        if name is None:
-            return None
-        instead = RENAMED.get(name) if RENAMED.get(name, "\0") in text else None
+        instead = _RENAMED.get(name)
+        instead = instead if instead and instead in text else None
         how = f"sent as '{instead}'" if instead else "no longer sent"
-        return replace(
-            self, fields={**self.fields, name: instead}
-        ), f"refused '{name}', which is {how}"
+        fields = {**self.fields, name: instead}
+        return replace(self, fields=fields), f"refused '{name}', which is {how}"
 
 
-def _alternating(turns: Any) -> list[dict[str, Any]]:
+def _alternating(turns: Any) -> list[Json]:
     """The turns with what the system says before the first user's, and turns in a row of one
     speaker as one.
     """
-    merged: list[dict[str, Any]] = []
-    for turn in turns:
-        turn = (
-            {**turn, "role": "user"} if turn.get("role") in ("system", "developer") else dict(turn)
-        )
-        plain = not (turn.get("tool_calls") or turn.get("role") == "tool")
+    merged: list[Json] = []
+    for turn in map(dict, turns):
+        if turn.get("role") in ("system", "developer"):
+            turn["role"] = "user"
+        last = merged[-1] if merged else turn
         if (
-            merged
-            and plain
-            and merged[-1].get("role") == turn.get("role")
-            and not merged[-1].get("tool_calls")
+            last is turn
+            or not turn.get("role") == last.get("role") != "tool"
+            or turn.get("tool_calls")
+            or last.get("tool_calls")
         ):
-            merged[-1]["content"] = _joined(merged[-1].get("content"), turn.get("content"))
-        else:
             merged.append(turn)
+        else:
+            last["content"] = _joined(last.get("content"), turn.get("content"))
     return merged
 
 
 def _joined(first: Any, second: Any) -> Any:
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
-    parts = [
-        part if isinstance(part, list) else [{"type": "text", "text": part or ""}]
-        for part in (first, second)
+    return [
+        part
+        for each in (first, second)
+        for part in (each if isinstance(each, list) else [{"type": "text", "text": each or ""}])
     ]
-    return [*parts[0], *parts[1]]
-
-
-def whole_reply(body: bytes, endpoint: str) -> dict[str, Any]:
-    """The reply that a stream of server-sent events adds up to, as an endpoint gives one that does
-    not stream.
-
-    Raises ProviderError: transient, where the stream breaks off before the reply has ended, or
-    holds what is no chunk.
-    """
-    raw: dict[str, Any] = {}
-    choices: dict[int, dict[str, Any]] = {}
-    ended = False
-    for data in _events(body):
-        if data == b"[DONE]":
-            ended = True
-            break
-        try:
-            chunk = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise ProviderError(
-                f"{endpoint} streamed a chunk that is not JSON.", kind="transient"
-            ) from error
-        if not isinstance(chunk, dict):
-            raise ProviderError(f"{endpoint} streamed a chunk that is no object.", kind="transient")
-        raw |= {
-            key: value for key, value in chunk.items() if key != "choices" and value is not None
-        }
-        for piece in chunk.get("choices") or ():
-            if isinstance(piece, dict):
-                _add_choice_delta(
-                    choices.setdefault(
-                        _index(piece), {"message": {"role": "assistant", "content": ""}}
-                    ),
-                    piece,
-                )
-    if "error" not in raw:
-        ended = ended or (
-            bool(choices) and all(choice.get("finish_reason") for choice in choices.values())
-        )
-        if not ended:
-            raise ProviderError(
-                f"{endpoint} broke its stream off before the reply had ended.", kind="transient"
-            )
-    raw["choices"] = [_finished(choices[index], index) for index in sorted(choices)]
-    return raw
-
-
-def _events(body: bytes) -> Iterator[bytes]:
-    """The data of each event; comments and other fields are left out, and lines end in any way the
-    standard allows.
-    """
-    lines: list[bytes] = []
-    for line in [
-        *body.removeprefix(b"\xef\xbb\xbf")
-        .replace(b"\r\n", b"\n")
-        .replace(b"\r", b"\n")
-        .split(b"\n"),
-        b"",
-    ]:
-        if line.startswith(b"data:"):
-            lines.append(line[5:].removeprefix(b" "))
-        elif not line and lines:
-            yield b"\n".join(lines).strip()
-            lines = []
-
-
-def _index(piece: dict[str, Any]) -> int:
-    index = piece.get("index")
-    return index if isinstance(index, int) else 0
-
-
-_TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
-
-
-def _add_choice_delta(choice: dict[str, Any], piece: dict[str, Any]) -> None:
-    delta = piece.get("delta") or piece.get("message") or {}
-    message = choice["message"]
-    for name in _TEXTS:
-        if isinstance(text := delta.get(name), str):
-            message.setdefault(name, "")
-            message[name] = (message[name] or "") + text
-    for call in delta.get("tool_calls") or ():
-        calls = choice.setdefault("calls", {})
-        one = calls.setdefault(
-            _index(call), {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-        )
-        one["id"] = call.get("id") or one["id"]
-        function = call.get("function") or {}
-        for name in ("name", "arguments"):
-            one["function"][name] += function.get(name) or ""
-    weights = piece.get("logprobs")
-    if isinstance(weights, dict) and isinstance(weights.get("content"), list):
-        choice.setdefault("logprobs", {"content": []})["content"] += weights["content"]
-    if piece.get("finish_reason"):
-        choice["finish_reason"] = piece["finish_reason"]
-    if piece.get("error"):
-        choice["error"] = piece["error"]
-
-
-def _finished(choice: dict[str, Any], index: int) -> dict[str, Any]:
-    calls = choice.pop("calls", {})
-    if calls:
-        choice["message"]["tool_calls"] = [calls[number] for number in sorted(calls)]
-    return {"index": index, "finish_reason": None, **choice}

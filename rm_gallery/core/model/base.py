@@ -10,7 +10,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import orjson
 from pydantic import ConfigDict, Field
@@ -19,17 +19,14 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.transport import booked, is_complete, to_response
+from rm_gallery.core.model.openai import to_response
+from rm_gallery.core.model.transport import Json, Seconds
 from rm_gallery.core.text.canonical import OPENED
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.plugins import plugins
 
-if TYPE_CHECKING:
-    pass
-
-
-Messages = str | Sequence[ChatMessage | dict[str, Any]]
+Messages = str | Sequence[ChatMessage | Json]
 
 
 class BaseLLM(BaseModelCall):
@@ -56,20 +53,21 @@ class BaseLLM(BaseModelCall):
     never ends then states nothing.
     """
 
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> ChatResponse:
+    def read(self, raw: Json, payload: Json) -> ChatResponse:
         """The first choice with its usage."""
         return to_response(raw, self.endpoint_key())
 
-    def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
+    def kept(self, raw: Json, reply: Any) -> bytes | None:
         """Replies that ended by themselves and hold text."""
-        return orjson.dumps(raw) if is_complete(reply) else None
+        says = reply.text.strip() or reply.message.tool_calls
+        return orjson.dumps(raw) if says and reply.ended == "done" else None
 
     def kept_beside(self, stored: bytes) -> bytes:
         """What it says, without ids, times and counts: the same reply is then the same bytes."""
         raw = orjson.loads(stored)
-        if isinstance(raw, dict) and "choices" in raw:
-            stored = orjson.dumps({"model": raw.get("model"), "choices": raw["choices"]})
-        return super().kept_beside(stored)
+        if not isinstance(raw, dict) or "choices" not in raw:
+            return stored
+        return orjson.dumps({"model": raw.get("model"), "choices": raw["choices"]})
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The reply, marked as cached."""
@@ -78,15 +76,18 @@ class BaseLLM(BaseModelCall):
             raise ValueError("no reply")
         return to_response(raw, self.endpoint_key(), cached=True)
 
-    def usage(self, reply: Any, expected_input: int) -> Usage:
-        """Its token counts."""
-        return booked(reply, expected_input)
+    def usage(self, reply: ChatResponse, expected_input: int) -> Usage:
+        """Its token counts, of one call. What the endpoint did not say is estimated."""
+        used = reply.usage
+        read = used.input_tokens or expected_input
+        written = used.output_tokens or _tokens(*(reply.choices or [reply.text]))
+        return Usage(read, written, used.cached_tokens, used.reasoning_tokens, calls=1)
 
-    def payload(self, messages: Messages, **overrides: Any) -> dict[str, Any]:
+    def payload(self, messages: Messages, **overrides: Any) -> Json:
         """The request in the OpenAI layout; `overrides` win over this object's settings, None
         removes a field.
         """
-        body: dict[str, Any] = {
+        body: Json = {
             "model": self.model,
             "messages": [
                 m.to_openai() if isinstance(m, ChatMessage) else dict(m)
@@ -147,16 +148,24 @@ class BaseLLM(BaseModelCall):
         return self.chat([*system, *(history or ()), ChatMessage(content=query)], **overrides).text
 
 
-def as_messages(messages: Messages) -> Sequence[ChatMessage | dict[str, Any]]:
+def as_messages(messages: Messages) -> Sequence[ChatMessage | Json]:
     """A text as one user turn; messages as they are."""
     return [ChatMessage(content=messages)] if isinstance(messages, str) else messages
 
 
+def _tokens(*texts: str) -> int:
+    """About four characters each."""
+    return sum(map(len, texts)) // 4 + 1
+
+
+# -- providers -------------------------------------------------------------------------------------
+
 M = TypeVar("M", bound=BaseModelCall)
+Providers: TypeAlias = dict[str, type[BaseModelCall]]
 DEFAULT = "openai"
 """Protocol of a name without a prefix."""
-_chat: dict[str, type[BaseModelCall]] = {}
-embedding_providers: dict[str, type[BaseModelCall]] = {}
+_chat: Providers = {}
+embedding_providers: Providers = {}
 # Tags such as llama3:8b or mistral:latest, and fine-tuned models (ft:gpt-4o:org::id), belong to the
 # model's name.
 _TAG = re.compile(r"\d|latest\b|instruct\b|chat\b|text\b|code\b|v\d|q\d|fp\d", re.IGNORECASE)
@@ -171,35 +180,35 @@ def provider(prefix: str) -> Callable[[type[M]], type[M]]:
     """
 
     def register(cls: type[M]) -> type[M]:
-        (_chat if issubclass(cls, BaseLLM) else embedding_providers)[prefix] = cls
+        _list_of(cls)[prefix] = cls
         return cls
 
     return register
 
 
-def resolve_llm(llm: str | dict[str, Any] | BaseLLM, **settings: Any) -> BaseLLM:
+def _list_of(cls: type[BaseModelCall]) -> Providers:
+    return _chat if issubclass(cls, BaseLLM) else embedding_providers
+
+
+def resolve_llm(llm: str | Json | BaseLLM, **settings: Any) -> BaseLLM:
     """The model for a spec: a model object as it is, `PREFIX:NAME`, a model's name, or a dict of
     settings.
 
     `settings` are further fields (base_url, temperature, …). In a dict, `provider` may name the
     prefix. Raises ConfigError for anything else.
     """
-    if isinstance(llm, BaseLLM):
-        return llm
-    model = resolve_spec("llm", llm, _chat, settings)
+    model = llm if isinstance(llm, BaseLLM) else resolve_spec("llm", llm, _chat, settings)
     assert isinstance(model, BaseLLM)
     return model
 
 
-def resolve_spec(
-    what: str, spec: Any, known: dict[str, type[BaseModelCall]], settings: dict[str, Any]
-) -> BaseModelCall:
+def resolve_spec(what: str, spec: Any, known: Providers, settings: Json) -> BaseModelCall:
     """The model for a spec among the `known` providers; `what` names the option in errors."""
     if isinstance(spec, dict):
         settings = {**spec, **settings}
         prefix, name = str(settings.pop("provider", DEFAULT)), settings.pop("model", "")
     elif isinstance(spec, str):
-        prefix, name = split(spec, known)
+        prefix, name = _prefix_and_name(spec, known)
     else:
         raise ConfigError(
             f"{what} is {type(spec).__name__}; give a model object, a model's name or a dict of "
@@ -207,31 +216,28 @@ def resolve_spec(
         )
     if not _knows(known, prefix):
         raise ConfigError(unknown_name(f"provider of {what}", prefix, known))
-    kind = known[prefix]
-    if "base_url" in settings and "base_url" not in kind.model_fields:
+    if "base_url" in settings and "base_url" not in known[prefix].model_fields:
         raise Inapplicable(
             f"{prefix}: has no endpoint; leave out --base-url (base_url=).", "base_url"
         )
-    return kind.from_name(name, **settings)
+    return known[prefix].from_name(name, **settings)
 
 
-def split(spec: str, known: dict[str, type[BaseModelCall]] | None = None) -> tuple[str, str]:
+def _prefix_and_name(spec: str, known: Providers) -> tuple[str, str]:
     """Prefix and name of a spec; a name without a known prefix means the OpenAI protocol.
 
     Raises ConfigError for what looks like a provider and is none.
     """
-    known = _chat if known is None else known
     prefix, colon, name = spec.partition(":")
-    if not colon or "/" in prefix:
-        return DEFAULT, spec
-    if _knows(known, prefix):
-        return prefix, name
-    if not prefix.isalpha() or prefix == "ft" or _TAG.match(name):
-        return DEFAULT, spec
-    raise ConfigError(
-        f"There is no provider '{prefix}'. Known: {', '.join(sorted(known))}. A model that is "
-        f"called '{spec}' is written '{DEFAULT}:{spec}'."
-    )
+    if colon and "/" not in prefix:
+        if _knows(known, prefix):
+            return prefix, name
+        if prefix.isalpha() and prefix != "ft" and not _TAG.match(name):
+            raise ConfigError(
+                f"There is no provider '{prefix}'. Known: {', '.join(sorted(known))}. A model that "
+                f"is called '{spec}' is written '{DEFAULT}:{spec}'."
+            )
+    return DEFAULT, spec
 
 
 def registered() -> list[tuple[str, type[BaseModelCall]]]:
@@ -240,7 +246,7 @@ def registered() -> list[tuple[str, type[BaseModelCall]]]:
     return [*_chat.items(), *embedding_providers.items()]
 
 
-def _knows(known: dict[str, type[BaseModelCall]], prefix: str) -> bool:
+def _knows(known: Providers, prefix: str) -> bool:
     if prefix not in known:
         _import_all()
     return prefix in known
@@ -249,18 +255,18 @@ def _knows(known: dict[str, type[BaseModelCall]], prefix: str) -> bool:
 @cache
 def _import_all() -> None:
     package = importlib.import_module(__package__ or "")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
     for prefix, given in plugins("providers"):
         if not (isinstance(given, type) and issubclass(given, BaseModelCall)):
             raise ConfigError(
                 f"The provider '{prefix}' of an installed package is {given!r:.80}; expected a "
                 f"subclass of BaseLLM."
             )
-        (_chat if issubclass(given, BaseLLM) else embedding_providers).setdefault(prefix, given)
+        _list_of(given).setdefault(prefix, given)
 
 
-Script = str | list[str] | Callable[[str], str]
+# -- for tests -------------------------------------------------------------------------------------
 
 
 @provider("fake")
@@ -277,7 +283,7 @@ class FakeLLM(BaseLLM):
     remote: ClassVar[bool] = False
 
     model: str = "fake"
-    reply: Script = ""
+    reply: str | list[str] | Callable[[str], str] = ""
     latency: float = 0.0
     """Seconds every answer takes."""
     finish_reason: str = "stop"
@@ -290,38 +296,30 @@ class FakeLLM(BaseLLM):
         """`fake:TEXT` always answers TEXT."""
         return cls(reply=name, **settings)
 
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
         """One scripted answer in the OpenAI layout, with token counts of about four characters
         each.
         """
         if self.latency:
             await asyncio.sleep(self.latency)
         question = str(payload["messages"][-1]["content"]) if payload.get("messages") else ""
-        texts = [self._answer(question, i) for i in range(int(payload.get("n", 1)))]
+        texts = [self._answer(question, index) for index in range(int(payload.get("n", 1)))]
+        ended = {"finish_reason": self.finish_reason}
         choices = [
-            {
-                "index": i,
-                "message": {"role": "assistant", "content": text},
-                "finish_reason": self.finish_reason,
-            }
-            for i, text in enumerate(texts)
+            {"index": index, "message": {"role": "assistant", "content": text}, **ended}
+            for index, text in enumerate(texts)
         ]
-        usage = {
-            "prompt_tokens": len(question) // 4 + 1,
-            "completion_tokens": sum(map(len, texts)) // 4 + 1,
-        }
+        usage = {"prompt_tokens": _tokens(question), "completion_tokens": _tokens(*texts)}
         return {"model": self.model, "choices": choices, "usage": usage}
 
     def _answer(self, question: str, index: int) -> str:
         if callable(self.reply):
             return self.reply(question)
-        if isinstance(self.reply, str):
-            return self.reply
-        if not self.reply:
+        texts = [self.reply] if isinstance(self.reply, str) else self.reply
+        if not texts:
             raise ConfigError("FakeLLM.reply is an empty list; give it at least one text.")
         # a stable hash: Python's own differs from process to process
-        position = sum(question.encode("utf-8", "surrogatepass")) + index
-        return self.reply[position % len(self.reply)]
+        return texts[(sum(question.encode("utf-8", "surrogatepass")) + index) % len(texts)]
 
     def endpoint_key(self) -> str:
         """A name of its own, so that fake and real calls never share a limit."""

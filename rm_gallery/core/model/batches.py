@@ -22,9 +22,9 @@ from rm_gallery.core.engine.context import RunControl, RunStopped
 from rm_gallery.core.engine.options import BATCH_PROVIDERS
 from rm_gallery.core.model.message import text_of
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
+from rm_gallery.core.model.openai import OpenaiEndpoint, provider_error
 from rm_gallery.core.model.storage import canonical_key
-from rm_gallery.core.model.transport import Reply, provider_error
+from rm_gallery.core.model.transport import Reply
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError, logger
 from rm_gallery.core.utils.file import AppendedFile, from_line, to_line
 
@@ -77,7 +77,7 @@ class OpenaiBatches:
     async def submit(self, llm: OpenaiEndpoint, lines: Iterable[bytes], token: str) -> Any:
         """Send a batch and give what it is; `token` marks it, where the provider has room for that."""
         kind = {"Content-Type": "multipart/form-data; boundary=rm-gallery"}
-        file = await llm.send("/files", _FORM % b"\n".join(lines), HTTP_SECONDS, kind)
+        file = await llm.request("/files", _FORM % b"\n".join(lines), HTTP_SECONDS, kind)
         wanted = {
             "input_file_id": file["id"],
             "endpoint": "/v1/chat/completions",
@@ -152,7 +152,7 @@ class AnthropicBatches(OpenaiBatches):
     async def submit(self, llm: OpenaiEndpoint, lines: Iterable[bytes], token: str) -> Any:
         """In one request, which has no room for the token."""
         whole = b'{"requests":[%b]}' % b",".join(lines)
-        return await llm.send(self.path, whole, HTTP_SECONDS, {})
+        return await llm.request(self.path, whole, HTTP_SECONDS, {})
 
     def results(self, batch: Object) -> list[str] | None:
         """One file; a batch is refused at once or never."""

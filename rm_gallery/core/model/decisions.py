@@ -23,9 +23,7 @@ from rm_gallery.core.model.message import (
     picture_of,
     text_of,
 )
-from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
-from rm_gallery.core.model.openai_llm import given
-from rm_gallery.core.model.transport import token_count
+from rm_gallery.core.model.openai import OpenaiEndpoint, given, token_count
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
 from rm_gallery.core.utils.shown import one_line
 

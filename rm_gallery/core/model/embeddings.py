@@ -21,9 +21,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import embedding_providers, provider, resolve_spec
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
-from rm_gallery.core.model.openai_llm import OpenaiSettings, given
-from rm_gallery.core.model.transport import token_count
+from rm_gallery.core.model.openai import OpenaiEndpoint, OpenaiSettings, given, token_count
 from rm_gallery.core.utils.errors import ProviderError
 
 if TYPE_CHECKING:

@@ -19,14 +19,12 @@ import orjson
 
 from rm_gallery.core.model.reward_servers import (
     PATIENCE_SECONDS,
-    Json,
     RewardServer,
     Scores,
-    Seconds,
     _asked,
     value_at,
 )
-from rm_gallery.core.model.transport import decoded
+from rm_gallery.core.model.transport import Json, Seconds, decoded
 from rm_gallery.core.score import CAUSES, failed, scored, unscored
 from rm_gallery.core.utils.errors import (
     Cause,

@@ -10,6 +10,7 @@ from pydantic import Field, field_serializer
 
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.limits import MAX_OUTAGE
+from rm_gallery.core.model.transport import Json, Seconds
 from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.shown import without_credentials
 
@@ -50,7 +51,7 @@ class BaseModelCall(Configured):
     """Seconds an endpoint that served calls before may be down until the run stops; calls wait
     meanwhile. 0 never waits.
     """
-    extra_body: dict[str, Any] = Field(default_factory=dict)
+    extra_body: Json = Field(default_factory=dict)
     """Further request fields, passed through as they are (logprobs, chat_template_kwargs, …)."""
     requests_per_minute: float | None = Field(default=None, gt=0)
     tokens_per_minute: float | None = Field(default=None, gt=0)
@@ -58,7 +59,7 @@ class BaseModelCall(Configured):
     """None: replies are cached at temperature 0. True and False decide it."""
 
     @field_serializer("extra_body", when_used="json")
-    def _body_hidden(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _body_hidden(self, value: Json) -> Json:
         return without_credentials(value)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
@@ -66,25 +67,17 @@ class BaseModelCall(Configured):
             yield name, without_credentials(value) if name == "extra_body" else value
 
     unlisted: ClassVar[frozenset[str]] = frozenset(
-        {
-            "timeout",
-            "max_attempts",
-            "max_outage",
-            "requests_per_minute",
-            "tokens_per_minute",
-            "cache",
-        }
+        "timeout max_attempts max_outage requests_per_minute tokens_per_minute cache".split()
     )
     """Settings that do not make it another model."""
 
     @classmethod
     def from_name(cls, name: str, **settings: Any) -> Self:
         """The model for what stands behind the provider's prefix."""
-        named: dict[str, Any] = {"model": name} if name else {}
-        return cls(**named, **settings)
+        return cls(**({**settings, "model": name} if name else settings))
 
     @abstractmethod
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
         """Make one request and return the decoded answer; raises ProviderError or ConfigError."""
 
     @abstractmethod
@@ -105,11 +98,11 @@ class BaseModelCall(Configured):
         """Raise ConfigError when a call could not even be tried (no key, a URL that is none)."""
 
     @abstractmethod
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Any:
+    def read(self, raw: Json, payload: Json) -> Any:
         """The checked reply in the raw answer to a request; ProviderError where there is none."""
 
     @abstractmethod
-    def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
+    def kept(self, raw: Json, reply: Any) -> bytes | None:
         """What the cache keeps of an answer; None for one that is not worth keeping."""
 
     def kept_beside(self, stored: bytes) -> bytes:
@@ -124,7 +117,7 @@ class BaseModelCall(Configured):
     def usage(self, reply: Any, expected_input: int) -> Usage:
         """What a reply is booked with; counts that cannot be used give way to estimates."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What identifies this model in a run's manifest: settings without secrets, limits or
         timeouts.
         """

@@ -21,8 +21,8 @@ from pydantic import BaseModel, Field, FiniteFloat
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.client import complete
-from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
-from rm_gallery.core.model.transport import check_url, decoded, token_count
+from rm_gallery.core.model.openai import OpenaiEndpoint, token_count
+from rm_gallery.core.model.transport import Json, Seconds, check_url, decoded
 from rm_gallery.core.score import CAUSES, Score, Status, scored
 from rm_gallery.core.utils.errors import (
     ConfigError,
@@ -33,8 +33,6 @@ from rm_gallery.core.utils.errors import (
 )
 from rm_gallery.core.utils.shown import one_line
 
-Json: TypeAlias = dict[str, Any]
-Seconds: TypeAlias = float | None
 Scores: TypeAlias = list[Score[float]]
 EndpointName = Literal[
     "vllm/classify", "vllm/score", "vllm/rerank", "vllm/pooling",

@@ -1,0 +1,583 @@
+"""The OpenAI protocol (OpenAI, Azure, vLLM, SGLang, DashScope, …): what an answer says (a reply,
+whole or in pieces, or an error), and an endpoint with the way to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
+from urllib.parse import quote, urlsplit
+
+import orjson
+from pydantic import Field, SecretStr, ValidationError, field_serializer, field_validator
+
+from rm_gallery.core.model import transport
+from rm_gallery.core.model.budget import Usage
+from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
+from rm_gallery.core.model.model_call import BaseModelCall
+from rm_gallery.core.model.transport import (
+    Headers,
+    Json,
+    Reply,
+    Seconds,
+    decoded,
+    parse_retry_after,
+)
+from rm_gallery.core.utils.errors import (
+    ConfigError,
+    ProviderError,
+    ProviderErrorKind,
+    RequestError,
+    logger,
+)
+from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.shown import MASK, is_credential, one_line
+
+if TYPE_CHECKING:
+    import openai
+
+MAX_TOKENS = 100_000_000
+"""A token count above this is no count."""
+
+# -- whole -----------------------------------------------------------------------------------------
+
+
+def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
+    """The reply in a raw OpenAI-style answer; `cached` marks one that was not paid for now.
+
+    Raises ProviderError: transient, when there is no choice, or a choice without a message; for an
+    error in the body, by its code.
+    """
+    choices = raw.get("choices")
+    choices = choices if isinstance(choices, list) else []
+    first = _dict_or_empty(choices[0]) if choices else {}
+    # routers and proxies report what failed behind them inside a 200, some beside a text that looks
+    # like a reply
+    if (error := raw.get("error") or first.get("error")) or first.get("finish_reason") == "error":
+        raise _error_inside(endpoint, error)
+    told = first.get("message")
+    if not isinstance(told, dict):
+        what = (
+            "with a choice that holds no message" if choices else "200 with no choices in the body"
+        )
+        raise ProviderError(f"{endpoint} answered {what}.", kind="transient")
+    content, refusal, calls = told.get("content"), told.get("refusal"), told.get("tool_calls")
+    message: Json = {
+        "role": MessageRole.ASSISTANT,
+        "name": None,
+        "content": _text(content),
+        "reasoning_content": _text(told.get("reasoning_content") or told.get("reasoning")),
+        "tool_calls": None,
+        "tool_call_id": None,
+        "additional_kwargs": {"refusal": str(refusal)} if refusal else {},
+    }
+    try:
+        # the usual reply is checked by hand above: validating three models again would cost more
+        # than reading it
+        if calls or isinstance(content, list):
+            message |= {"tool_calls": calls or None, "content": content or ""}
+            built = ChatMessage(**message)
+        else:
+            built = build(ChatMessage, message)
+    except ValidationError as invalid:
+        fault = invalid.errors(include_input=False)[0]
+        raise ProviderError(
+            f"{endpoint} answered 200 with a message of an unknown layout "
+            f"({'.'.join(map(str, fault['loc']))}: {fault['msg']}).",
+            kind="transient",
+        ) from None
+    ended = first.get("finish_reason")
+    further = [_dict_or_empty(choice).get("message") for choice in choices[1:] and choices]
+    return build(
+        ChatResponse,
+        {
+            "message": built,
+            "finish_reason": ended if isinstance(ended, str) else None,
+            "usage": _usage(_dict_or_empty(raw.get("usage"))),
+            "model": _text(raw.get("model")),
+            "choices": [_text(_dict_or_empty(each).get("content")) for each in further],
+            "logprobs": first.get("logprobs"),
+            "decisions": None,
+            "cached": cached,
+        },
+    )
+
+
+def _dict_or_empty(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _usage(counts: Json) -> Usage:
+    given = _dict_or_empty(counts.get("prompt_tokens_details"))
+    generated = _dict_or_empty(counts.get("completion_tokens_details"))
+    return Usage(
+        token_count(counts.get("prompt_tokens")),
+        token_count(counts.get("completion_tokens")),
+        token_count(given.get("cached_tokens")),
+        token_count(generated.get("reasoning_tokens")),
+    )
+
+
+def token_count(value: Any) -> int:
+    """A token count; 0 for what is none (missing, a text, negative, beyond all measure, not
+    finite).
+    """
+    return int(value) if type(value) in (int, float) and 0 <= value <= MAX_TOKENS else 0
+
+
+# -- in pieces -------------------------------------------------------------------------------------
+
+
+def whole_reply(body: bytes, endpoint: str) -> Json:
+    """The reply that a stream of server-sent events adds up to, as an endpoint gives one that does
+    not stream.
+
+    Raises ProviderError: transient, where the stream breaks off before the reply has ended, or
+    holds what is no chunk.
+    """
+    raw: Json = {"choices": {}}
+    ended = False
+    for data in _events(body):
+        if ended := data == b"[DONE]":
+            break
+        chunk, fault = None, "not JSON"
+        with suppress(orjson.JSONDecodeError):
+            chunk, fault = orjson.loads(data), "no object"
+        if not isinstance(chunk, dict):
+            raise ProviderError(f"{endpoint} streamed a chunk that is {fault}.", kind="transient")
+        try:
+            _add(raw, chunk)
+        except RecursionError:
+            raise ProviderError(
+                f"{endpoint} streamed a chunk that is nested too deeply.", kind="transient"
+            ) from None
+    choices = _in_order(raw["choices"])
+    ended = ended or bool(choices and all(each.get("finish_reason") for each in choices))
+    if not ended and "error" not in raw:
+        raise ProviderError(
+            f"{endpoint} broke its stream off before the reply had ended.", kind="transient"
+        )
+    for choice in choices:
+        told = _dict_or_empty(choice.pop("delta", None) or choice.get("message"))
+        choice["message"] = message = {"role": "assistant", "content": "", **told}
+        for call in (calls := _in_order(message.pop("tool_calls", {}))):
+            call.pop("index", None)
+            function = {"name": "", "arguments": "", **_dict_or_empty(call.get("function"))}
+            call |= {"id": call.get("id", ""), "type": "function", "function": function}
+        message |= {"tool_calls": calls} if calls else {}
+    return {**raw, "choices": choices}
+
+
+def _events(body: bytes) -> Iterator[bytes]:
+    """The data of each event; comments and other fields are left out, and lines end in any way the
+    standard allows.
+    """
+    text = re.sub(rb"\r\n?", b"\n", body.removeprefix(b"\xef\xbb\xbf"))
+    for event in text.split(b"\n\n"):
+        if lines := re.findall(rb"(?m)^data: ?(.*)", event):
+            yield b"\n".join(lines).strip()
+
+
+_GROWING = frozenset("content reasoning_content reasoning refusal name arguments".split())
+_NUMBERED = ("choices", "tool_calls")
+
+
+def _add(whole: Json, piece: Json) -> Json:
+    """The whole with a further piece of it: texts and lists grow, numbered parts each for itself."""
+    for name, value in piece.items():
+        if name in _NUMBERED:
+            parts = whole.setdefault(name, {})
+            for part in map(_dict_or_empty, value if isinstance(value, list) else ()):
+                number = part.get("index")
+                number = number if isinstance(number, int) else 0
+                parts[number] = _add(parts.get(number, {}), part)
+            continue
+        known = whole.get(name)
+        known = known if isinstance(known, type(value)) else type(value)()
+        if isinstance(value, dict):
+            whole[name] = _add(known, value)
+        elif isinstance(value, list) or (name in _GROWING and isinstance(value, str)):
+            known += value  # in place: a stream of log probabilities has thousands of pieces
+            whole[name] = known
+        elif value not in (None, ""):
+            whole[name] = value
+    return whole
+
+
+def _in_order(parts: dict[int, Json]) -> list[Json]:
+    return [parts[number] for number in sorted(parts)]
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+HINTS = {
+    401: "check the API key",
+    403: "the key has no access to this model",
+    404: "check the model name and the base URL (it usually ends in /v1)",
+    400: "the endpoint rejects the request",
+    422: "the endpoint rejects the request",
+}
+_FILTERED = ("content_filter", "content_policy_violation", "data_inspection_failed")
+_TOO_LONG = (
+    "context_length_exceeded",
+    "string_above_max_length",
+    "request_too_large",
+    "context_window_exceeded",
+)
+_SAID_TOO_LONG = (
+    "maximum context length",
+    "context length exceeded",
+    "context window",
+    "prompt is too long",
+    "input is too long",
+)
+"""Codes and words of OpenAI, Anthropic, vLLM, SGLang, Bedrock and others for a request that holds
+too much.
+"""
+_ROUTED = ("support", "parameter")
+"""Words of a 404 by which a router says that it knows no model that takes a part of the request,
+such as a schema or tools.
+"""
+
+
+def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> ProviderError:
+    """The error for an answer whose status is not 200.
+
+    429 is a rate limit, unless it says the quota is used up (fatal: waiting does not help), or that
+    this request alone is above the limit of a minute (OpenAI's words; fatal for it and for no other
+    call, so its status is 413); 5xx and the like are transient; every other status is fatal.
+    """
+    detail, code = _detail(reply.body)
+    lower, status = detail.casefold(), reply.status
+    kind: ProviderErrorKind = "fatal"
+    if status == 429 and lower.startswith("request too large"):
+        status = 413
+    elif status == 429 and code != "insufficient_quota":
+        kind = "rate_limit"
+    elif status in (408, 409, 425) or status >= 500:
+        kind = "transient"
+    hint = f" ({hints[reply.status]})" if reply.status in hints else ""
+    error = ProviderError(
+        f"{url} answered {reply.status}{detail and f': {detail}'}{hint}",
+        kind=kind,
+        status=status,
+        retry_after=parse_retry_after(reply.headers, time.time()),
+    )
+    error.filtered = code in _FILTERED
+    if status == 413 or code in _TOO_LONG or any(words in lower for words in _SAID_TOO_LONG):
+        # what is too long is this request and no other: control answers tell whether the answer
+        # made it so
+        error.cause = "judge"
+    error.routed = status == 404 and any(word in lower for word in _ROUTED)
+    return error
+
+
+def _error_inside(endpoint: str, error: Any) -> ProviderError:
+    """The error that a body tells with status 200."""
+    code, body = _dict_or_empty(error).get("code"), orjson.dumps({"error": error}, default=str)
+    if isinstance(code, int) and 400 <= code < 600:
+        return provider_error(
+            f"{endpoint} answered 200 for a server behind it that", Reply(code, {}, body)
+        )
+    detail = _detail(body)[0] if error else ""
+    return ProviderError(
+        f"{endpoint} answered 200 with an error in the body{detail and f': {detail}'}.",
+        kind="transient",
+    )
+
+
+def _detail(body: bytes) -> tuple[str, str]:
+    """What an error's body says, and its code."""
+    try:
+        error = decoded(body)
+    except ValueError:
+        return one_line(body[:4000].decode("utf-8", "replace"), 200), ""
+    error = error.get("error", error) if isinstance(error, dict) else error
+    told = error if isinstance(error, dict) else {"message": error}
+    code = told.get("code") or told.get("type")
+    return one_line(str(told.get("message", told))[:4000], 300), one_line(_text(code), 60)
+
+
+# -- an endpoint -----------------------------------------------------------------------------------
+
+DEFAULT_URL = "https://api.openai.com/v1"
+URL_VARIABLES = ("OPENAI_BASE_URL", "BASE_URL")
+MODEL_VARIABLE = "OPENAI_MODEL"
+_SCHEMES = ("bearer ", "basic ", "token ", "apikey ")
+Fields = tuple[tuple[str, str], ...]
+
+
+class Access(NamedTuple):
+    """What the settings of an endpoint come to."""
+
+    endpoint: transport.HttpEndpoint
+    route: str
+    account: str
+    secrets: tuple[tuple[bytes, bool], ...]
+    """What must not be seen in any text from outside, and whether not in a reply, either."""
+
+
+@lru_cache(maxsize=256)
+def _access(
+    url: str,
+    named: str,
+    key: str | None,
+    headers: Fields,
+    query: Fields,
+    proxy: str | None,
+    ca_bundle: str | None,
+) -> Access:
+    """Asked for several times per call, worked out once."""
+    url = transport.check_url(url, named)
+    endpoint = transport.HttpEndpoint(url, proxy, ca_bundle, tuple(sorted(query)))
+    texts = [key or "", urlsplit(proxy or "").password or ""]
+    shown: list[list[list[str]]] = [[], []]
+    for part, fields in enumerate((headers, query)):
+        for name, value in fields:
+            if is_credential(name) or value.lower().startswith(_SCHEMES):
+                texts += value.split()
+            else:
+                shown[part] += [[name if part else name.lower(), value]]
+        shown[part].sort()
+    # long enough not to be a word by chance
+    texts = [text for text in texts if len(text) >= 6 and f"{text.lower()} " not in _SCHEMES]
+    secrets = dict.fromkeys(form for text in texts for form in (text, quote(text, safe="")))
+    return Access(
+        endpoint,
+        f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url,
+        _digest(key or "", *secrets),
+        # in a reply a placeholder such as "secret" is a word like any other
+        tuple((text.encode(), len(text) >= 12 or not text.isalpha()) for text in secrets),
+    )
+
+
+def _digest(*texts: str) -> str:
+    whole = "\0".join(texts)
+    return whole and hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+class OpenaiEndpoint(BaseModelCall):
+    """An endpoint of the OpenAI protocol and the way to it.
+
+    It can be built without a key or a network. Key and URL are looked up at the first call: the
+    arguments, else OPENAI_API_KEY, and OPENAI_BASE_URL or BASE_URL; an empty variable counts as
+    unset. An endpoint on this machine needs no key.
+    """
+
+    key_variable: ClassVar[str] = "OPENAI_API_KEY"
+    """Environment variable with the key, where none is given."""
+    hints: ClassVar[Mapping[int, str]] = HINTS
+    """What to look at first, by HTTP status."""
+
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+    default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    default_query: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Query parameters of every request, such as Azure's api-version."""
+    proxy: str | None = Field(default=None, repr=False)
+    ca_bundle: str | None = None
+
+    @field_validator("base_url")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        return transport.check_url(value, "base_url") if value else None
+
+    @field_serializer("default_headers", "default_query", "proxy", when_used="json")
+    def _hidden(self, value: Any) -> Any:
+        return dict.fromkeys(value, MASK) if isinstance(value, dict) else value and MASK
+
+    def check(self) -> None:
+        """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
+        key = self._key()
+        self._headers(self._access(key).endpoint, key)
+
+    def endpoint_key(self) -> str:
+        """The base URL this model calls."""
+        return self._access().endpoint.url
+
+    def route(self) -> str:
+        """The URL with headers and query, credentials left out: they may choose the deployment that
+        answers.
+        """
+        return self._access().route
+
+    def account(self) -> str:
+        """A hash of the key and of other credentials."""
+        return self._access(self._key()).account
+
+    def describe(self) -> Json:
+        """As for every model; headers and query count by their hash."""
+        settings, route = super().describe(), self.route()
+        return settings if route == settings["endpoint"] else {**settings, "route": _digest(route)}
+
+    async def post(self, path: str, payload: Json, timeout: Seconds) -> Json:
+        """One POST of a JSON body to a path below the base URL, decoded.
+
+        Anything but a JSON object with status 200 raises ProviderError, whose text holds none of
+        this model's secrets.
+        """
+        content = await self.request(path, payload, timeout)
+        if not isinstance(content, dict):
+            what = type(content).__name__
+            raise ProviderError(
+                f"{self.endpoint_key()} answered with {what}, not an object.", kind="transient"
+            )
+        return content
+
+    async def request(
+        self,
+        path: str,
+        payload: Json | bytes | None,
+        timeout: Seconds,
+        headers: Headers | None = None,
+    ) -> Any:
+        """What a POST of a JSON body, or of one that is written already, with headers of its own, or
+        a GET without one, to a path below the base URL gives; any JSON value.
+
+        Anything but JSON with status 200 raises ProviderError, whose text holds none of this
+        model's secrets.
+        """
+        try:
+            body = orjson.dumps(payload) if isinstance(payload, dict) else payload
+        except TypeError as error:
+            raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+        return self._decoded(await self.content(path, timeout, headers=headers, body=body))
+
+    def key_header(self, name: str) -> dict[str, str]:
+        """The key as a header of this name; empty without a key."""
+        key = self._key()
+        return {} if key is None else {name: key}
+
+    async def content(
+        self,
+        path: str,
+        timeout: Seconds,
+        most: int | None = None,
+        headers: Headers | None = None,
+        body: bytes | None = None,
+    ) -> bytes:
+        """What an answer with status 200 holds, of at most `most` bytes; any other raises
+        ProviderError. Nothing of it is a secret.
+        """
+        key = self._key()
+        endpoint, _, _, secrets = self._access(key)
+        sent = self._headers(endpoint, key)
+        if headers:
+            sent = {**sent, **headers}
+        began = time.perf_counter()
+        reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
+        taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
+        logger.trace(
+            "{} {}{} model={} -> {} in {:.0f} ms, {} bytes sent, {} received",
+            method, endpoint.url, path, self.model, reply.status, taken, len(body or b""), len(reply.body),
+        )  # fmt: skip
+        failed, received = reply.status != 200, reply.body
+        for secret, everywhere in secrets:
+            # some endpoints repeat the key they refuse
+            if failed or everywhere:
+                received = received.replace(secret, MASK.encode())
+        if failed:
+            raise provider_error(endpoint.url, reply._replace(body=received), self.hints)
+        return received
+
+    def _decoded(self, content: bytes) -> Any:
+        try:
+            return decoded(content)
+        except ValueError as error:
+            raise ProviderError(
+                f"{self.endpoint_key()} answered with a body that is not JSON.", kind="transient"
+            ) from error
+
+    def _key(self) -> str | None:
+        given = self.api_key.get_secret_value() if self.api_key is not None else ""
+        return given or os.environ.get(self.key_variable) or None
+
+    def _access(self, key: str | None = None) -> Access:
+        url, named = self.base_url, "base_url"
+        if not url:
+            named = next((name for name in URL_VARIABLES if os.environ.get(name)), "")
+            url = os.environ.get(named, DEFAULT_URL)
+        headers, query = tuple(self.default_headers.items()), tuple(self.default_query.items())
+        return _access(url, named, key, headers, query, self.proxy, self.ca_bundle)
+
+    def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", **self.default_headers}
+        if key is None:
+            if endpoint.url == DEFAULT_URL and "Authorization" not in headers:
+                raise ConfigError(
+                    f"No API key for model '{self.model}': set OPENAI_API_KEY, or pass api_key=…; "
+                    "for a server of your own set OPENAI_BASE_URL or pass base_url=… (--base-url)."
+                )
+        elif "\n" in key or "\r" in key:
+            raise ConfigError(
+                "The API key holds a line break; set OPENAI_API_KEY to the key alone."
+            )
+        elif ".azure." in endpoint.url or "api-version" in dict(endpoint.query):
+            headers.setdefault("api-key", key)
+        else:
+            headers.setdefault("Authorization", f"Bearer {key}")
+        return headers
+
+    @property
+    def client(self) -> openai.AsyncOpenAI:
+        """An `openai` client with the same settings, for what is not judging (streaming, files);
+        yours to close.
+        """
+        import openai
+
+        self.check()
+        return openai.AsyncOpenAI(
+            api_key=self._key() or "none",
+            base_url=self.endpoint_key(),
+            default_headers=self.default_headers,
+            default_query=self.default_query or None,
+            timeout=self.timeout,
+            max_retries=0,
+        )
+
+
+class OpenaiSettings(TypedDict, total=False):
+    """Where an endpoint is, how it is reached and what bounds the calls; see the fields of
+    `OpenaiEndpoint`.
+    """
+
+    base_url: str | None
+    api_key: str | SecretStr | None
+    openai_api_key: str | SecretStr | None
+    default_headers: dict[str, str]
+    default_query: dict[str, str]
+    proxy: str | None
+    ca_bundle: str | None
+    timeout: float
+    max_attempts: int
+    max_outage: float
+    extra_body: Json
+    requests_per_minute: float | None
+    tokens_per_minute: float | None
+    cache: bool | None
+
+
+def given(cls: type[BaseModelCall], model: str | None, settings: Json) -> Json:
+    """Constructor arguments with the model's name from the environment where none is given;
+    ConfigError without any.
+    """
+    if "openai_api_key" in settings:
+        settings["api_key"] = settings.pop("openai_api_key")
+    if name := model or os.environ.get(MODEL_VARIABLE):
+        return {"model": name, **settings}
+    if settings.keys() - cls.model_fields.keys():
+        return settings  # the unknown name says more: it may be the model's
+    raise ConfigError(
+        f"No model: give the name of a model the endpoint knows, {cls.__name__}(model=…) or "
+        f"--llm NAME, or set {MODEL_VARIABLE}."
+    )
