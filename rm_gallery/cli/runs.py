@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.run_records import read_trace
+from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.stats.planning import SampleSize, plan_difference, plan_labels, plan_mean
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.file import written_whole

@@ -267,3 +267,12 @@ def score_of_error(error: BaseException) -> Score[Any]:
     codes = ((DataError, "data"), (DeadlineExceeded, "deadline"), (BudgetExceeded, "budget"))
     code = next((code for kind, code in codes if isinstance(error, kind)), None)
     return failed(code or str(getattr(error, "reason", "error")), reason, error.cause)
+
+
+def about_code(status: str, reason: str, cause: str | None) -> bool:
+    """Whether a missing score tells what code does: not where somebody else caused it, nor where it
+    may have been the network.
+    """
+    return cause not in ("endpoint", "caller") and (
+        status == "unscored" or reason in ("invalid_result", UNDECLARED)
+    )

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from rapidfuzz.distance import Indel
 
-from rm_gallery.core.engine.run_records import read_trace
+from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.stats import np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import cut, ended, show, visible

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, read_trace, shards_of, traces_of
+from rm_gallery.core.engine.folder import MANIFEST, SUMMARY, read_trace, shards_of, traces_of
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, reason_of

@@ -13,8 +13,8 @@ from rm_gallery.core.data.load.base import DataLoader, LoadReport, LocalDataLoad
 from rm_gallery.core.data.load.converters import DataConverterRegistry, RowRef, load_options
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
+from rm_gallery.core.engine.folder import shard_folder
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.run_records import shard_folder
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import (

@@ -21,8 +21,8 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import options as options_module
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.engine.folder import RunStore, differences
 from rm_gallery.core.engine.pool import describe_exit
-from rm_gallery.core.engine.run_records import RunStore, differences
 from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.model.budget import (
@@ -340,10 +340,10 @@ def test_run_differences(line: Line) -> Line:
 def test_results(line: Line) -> Line:
     """What a start finds in a folder with these lines, and what it leaves of them."""
     with tempfile.TemporaryDirectory() as folder:
-        RunStore.open(folder, {}).close()
+        RunStore(folder, {}).release()
         path = Path(folder) / "results.jsonl"
         path.write_bytes("".join(text * times for text, times in line["content"]).encode("latin-1"))
-        with RunStore.open(folder, {}) as store:
+        with RunStore(folder, {}) as store:
             found = store.finished(line.get("reuse", ("scored", "unscored")))
             return {
                 "found": {key: record.get("score") for key, record in found.items()},

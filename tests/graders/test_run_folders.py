@@ -16,7 +16,7 @@ import pytest
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.run_records import read_trace
+from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.graders.base import (
     FunctionGrader,
     GraderError,

@@ -14,7 +14,7 @@ import pytest
 
 import rm_gallery
 from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.engine import run_folder
+from rm_gallery.core.engine import folder as run_folder
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import FunctionGrader
 from rm_gallery.core.model.base import FakeLLM

@@ -13,7 +13,7 @@ import pytest
 
 from rm_gallery import reward_function
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.run_folder import RunFolder
+from rm_gallery.core.engine.folder import RunFolder
 from rm_gallery.core.graders.base import BaseGrader, GraderRank
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import LLMGrader

@@ -20,8 +20,8 @@ import pytest
 from rm_gallery import DataSample, FakeLLM, OpenaiLLM
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.run_records import read_trace
 from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.reward import BaseReward

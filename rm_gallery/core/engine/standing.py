@@ -36,11 +36,11 @@ from rm_gallery.core.engine.engine import (
     Unit,
     Work,
 )
+from rm_gallery.core.engine.folder import Again, RunFolder, options_again
 from rm_gallery.core.engine.garbage import relaxed_gc
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
-from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
 from rm_gallery.core.score import Score, is_run_level, stopped
 from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, logger

@@ -17,9 +17,8 @@ from pydantic import ValidationError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import asked_by, questions, stop_mark
 from rm_gallery.core.engine.engine import awaitable
+from rm_gallery.core.engine.folder import STATUSES, Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
-from rm_gallery.core.engine.run_records import STATUSES
 from rm_gallery.core.engine.standing import arun_single
 from rm_gallery.core.graders.abstract import (
     AbstractGrader,
@@ -42,6 +41,7 @@ from rm_gallery.core.score import (
     NOT_BEGUN,
     Missing,
     Score,
+    about_code,
     is_run_level,
     outside,
     score_of_error,

@@ -24,7 +24,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, asked_by, current_deadline
-from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
+from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.schema import RewardResult
@@ -33,6 +33,7 @@ from rm_gallery.core.score import (
     UNDECLARED,
     Bounds,
     Score,
+    about_code,
     deciding,
     failed,
     out_of_range,

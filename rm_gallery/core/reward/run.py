@@ -25,10 +25,10 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import RunControl, questions, stop_mark
 from rm_gallery.core.engine.engine import JobCost
+from rm_gallery.core.engine.folder import Again
 from rm_gallery.core.engine.options import Progress, chosen_options, whole
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.ray import RayPlan
-from rm_gallery.core.engine.run_folder import Again
 from rm_gallery.core.engine.standing import (
     Batch,
     Parts,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import ConfigError, DataSample, OpenaiLLM, RewardRegistry
-from rm_gallery.core.engine.run_records import read_trace
+from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.reward.base import BaseTrajectoryRubricReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import sample_of
