@@ -146,12 +146,12 @@ class OrsServer(_EnvironmentServer):
             return _events(await _of_this_row(self.content(path, left, headers=session, body=sent)))
 
         env = self.env or self._chosen(
-            await self._listed("/list_environments"),
+            await self._kept_list("/list_environments"),
             " has the environments",
             "name one in the URL, behind a slash",
         )
         place = f"/{quote(env)}"
-        tool, argument = self._answering(place, await self._listed(f"{place}/tools"))
+        tool, argument = self._answering(place, await self._kept_list(f"{place}/tools"))
         task = await self._task(place, item)
         # where a server hands out sessions it does so without a word about the task
         session["X-Session-ID"] = self._session_id(await tell("/create_session", {}))
@@ -169,7 +169,7 @@ class OrsServer(_EnvironmentServer):
             with suppress(ProviderError):  # it ends by itself as well
                 await self.content(path, PATIENCE_SECONDS, headers=session, body=b"{}")
 
-    async def _listed(self, path: str) -> Any:
+    async def _kept_list(self, path: str) -> Any:
         return await self.once(path, self.request, path, None, PATIENCE_SECONDS)
 
     def _chosen(self, names: Any, what: str, advice: str, given: str = "") -> str:
@@ -216,7 +216,7 @@ class OrsServer(_EnvironmentServer):
         return {"task_spec": spec}
 
     async def _splits(self, place: str) -> list[str]:
-        return [value_at(each, "name") for each in await self._listed(f"{place}/splits")]
+        return [value_at(each, "name") for each in await self._kept_list(f"{place}/splits")]
 
     async def _specs(self, place: str) -> Json:
         """The tasks by their ids; of equal ones the first."""

@@ -249,10 +249,10 @@ class ReplyCache:
     def _take_in(self, number: int, begin: int = 0) -> int:
         """Note the lines of a file from `begin` on that are ended; where they end."""
         rest = b""
-        while block := self._read(number, begin + len(rest), 1 << 18):
+        while block := self._read_at(number, begin + len(rest), 1 << 18):
             *lines, rest = (rest + block).split(b"\n")
             for line in lines:
-                if line and (held := _whole(line)):
+                if line and (held := _checked(line)):
                     self._note(held, number * _FILE + begin)
                 begin += len(line) + 1
         return begin
@@ -270,13 +270,13 @@ class ReplyCache:
         if not place:
             return b""
         for size in 4096, 1 << 18, 2 * MAX_VALUE_BYTES:
-            line, end, _ = self._read(place // _FILE, place % _FILE, size).partition(b"\n")
+            line, end, _ = self._read_at(place // _FILE, place % _FILE, size).partition(b"\n")
             if end:
                 break
-        line = _whole(line)
+        line = _checked(line)
         return line if line.startswith(key, 9) else b""
 
-    def _read(self, number: int, begin: int, size: int) -> bytes:
+    def _read_at(self, number: int, begin: int, size: int) -> bytes:
         """Bytes of a file; b"" where there are none, or the file of a user cannot be read."""
         try:
             if number not in self._opened:
@@ -322,7 +322,7 @@ class ReplyCache:
     def _copy(self, most: int | None, oldest: float) -> int:
         self._path_due = 0.0
         self._catch_up()
-        self._read(0, 0, 1)  # opened, before another file stands in its place
+        self._read_at(0, 0, 1)  # opened, before another file stands in its place
         before, begin = len(self._places), 0 if most is None else self._read_to - most
         new = self.path.with_name(f"{FILE_NAME}.new")
         try:
@@ -334,7 +334,7 @@ class ReplyCache:
                 file.flush()
                 new.replace(self.path)
                 # what others wrote until then; later they see that the file is another one
-                while more := self._read(0, self._read_to, 1 << 18):
+                while more := self._read_at(0, self._read_to, 1 << 18):
                     self._read_to += file.write(more)
         finally:
             new.unlink(missing_ok=True)
@@ -423,7 +423,7 @@ def _line_of(key: bytes, value: bytes, created: float) -> bytes:
     return b"\n%08x %s\n" % (zlib.crc32(body), body)
 
 
-def _whole(line: bytes) -> bytes:
+def _checked(line: bytes) -> bytes:
     """A line as it is written now; b"" for one that is torn, damaged or none of ours."""
     if found := _EARLIER_LINE.fullmatch(line):
         key, text, data = found.groups()
