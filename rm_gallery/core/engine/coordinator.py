@@ -45,6 +45,11 @@ class CoordinatedBudget(Budget):
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[None]] = {}
 
+    @property
+    def asking(self) -> bool:
+        """Whether a call waits for an answer."""
+        return bool(self._answers)
+
     def try_reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
     ) -> Reservation | None:

@@ -41,6 +41,8 @@ from rm_gallery.core.utils.models import with_keys
 
 GATHER_SECONDS = 0.004
 """So long a message waits for others, since each letter costs a call of Ray."""
+NEWS_SECONDS = 0.02
+"""So long it waits where its sender goes on meanwhile."""
 BEAT_SECONDS = 0.25
 """An actor that has nothing to say says so, and this process looks whether the run was stopped."""
 SILENT_SECONDS = 30.0
@@ -465,6 +467,8 @@ class JudgeActor:
         self._out: deque[Message] = deque()
         self._control: RunControl | None = None
         self._error: BaseException | None = None
+        self._open = 0
+        """Units it has."""
         _log_through(lambda *said: self._out.append(("log", *said)))
         try:
             self._begin(setup)
@@ -511,9 +515,14 @@ class JudgeActor:
 
     async def take(self) -> list[Message]:
         """What there is to say, soon, or after a while that there is nothing."""
-        for _ in range(int(BEAT_SECONDS / GATHER_SECONDS)):
+        for turn in range(int(BEAT_SECONDS / GATHER_SECONDS)):
             await asyncio.sleep(GATHER_SECONDS)
-            if self._out or self._error is not None:
+            waits = not self._open or self._budget.asking
+            if (
+                self._error is not None
+                or self._out
+                and (waits or turn * GATHER_SECONDS >= NEWS_SECONDS)
+            ):
                 break
         if not self._out and self._error is not None:
             raise self._error
@@ -535,6 +544,7 @@ class JudgeActor:
         for what, *args in messages:
             if what == "judge":
                 index, packed = args
+                self._open += 1
                 try:
                     units.append(Unit(self._work, index, None, pickle.loads(packed)))
                 except Exception:  # noqa: BLE001 - whatever a sample holds is its own trouble
@@ -565,6 +575,7 @@ class JudgeActor:
             return pickle.dumps((score_of_error(TypeError(problem)), asked))
 
     def _deliver(self, results: list[tuple[int, bytes]]) -> None:
+        self._open -= len(results)
         self._out.extend(("done", *result) for result in results)
 
     def _fail(self, error: BaseException) -> None:
