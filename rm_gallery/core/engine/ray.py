@@ -576,7 +576,9 @@ class JudgeActor:
 
     def _deliver(self, results: list[tuple[int, bytes]]) -> None:
         self._open -= len(results)
-        self._out.extend(("done", *result) for result in results)
+        # else the run would be over, with what was not judged, before it hears of the error
+        if self._error is None:
+            self._out.extend(("done", *result) for result in results)
 
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error
