@@ -1,15 +1,15 @@
 """The budget of a run that several processes judge for, kept by the process that began it, and the
 facts that one of them learnt for all.
 
-The processes that judge ask it (`reserve`) and tell it (`settle`, `cancel`, `fact`) by messages. Rates
-and replies are each process's own.
+The processes that judge ask it (`ask`) and tell it (`reserve`, `settle`, `cancel`, `fact`) by
+messages. Rates and replies are each process's own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -25,9 +25,9 @@ listeners: dict[str, Callable[..., Any]] = {}
 
 
 def share_fact(name: str, *values: Any) -> None:
-    """Tell the process that began the run, where this one judges for it; on the library's loop."""
+    """Tell the process that began the run, where this one judges for it."""
     if tell_driver is not None:
-        tell_driver(("tell", "fact", (name, *values)))
+        tell_driver(("fact", name, *values))
 
 
 class CoordinatedBudget(Budget):
@@ -45,6 +45,11 @@ class CoordinatedBudget(Budget):
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[None]] = {}
 
+    @property
+    def asking(self) -> bool:
+        """Whether a call waits for an answer."""
+        return bool(self._answers)
+
     def try_reserve(
         self, model: str = "", expected: int = 0, most: int | None = None
     ) -> Reservation | None:
@@ -52,7 +57,7 @@ class CoordinatedBudget(Budget):
         if self._asks:
             return None
         number = next(self._numbers)
-        self._send(("tell", "reserve", (number, model, expected, most)))
+        self._send(("reserve", number, model, expected, most))
         return Reservation(0.0, 0.0, number)
 
     async def reserve(
@@ -65,7 +70,7 @@ class CoordinatedBudget(Budget):
         try:
             await answer
         except asyncio.CancelledError:
-            self._send(("tell", "cancel", (number,)))
+            self._send(("cancel", number))
             raise
         finally:
             del self._answers[number]
@@ -79,73 +84,72 @@ class CoordinatedBudget(Budget):
 
     def settle(self, reservation: Reservation, usage: Usage, model: str = "") -> None:
         """Say what a call used."""
-        self._send(("tell", "settle", (reservation.entry, usage)))
+        self._send(("settle", reservation.entry, usage))
 
 
 # -- in the process that began the run -------------------------------------------------------------
 
 
 class Coordinator:
-    """Answers what the processes that judge for one run ask. Lives on one event loop.
+    """Answers what one of the processes that judge for a run asks. Lives on one event loop.
 
     Args:
         control: the run's.
-        reply: (member, number, error) sends an answer.
+        answer: (number, error) sends an answer.
     """
 
     def __init__(
-        self, control: RunControl, reply: Callable[[Hashable, int, BaseException | None], None]
+        self, control: RunControl, answer: Callable[[int, BaseException | None], None]
     ) -> None:
-        self._control, self._reply = control, reply
-        self._claims: dict[tuple[Hashable, int], Claims] = {}
-        self._asking: dict[tuple[Hashable, int], asyncio.Task[None]] = {}
+        self._control, self._answer = control, answer
+        self._claims: dict[int, Claims] = {}
+        self._asking: dict[int, asyncio.Task[None]] = {}
 
-    def ask(self, member: Hashable, number: int, *call: Any) -> None:
+    def ask(self, number: int, *call: Any) -> None:
         """Take a question for budget; its answer comes at once or later."""
-        task = asyncio.get_running_loop().create_task(self._reserve(member, number, *call))
-        self._asking[member, number] = task
+        self._asking[number] = asyncio.get_running_loop().create_task(self._asked(number, *call))
 
-        def over(task: asyncio.Task[None]) -> None:
-            if self._asking.pop((member, number), None) is not None and not task.cancelled():
-                self._reply(member, number, task.exception())
+    async def _asked(self, number: int, *call: Any) -> None:
+        error: Exception | None = None
+        try:
+            await self._claim(number, *call)
+        except Exception as refused:  # noqa: BLE001 - raised by whoever asked
+            error = refused
+        finally:
+            self._asking.pop(number, None)
+        self._answer(number, error)
 
-        task.add_done_callback(over)
+    def reserve(self, number: int, *call: Any) -> None:
+        """Claim a call that nobody waits with: nothing is limited."""
+        with suppress(StopIteration):
+            self._claim(number, *call).send(None)
 
-    async def _reserve(
-        self, member: Hashable, number: int, model: str, expected: int, most: int | None
-    ) -> None:
+    async def _claim(self, number: int, model: str, expected: int, most: int | None) -> None:
         claims = Claims(self._control, model, expected, most)
         try:
             await claims.reserve()
         except BaseException:
             claims.settle(Usage())
             raise
-        self._claims[member, number] = claims
+        self._claims[number] = claims
 
-    def tell(self, member: Hashable, what: str, args: tuple[Any, ...]) -> None:
-        """Take what needs no answer."""
-        if what == "fact":
-            listeners[args[0]](*args[1:])
-        elif what == "reserve":  # nothing is limited: nobody waits
-            with suppress(StopIteration):
-                self._reserve(member, *args).send(None)
-        elif what == "settle":
-            self._settle(member, *args)
-        elif (task := self._asking.get((member, args[0]))) is not None:
-            task.cancel()
-        else:  # cancelled while the answer was on its way
-            self._settle(member, args[0], Usage())
-
-    def _settle(self, member: Hashable, number: int, used: Usage | None) -> None:
-        claims = self._claims.pop((member, number), None)
-        if claims is not None:
-            used = Usage(calls=1, input_tokens=claims.expected) if used is None else used
+    def settle(self, number: int, used: Usage) -> None:
+        """Hear what a call used."""
+        if (claims := self._claims.pop(number, None)) is not None:
             claims.settle(used)
             self._control.count("calls", used.calls, used)
 
-    def gone(self, member: Hashable) -> None:
-        """A member is gone: what it had claimed counts as used."""
-        for key in [key for key in self._asking if key[0] == member]:
-            self._asking.pop(key).cancel()
-        for _, number in [key for key in self._claims if key[0] == member]:
-            self._settle(member, number, None)
+    def cancel(self, number: int) -> None:
+        """Hear that nobody waits any more, perhaps while the answer was on its way."""
+        if (task := self._asking.get(number)) is not None:
+            task.cancel()
+        self.settle(number, Usage())
+
+    def gone(self) -> None:
+        """The process is gone: what it had claimed counts as used, and others may have what it
+        asked for.
+        """
+        for task in self._asking.values():
+            task.cancel()
+        for number, claims in list(self._claims.items()):
+            self.settle(number, Usage(calls=1, input_tokens=claims.expected))
