@@ -28,8 +28,15 @@ from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
 from rm_gallery.core.engine.coordinator import CoordinatedBudget, Coordinator
-from rm_gallery.core.engine.engine import Lane, LoopLane, ThreadLane, Unit, Work, loop_closed
-from rm_gallery.core.engine.garbage import RELAXED_GC
+from rm_gallery.core.engine.engine import (
+    RELAXED_GC,
+    Lane,
+    LoopLane,
+    ThreadLane,
+    Unit,
+    Work,
+    loop_closed,
+)
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.limits import FailFast

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery.core.engine.batch import run_all
 from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
-from rm_gallery.core.engine.run import run_all
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.asking import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
