@@ -99,7 +99,7 @@ class StandingRun:
     def close(self) -> None:
         """Begin nothing more and cut what is in flight."""
         if self._turn is not None:
-            self._end(self._turn)
+            self._end_turn(self._turn)
             self._turn.lane.abandon()
             self._turn = None
 
@@ -108,13 +108,13 @@ class StandingRun:
         control = self._turn and self._turn.work.control
         return {name: n + getattr(control, name, 0) for name, n in self._before.items()}
 
-    def _end(self, turn: _Turn) -> None:
+    def _end_turn(self, turn: _Turn) -> None:
         self._before = self.counters()
         turn.work.control.end()
 
     def _begin(self) -> _Turn:
         if self._turn is not None:
-            self._end(self._turn)
+            self._end_turn(self._turn)
             if (why := self._turn.work.control.stopped) is not None:
                 what = "{}: {} What is asked from now on is tried again."
                 logger.warning(what, self._label, why)

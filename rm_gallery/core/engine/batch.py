@@ -85,9 +85,9 @@ def begin(options: RunOptions, label: str) -> RunControl:
 
 
 @contextmanager
-def _until_its_end(control: RunControl) -> Iterator[None]:
+def _until_its_end(control: RunControl, kept: int) -> Iterator[None]:
     try:
-        with relaxed_gc():
+        with relaxed_gc(kept):
             yield
     finally:
         # a stream that is still open when the interpreter goes: nothing else works any more
@@ -303,6 +303,12 @@ class Run(Generic[R]):
             while not self._over():
                 yield from self._ready(self._mailbox.take(self._tick()))
 
+    def all(self) -> list[R]:
+        """All results, in order; says what failed."""
+        results = [result for _, result in self.results()]
+        self.progress.account()
+        return results
+
     async def aresults(self) -> AsyncGenerator[tuple[int, R], None]:
         """`results` for a coroutine of any event loop."""
         with self._going_on(0.0):
@@ -316,7 +322,7 @@ class Run(Generic[R]):
         at once.
         """
         control = self._control
-        with _until_its_end(control):
+        with _until_its_end(control, 0 if self._streaming else self._options.total or 0):
             if self._streaming:
                 context = contextvars.copy_context()
                 library_loop.start_thread(lambda: context.run(self._feed_from_source))
@@ -332,22 +338,6 @@ class Run(Generic[R]):
                 raise
             finally:
                 library_loop.no_longer_waiting(self._work)
-
-
-def run_all(
-    plan: Iterable[Planned],
-    execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Score[Any]]], R],
-    options: RunOptions,
-    *,
-    lane: LaneName,
-    label: str,
-) -> list[R]:
-    """A run to its end: all results in the order of the plan; says what failed."""
-    run = Run(plan, execute, merge, options, lane=lane, label=label)
-    results = [result for _, result in run.results()]
-    run.progress.account()
-    return results
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -514,7 +504,7 @@ class Batch(Generic[R]):
         """Score items once more; ConfigError where one gets something else than its record says."""
         items, records = zip(*taken, strict=True)
         again = self._run_plan(items, Again(self._folder, records), options)
-        run_all(*again, label=self.label, lane=self.lane)
+        Run(*again, label=self.label, lane=self.lane).all()
 
     def _run_inline(
         self, inline: Callable[[Any, int], tuple[R, Score[Any] | None]]
@@ -528,7 +518,7 @@ class Batch(Generic[R]):
         context = contextvars.copy_context()
         context.run(current_run.set, control)
         context.run(stop_mark.set, mark)
-        with _until_its_end(control):
+        with _until_its_end(control, self.options.total or 0):
             for index, item in enumerate(self._items):
                 missing = None
                 if control.why_stopped is None:

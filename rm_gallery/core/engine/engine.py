@@ -803,30 +803,44 @@ def lane_named(
 
 
 RELAXED_GC = (200_000, 50, 100)
+RESULT_OBJECTS = 17
+"""A sample of one answer, scored by one plain rule, holds no more objects that the collector
+counts.
+"""
+MOST_HELD = 100_000
+"""For so many results, at most, the search is put off."""
 _gc_lock = threading.Lock()
-_gc_before = gc.get_threshold()
+_gc_before = _gc_now = gc.get_threshold()
 _relaxed = 0
 
 
 @contextmanager
-def relaxed_gc() -> Iterator[None]:
-    """Fewer cycle collections while at least one run goes on.
+def relaxed_gc(results: int = 0) -> Iterator[None]:
+    """Fewer cycle collections while at least one run goes on, which keeps this many results.
 
     Python looks for cycles every 700 allocations, again and again through everything that lives; a
     run's records hold no cycles, and on a rule reward that search cost more than the judging
     (20,000 against 47,000 samples/s). A collector that the host has set otherwise stays so.
     """
-    global _relaxed, _gc_before
+    global _relaxed, _gc_before, _gc_now
     with _gc_lock:
         _relaxed += 1
         if _relaxed == 1:
-            _gc_before = gc.get_threshold()
+            _gc_before = _gc_now = gc.get_threshold()
             if 0 < _gc_before[0] < RELAXED_GC[0]:
-                gc.set_threshold(*RELAXED_GC)
+                more = RESULT_OBJECTS * min(results, MOST_HELD)
+                _gc_now = RELAXED_GC[0] + more, *RELAXED_GC[1:]
+                gc.set_threshold(*_gc_now)
     try:
         yield
     finally:
         with _gc_lock:
             _relaxed -= 1
-            if _relaxed == 0 and gc.get_threshold() == RELAXED_GC:
+            if _relaxed == 0 and gc.get_threshold() == _gc_now != _gc_before:
+                # hardly anything is new besides the results: they count as old ones unsearched
+                # (a quarter of a rule's time), unless a reward has left cycles, too
+                most = RESULT_OBJECTS * results + 1000
+                if 10_000 < most // 2 < gc.get_count()[0] <= most and not gc.get_freeze_count():
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.set_threshold(*_gc_before)

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.batch import Batch, Parts, run_all
+from rm_gallery.core.engine.batch import Batch, Parts, Run
 from rm_gallery.core.engine.context import RunControl, questions, stop_mark
 from rm_gallery.core.engine.engine import JobCost, LaneName, Planned
 from rm_gallery.core.engine.options import Progress, chosen_options
@@ -162,7 +162,7 @@ class RewardBatch(Batch[DataSample]):
             parts, samples, records = zip(*each, strict=True)
             batch = RewardBatch(parts[0].reward, samples, options, self._hooks)
             going = batch._run_plan(samples, PartAgain(self._folder, records, parts), batch.options)
-            run_all(*going, label=name, lane=batch.lane)
+            Run(*going, label=name, lane=batch.lane).all()
 
     def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
