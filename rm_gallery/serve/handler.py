@@ -19,11 +19,11 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.deadline import Deadline
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.reward.blame import SecondLook, suspected
 from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import look_again, planned, standing_run
+from rm_gallery.core.reward.run import executor, lane_of, look_again, merger, planned
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import (
@@ -42,6 +42,7 @@ from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
 from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.serve.foreign import Allowed, content_only
 from rm_gallery.serve.formats import Ask, Refused
+from rm_gallery.serve.standing import StandingRun
 
 LATE = failed("deadline", "No result within the request's time.", "caller")
 BROKEN = failed(
@@ -106,7 +107,17 @@ class RewardLane:
         self._since, self._done = time.monotonic(), 0
         self.broken = ""
         """Why the reward cannot score at all, as it was last seen; empty while it can."""
-        self.run = standing_run(reward, self._deliver, self._broken, max_workers)
+        reward.check()
+        chosen = reward.max_workers if max_workers is None else whole("max_workers", max_workers, 1)
+        self.run = StandingRun(
+            executor(reward, {}, reward.deadline),
+            merger(reward),
+            self._deliver,
+            self._broken,
+            max_workers=max(chosen, reward.least_workers),
+            lane=lane_of(reward),
+            label=reward.name,
+        )
 
     async def score(self, asks: Sequence[Ask], seconds: float) -> list[Score[float]]:
         """The outcomes of the asks, in their order; what is not done after `seconds` is failed

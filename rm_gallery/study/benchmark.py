@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rm_gallery.core.data.load.base import LoadReport
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.batch import INTERRUPTED
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder import MANIFEST
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, detached_options
-from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward

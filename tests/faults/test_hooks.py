@@ -12,7 +12,7 @@ import time
 import pytest
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine import standing
+from rm_gallery.core.engine import single
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.material import make_judge, make_samples, outcomes_of, run
@@ -45,8 +45,8 @@ def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.Mon
     """How many run at once depends on what they cost, which a busy machine makes look dear; never
     more than is allowed.
     """
-    monkeypatch.setattr(standing, "MAX_SINGLE_THREADS", 12)
-    monkeypatch.setattr(standing, "_shared", None)
+    monkeypatch.setattr(single, "MAX_SINGLE_THREADS", 12)
+    monkeypatch.setattr(single, "_shared", None)
 
     async def main() -> list[list[float | None]]:
         calls = [

@@ -30,9 +30,9 @@ WORKERS = 6
 GRACE_SECONDS = 5.0
 COMMAND = """
 from rm_gallery.cli.main import main
-from rm_gallery.core.engine import run
+from rm_gallery.core.engine import batch
 
-run.CANCEL_GRACE_SECONDS = {grace}
+batch.CANCEL_GRACE_SECONDS = {grace}
 main()
 """
 
@@ -147,11 +147,11 @@ def test_calls_that_hang_are_cut_after_five_seconds_or_by_the_second_one(
 
 
 HANGING = """
-from rm_gallery.core.engine import run
+from rm_gallery.core.engine import batch
 from tests.faults import rewards
 from tests.support.samples import make_sample
 
-run.CANCEL_GRACE_SECONDS = 1.0
+batch.CANCEL_GRACE_SECONDS = 1.0
 reward = getattr(rewards, "{reward}")()
 assert reward.evaluate(make_sample("warm")).output[0].answer.reward.score == 4
 print("begun", flush=True)

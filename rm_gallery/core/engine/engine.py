@@ -12,19 +12,20 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import gc
 import inspect
 import math
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
@@ -72,6 +73,9 @@ MAX_CHUNK = 512
 CHEAP_SECONDS = 2e-4
 """Below this a job holds the interpreter lock all the time it runs: more threads only take turns.
 """
+LaneName = Literal["loop", "threads"]
+Planned = tuple[Any, list[Any] | None]
+"""What belongs to a unit, and its jobs; None where its result is there already."""
 
 
 @dataclass(eq=False)
@@ -128,10 +132,9 @@ class Work:
         try:
             if self.flush is not None:
                 self.flush()
+            self.deliver(results)
         except BaseException as error:  # noqa: BLE001 - a full disk ends the run; whoever waits raises it
             self.end(error)
-        else:
-            self.deliver(results)
 
     def end(self, error: BaseException) -> None:
         """Begin nothing more and tell whoever waits."""
@@ -176,7 +179,7 @@ class Unit:
         work: Work,
         index: int,
         data: Any,
-        jobs: list[Any],
+        jobs: list[Any] | None,
         context: contextvars.Context | None = None,
     ) -> None:
         self.work = work
@@ -188,8 +191,8 @@ class Unit:
         self.lost: list[BaseException] = []
         """Errors of the calls that its jobs lost, and have a number all the same."""
         self.data = data
-        self.jobs = jobs
-        self.remaining = len(jobs)
+        self.jobs = jobs or []
+        self.remaining = len(self.jobs)
         self.outcomes: list[Score[Any]] = [NOT_RUN] * self.remaining
 
     def begin(self) -> Deadline | None:
@@ -270,6 +273,65 @@ class Doubtful(NamedTuple):
         unit = self.unit
         outcomes = unit.outcomes if error is None else [score_of_error(error)] * len(unit.jobs)
         return unit.work.merge(unit.data, unit.jobs, outcomes)
+
+
+class Mailbox:
+    """Where a lane leaves results for whoever waits for them: a thread, or a coroutine of any event
+    loop.
+    """
+
+    def __init__(self) -> None:
+        self._ready = threading.Condition(threading.Lock())
+        self._results: list[tuple[int, Any]] = []
+        self._error: BaseException | None = None
+        self._news = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, results: list[tuple[int, Any]], error: BaseException | None = None) -> None:
+        """Leave results, or an error that is raised to the waiter once, and wake him; also with
+        neither.
+        """
+        with self._ready:
+            self._results.extend(results)
+            self._error, self._news = self._error or error, True
+            self._ready.notify()
+            waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            library_loop.wake(waiter)
+
+    def fail(self, error: BaseException) -> None:
+        """Leave an error."""
+        self.put([], error)
+
+    def take(self, timeout: float | None) -> list[tuple[int, Any]]:
+        """What has come; waits for the first news, or the timeout."""
+        with self._ready:
+            if not self._news:
+                self._ready.wait(timeout)
+            return self._taken()
+
+    async def atake(self, timeout: float | None) -> list[tuple[int, Any]]:
+        """`take` for a coroutine."""
+        with self._ready:
+            if self._news:
+                return self._taken()
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+        await (waiter if timeout is None else asyncio.wait([waiter], timeout=timeout))
+        with self._ready:
+            return self._taken()
+
+    def _taken(self) -> list[tuple[int, Any]]:
+        results, self._results = self._results, []
+        if not results:
+            self.check()
+        self._news = self._error is not None
+        return results
+
+    def check(self) -> None:
+        """Raise the error that nobody was told yet."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 @dataclass(eq=False)
@@ -734,3 +796,56 @@ def awaitable(value: Any) -> bool:
         plain_types.clear()
     plain_types.add(kind)
     return False
+
+
+def lane_named(
+    name: LaneName, max_workers: int, patience: float = FLUSH_SECONDS, *, eager: bool = True
+) -> Lane:
+    """The lane for coroutines ("loop"), or for plain functions ("threads")."""
+    if name == "loop":
+        return LoopLane(max_workers, patience)
+    return ThreadLane(max_workers, patience, eager=eager)
+
+
+RELAXED_GC = (200_000, 50, 100)
+RESULT_OBJECTS = 17
+"""A sample of one answer, scored by one plain rule, holds no more objects that the collector
+counts.
+"""
+MOST_HELD = 100_000
+"""For so many results, at most, the search is put off."""
+_gc_lock = threading.Lock()
+_gc_before = _gc_now = gc.get_threshold()
+_relaxed = 0
+
+
+@contextmanager
+def relaxed_gc(results: int = 0) -> Iterator[None]:
+    """Fewer cycle collections while at least one run goes on, which keeps this many results.
+
+    Python looks for cycles every 700 allocations, again and again through everything that lives; a
+    run's records hold no cycles, and on a rule reward that search cost more than the judging
+    (20,000 against 47,000 samples/s). A collector that the host has set otherwise stays so.
+    """
+    global _relaxed, _gc_before, _gc_now
+    with _gc_lock:
+        _relaxed += 1
+        if _relaxed == 1:
+            _gc_before = _gc_now = gc.get_threshold()
+            if 0 < _gc_before[0] < RELAXED_GC[0]:
+                more = RESULT_OBJECTS * min(results, MOST_HELD)
+                _gc_now = RELAXED_GC[0] + more, *RELAXED_GC[1:]
+                gc.set_threshold(*_gc_now)
+    try:
+        yield
+    finally:
+        with _gc_lock:
+            _relaxed -= 1
+            if _relaxed == 0 and gc.get_threshold() == _gc_now != _gc_before:
+                # hardly anything is new besides the results: they count as old ones unsearched
+                # (a quarter of a rule's time), unless a reward has left cycles, too
+                most = RESULT_OBJECTS * results + 1000
+                if 10_000 < most // 2 < gc.get_count()[0] <= most and not gc.get_freeze_count():
+                    gc.freeze()
+                    gc.unfreeze()
+                gc.set_threshold(*_gc_before)

@@ -25,8 +25,15 @@ from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Questions, RunControl
 from rm_gallery.core.engine.coordinator import CoordinatedBudget, Coordinator
-from rm_gallery.core.engine.engine import Lane, LoopLane, ThreadLane, Unit, Work, Worker
-from rm_gallery.core.engine.garbage import RELAXED_GC
+from rm_gallery.core.engine.engine import (
+    RELAXED_GC,
+    Lane,
+    LoopLane,
+    ThreadLane,
+    Unit,
+    Work,
+    Worker,
+)
 from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.score import Score, failed, score_of_error, stopped

@@ -19,7 +19,7 @@ from rm_gallery.core.engine.context import asked_by, questions, stop_mark
 from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.engine.folder import STATUSES, Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.standing import arun_single
+from rm_gallery.core.engine.single import arun_single
 from rm_gallery.core.graders.abstract import (
     AbstractGrader,
     GraderError,
@@ -595,7 +595,8 @@ class GraderBatch(RewardBatch):
 
     _reward: RowReward
 
-    def _looks_again(self, options: RunOptions) -> bool:
+    @property
+    def _looks_again(self) -> bool:
         return False  # control answers are tried inside the job
 
     def results(self) -> list[Results]:

@@ -22,21 +22,14 @@ from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine import run as engine
+from rm_gallery.core.engine.batch import Batch, Parts, Run
 from rm_gallery.core.engine.context import RunControl, questions, stop_mark
-from rm_gallery.core.engine.engine import JobCost
+from rm_gallery.core.engine.engine import JobCost, LaneName, Planned
 from rm_gallery.core.engine.folder import Again
-from rm_gallery.core.engine.options import Progress, chosen_options, whole
+from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.ray import RayPlan
-from rm_gallery.core.engine.standing import (
-    Batch,
-    Parts,
-    SingleRun,
-    StandingRun,
-    arun_single,
-    run_single,
-)
+from rm_gallery.core.engine.single import SingleRun, arun_single, run_single
 from rm_gallery.core.reward.abstract import AbstractReward, KeptPart, current_job
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.outputs import (
@@ -129,13 +122,14 @@ class RewardBatch(Batch[DataSample]):
         self._reward, self._hooks = reward, hooks
 
     def _inline(self) -> Callable[[Any, int], tuple[DataSample, Score[Any] | None]] | None:
-        reward, options = self._reward, self._options
+        reward, options = self._reward, self.options
         here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
         score = reward.inline_score() if here and not self._hooks else None
         return None if score is None else lambda raw, index: score(_sample(raw, index))
 
-    def _looks_again(self, options: RunOptions) -> bool:
-        return options.blame == "probe"
+    @property
+    def _looks_again(self) -> bool:
+        return self.options.blame == "probe"
 
     def _open_folder(self, options: RunOptions) -> RewardFolder:
         return RewardFolder(self._reward, options, self._hooks)
@@ -168,7 +162,7 @@ class RewardBatch(Batch[DataSample]):
             parts, samples, records = zip(*each, strict=True)
             batch = RewardBatch(parts[0].reward, samples, options, self._hooks)
             going = batch._run_plan(samples, PartAgain(self._folder, records, parts), batch.options)
-            engine.run_all(*going, label=name, lane=batch.lane)
+            Run(*going, label=name, lane=batch.lane).all()
 
     def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
@@ -343,9 +337,7 @@ def _plain_call(
     return sample, chosen, values, chosen == own and not in_a_run
 
 
-def single_run(
-    kind: type, max_workers: int, deadline: float | None, lane: engine.LaneName
-) -> SingleRun:
+def single_run(kind: type, max_workers: int, deadline: float | None, lane: LaneName) -> SingleRun:
     """How one judgement by itself is run; what those of its kind took so far goes by the class."""
     cost = _costs.get(kind)
     if cost is None:
@@ -410,30 +402,6 @@ async def arun_one(
     return scored
 
 
-def standing_run(
-    reward: AbstractReward,
-    deliver: Callable[[list[tuple[int, DataSample]]], None],
-    broken: Callable[[BaseException, list[int]], None],
-    max_workers: int | None = None,
-) -> StandingRun:
-    """A run of a reward that samples are fed to as they come, as `planned` makes units of them; for
-    servers.
-    """
-    reward.check()
-    chosen = reward.max_workers if max_workers is None else whole("max_workers", max_workers, 1)
-    workers = max(chosen, reward.least_workers)
-    execute = executor(reward, {}, reward.deadline)
-    return StandingRun(
-        execute,
-        merger(reward),
-        deliver,
-        broken,
-        max_workers=workers,
-        lane=lane_of(reward),
-        label=reward.name,
-    )
-
-
 # -- samples, jobs, results ------------------------------------------------------------------------
 
 
@@ -489,7 +457,7 @@ def as_sample(raw: Any, index: int | None) -> DataSample:
         ) from error
 
 
-def lane_of(reward: AbstractReward) -> engine.LaneName:
+def lane_of(reward: AbstractReward) -> LaneName:
     """Where a reward's jobs run; a plain function that turns out to return something awaitable is
     awaited anyway.
     """
@@ -497,13 +465,13 @@ def lane_of(reward: AbstractReward) -> engine.LaneName:
 
 
 @lru_cache(maxsize=1024)
-def _lane_of(reward: type[AbstractReward]) -> engine.LaneName:
+def _lane_of(reward: type[AbstractReward]) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
 def planned(
     reward: AbstractReward, samples: Samples, folder: RewardFolder | Again | None
-) -> Iterator[engine.Planned]:
+) -> Iterator[Planned]:
     """A copy of every sample that results can be written to, and its jobs."""
     for index, raw in enumerate(samples):
         sample = writable_copy(_sample(raw, index))

@@ -24,10 +24,6 @@ EARLIER: dict[str, dict[str, str]] = {
         "shown_sandbox": "rm_gallery.core.sandbox.select:shown_sandbox",
         "doctor": "rm_gallery.core.sandbox.select:doctor",
     },
-    "rm_gallery.core.engine.standing": {
-        "run_alone": "rm_gallery.core.engine.standing:run_single",
-        "arun_alone": "rm_gallery.core.engine.standing:arun_single",
-    },
 }
 """By module, the names it had and where each of them stands now; a name stays here for a year."""
 

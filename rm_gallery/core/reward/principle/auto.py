@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery.core.engine.batch import Run
 from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
-from rm_gallery.core.engine.run import run_all
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.asking import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
@@ -177,9 +177,10 @@ class AutoPrincipleGenerator(Configured):
     ) -> list[Score[dict[str, str]]]:
         options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
         plan = ((None, [item]) for item in items)
-        return run_all(
+        run = Run(
             plan, ask, lambda _, __, outcomes: outcomes[0], options, label="principles", lane="loop"
         )
+        return run.all()
 
     async def propose(self, sample: DataSample) -> dict[str, str]:
         """Ask why the chosen answer of a sample was preferred."""

@@ -1,0 +1,573 @@
+"""A run, and a batch with the folder that keeps what comes of it.
+
+Units are planned, their jobs executed with bounded concurrency, the outcomes merged, and nothing is
+lost. Rewards, graders and trainers all come through here; what a job is only they know.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sized
+from contextlib import aclosing, closing, contextmanager
+from dataclasses import replace
+from itertools import islice
+from operator import length_hint
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import (
+    RunControl,
+    StopMark,
+    current_deadline,
+    current_run,
+    note_stop,
+    snapshot,
+    stop_mark,
+)
+from rm_gallery.core.engine.engine import (
+    Doubtful,
+    Lane,
+    LaneName,
+    Mailbox,
+    Planned,
+    Unit,
+    Work,
+    lane_named,
+    relaxed_gc,
+)
+from rm_gallery.core.engine.folder import Again, RunFolder, options_again
+from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
+from rm_gallery.core.engine.ray import RayLane, RayPlan
+from rm_gallery.core.score import Score, is_run_level, stopped
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.spans import RunSpan
+
+R = TypeVar("R")
+CANCEL_GRACE_SECONDS = 5.0
+INTERRUPTED = "interrupted"
+LIST_WINDOW = 2048
+"""Units of a list that are fed and not yet handed back, at least: enough to keep every worker busy
+in flat memory.
+"""
+STREAM_WINDOW = 4
+"""Units of a stream that are begun and not yet handed back, per worker."""
+CHEAP_WINDOW = 256
+IDLE_SECONDS = 0.5
+"""So long a source may give nothing while all that was drawn from it is doubtful."""
+TICK_SECONDS = 0.1
+
+
+class Unbegun(NamedTuple):
+    """Stands in a plan for a unit that the run did not get to before it stopped."""
+
+    result: Any
+    """Handed out as it is: neither a lane nor `merge` sees it."""
+
+
+def begin(options: RunOptions, label: str) -> RunControl:
+    """Start the counters of a run anew and take over what the run around it has."""
+    control = options.control or RunControl()
+    control.begin(
+        max_workers=options.max_workers,
+        budget=options.budget,
+        cache=options.cache,
+        repeat=options.repeat,
+    )
+    control.probes = options.blame == "probe"
+    if options.batch and options.run_dir:
+        control.batch = options.batch, options.run_dir, options.submit
+        if control.budget is not None:
+            control.budget.at_once = True
+    control.progress = Progress(control, options.total, options.progress, label)
+    return control
+
+
+@contextmanager
+def _until_its_end(control: RunControl, kept: int) -> Iterator[None]:
+    try:
+        with relaxed_gc(kept):
+            yield
+    finally:
+        # a stream that is still open when the interpreter goes: nothing else works any more
+        if not library_loop.is_exiting():
+            control.progress.close()
+            control.end()
+
+
+class Run(Generic[R]):
+    """One run while it goes: draws from the plan, feeds the lane, counts, and hands results on.
+
+    Args:
+        plan: (data, jobs) per unit, drawn lazily, see `Planned`.
+        execute: job to value; coroutine functions run on the library loop, others on threads. What
+            can be awaited is.
+        merge: (data, jobs, outcomes) to a unit's result; an exception from it ends the run.
+        options: how the run goes.
+        lane: "loop" for coroutine functions, "threads" for others.
+        label: what progress and messages call it.
+        ordered: whether results come in the order of the plan, or as they finish.
+        streaming: feed as the plan goes on, a few units ahead of the consumer, from a thread of its
+            own; otherwise many at a time.
+        flush: called before results are handed on, to make durable what `merge` noted down.
+        ray: what judges on a cluster; None for this process.
+    """
+
+    def __init__(
+        self,
+        plan: Iterable[Planned | Unbegun],
+        execute: Callable[[Any], Any],
+        merge: Callable[[Any, list[Any], list[Score[Any]]], R],
+        options: RunOptions,
+        *,
+        lane: LaneName,
+        label: str = "run",
+        ordered: bool = True,
+        streaming: bool = False,
+        flush: Callable[[], None] | None = None,
+        ray: RayPlan | None = None,
+    ) -> None:
+        self._control = control = begin(options, label)
+        self.progress: Progress = control.progress
+        self._mailbox = Mailbox()
+        self._lock = threading.RLock()
+        """Held while a unit is merged or counted."""
+        self._merge_unit = merge
+        self._work = Work(
+            execute,
+            self._merge,
+            control,
+            self._take_in,
+            self._mailbox.fail,
+            options.deadline,
+            current_deadline.get(),
+            flush,
+        )
+        self._work.holds = control.fail_fast is not None
+        workers = options.max_workers
+        self._lane: Lane = (
+            lane_named(lane, workers) if ray is None else RayLane(self._work, workers, ray)
+        )
+        self._options, self._ordered, self._streaming = options, ordered, streaming
+        self._units = self._number_units(plan, stop_mark.get())
+        self._fed = self._came = self._yielded = 0
+        self._came_at = 0.0
+        self._exhausted = self._left = False
+        self._source_error: BaseException | None = None
+        self._room = threading.Condition()
+        self._doubts: list[tuple[int, Doubtful]] = []
+        self._held: dict[int, R] = {}
+        self._next = 0
+
+    def _number_units(
+        self, plan: Iterable[Planned | Unbegun], outer: StopMark | None
+    ) -> Iterator[Unit]:
+        for index, planned in enumerate(plan):
+            if isinstance(planned, Unbegun):
+                with self._lock:
+                    self.progress.stopped += 1
+                note_stop(outer)
+                yield Unit(self._work, index, planned, None)
+            else:
+                self.progress.reused += planned[1] is None
+                yield Unit(self._work, index, *planned)
+
+    def _merge(self, data: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> R:
+        with self._lock:
+            result = self._merge_unit(data, jobs, outcomes)
+            self.progress.count(outcomes)
+        return result
+
+    def _take_in(self, results: list[tuple[int, Any]], idle: bool = False) -> None:
+        """Leave results for whoever waits; what is doubtful is held until that is settled."""
+        with self._lock:
+            self._came, self._came_at = self._came + len(results), time.monotonic()
+            doubts = [pair for pair in results if type(pair[1]) is Doubtful]
+            if doubts or self._doubts:
+                self._doubts += doubts
+                certain = [pair for pair in results if type(pair[1]) is not Doubtful]
+                results = certain + self._settled(idle)
+            self.progress.done += len(results)
+        self._mailbox.put(results)
+
+    def _settled(self, idle: bool) -> list[tuple[int, Any]]:
+        """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since
+        nothing else is under way.
+        """
+        fail_fast, results, left = self._control.fail_fast, [], []
+        assert fail_fast is not None
+        for index, doubt in self._doubts:
+            lost = [fail_fast.lost(error) for error in doubt.unit.lost]
+            if True in lost:
+                results.append((index, doubt.settled(doubt.unit.lost[lost.index(True)])))
+            elif idle or None not in lost:
+                results.append((index, doubt.settled(None)))
+            else:
+                left.append((index, doubt))
+        self._doubts = left
+        if results and self._work.flush is not None:
+            self._work.flush()
+        return results
+
+    # -- feeding -----------------------------------------------------------------------------------
+
+    def _room_left(self) -> int:
+        """How many units may be drawn now."""
+        workers, open_units = self._options.max_workers, self._fed - self._yielded
+        if self._options.batch:  # so many fit into one, and more would only wait in memory
+            return workers - open_units
+        if self._streaming:
+            least = CHEAP_WINDOW if self._work.cost.cheap else 1
+            return len(self._doubts) + max(least, STREAM_WINDOW * workers) - open_units
+        # the first calls are out while the others are planned
+        return max(LIST_WINDOW, 4 * workers) - open_units if self._fed else workers
+
+    def _feed_from_source(self) -> None:
+        """Draw from a source that may wait for what its consumer does with earlier results."""
+        try:
+            while not self._exhausted:
+                with self._room:
+                    while self._room_left() <= 0 and not self._left:
+                        self._room.wait(0.5)
+                if self._left:
+                    return
+                self._draw(1)
+        except BaseException as error:  # noqa: BLE001 - raised to the consumer, after what was begun
+            self._source_error, self._exhausted = error, True
+        finally:
+            self._mailbox.put([])
+
+    def _draw(self, room: int) -> None:
+        """Draw and feed; a source that raises is over, and its error kept for the end."""
+        units: list[Unit] = []
+        try:
+            units.extend(islice(self._units, room))
+        except Exception as error:  # noqa: BLE001 - raised to the consumer, after what was begun
+            self._source_error = error
+        if self._left:
+            return
+        self._fed += len(units)
+        self._exhausted = len(units) < room
+        unbegun = [(unit.index, unit.data.result) for unit in units if type(unit.data) is Unbegun]
+        if unbegun:
+            units = [unit for unit in units if type(unit.data) is not Unbegun]
+            self._take_in(unbegun)
+        self._lane.feed(units)
+
+    # -- handing on --------------------------------------------------------------------------------
+
+    def _over(self) -> bool:
+        """Whether all is handed on; draws what there is room for."""
+        while not (self._streaming or self._exhausted) and (room := self._room_left()) > 0:
+            self._draw(room)
+        if not (self._exhausted and self._fed == self._yielded):
+            return False
+        self._mailbox.check()  # the last results may have come before the error was told
+        if self._source_error is not None:
+            raise self._source_error
+        return True
+
+    def _tick(self) -> float | None:
+        """Refresh what is shown; how long to wait for results until the next time."""
+        if self._doubts and self._came == self._fed:  # the source may wait for them
+            if self._exhausted or time.monotonic() - self._came_at >= IDLE_SECONDS:
+                self._take_in([], idle=True)
+        self.progress.tick()
+        return TICK_SECONDS if self.progress.shown or self._doubts else None
+
+    def _ready(self, done: list[tuple[int, R]]) -> Iterator[tuple[int, R]]:
+        """Of what is done, what may be handed on."""
+        for pair in self._in_order(done) if self._ordered else done:
+            self._yielded += 1
+            if self._streaming and self._room_left() >= self._fed - self._yielded:
+                with self._room:
+                    self._room.notify()
+            yield pair
+
+    def _in_order(self, done: list[tuple[int, R]]) -> Iterator[tuple[int, R]]:
+        self._held.update(done)
+        while self._next in self._held:
+            self._next += 1
+            yield self._next - 1, self._held.pop(self._next - 1)
+
+    def results(self) -> Generator[tuple[int, R], None, None]:
+        """(index, result) as they finish, or in order; blocking.
+
+        Raises:
+            ConfigError: called on the library loop's thread, which it would block; or raised by a
+                job.
+        """
+        library_loop.refuse_blocking("run", "arun")
+        with self._going_on(CANCEL_GRACE_SECONDS):
+            while not self._over():
+                yield from self._ready(self._mailbox.take(self._tick()))
+
+    def all(self) -> list[R]:
+        """All results, in order; says what failed."""
+        results = [result for _, result in self.results()]
+        self.progress.account()
+        return results
+
+    async def aresults(self) -> AsyncGenerator[tuple[int, R], None]:
+        """`results` for a coroutine of any event loop."""
+        with self._going_on(0.0):
+            while not self._over():
+                for pair in self._ready(await self._mailbox.atake(self._tick())):
+                    yield pair
+
+    @contextmanager
+    def _going_on(self, grace: float) -> Iterator[None]:
+        """Ctrl-C: the first one waits up to `grace` seconds for calls in flight, a second one leaves
+        at once.
+        """
+        control = self._control
+        with _until_its_end(control, 0 if self._streaming else self._options.total or 0):
+            if self._streaming:
+                context = contextvars.copy_context()
+                library_loop.start_thread(lambda: context.run(self._feed_from_source))
+            try:
+                yield
+            except BaseException as error:  # also a closed generator: leave nothing running
+                if isinstance(error, KeyboardInterrupt):
+                    control.stop(INTERRUPTED, halt=True)
+                self._left = True
+                with self._room:
+                    self._room.notify_all()
+                self._lane.cancel(grace if control.stopped == INTERRUPTED else 0.0)
+                raise
+            finally:
+                library_loop.no_longer_waiting(self._work)
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+Parts = tuple[Iterator[Planned], Callable[[Any], Any], Callable[..., R], RunOptions]
+"""What a run takes: what is to do, what does it, what writes down what came of it, and how it goes."""
+
+
+class Batch(Generic[R]):
+    """Items on their way through the engine, and the folder that keeps what comes of them: what
+    rewards and graders share.
+
+    A subclass says what is done with the items (`_run_plan`), and where it is kept (`_open_folder`,
+    `_checks_resume`).
+    """
+
+    _folder: Any = None
+
+    def __init__(
+        self, items: Iterable[Any], options: RunOptions, label: str, lane: LaneName
+    ) -> None:
+        known = len(items) if isinstance(items, Sized) else length_hint(items) or None
+        self._control = options.control or RunControl()
+        total = options.total if known is None else known
+        changes: dict[str, Any] = {"control": self._control, "total": total}
+        # a round is as large as the provider takes, and nobody's time runs out while it is waited
+        # for
+        if options.batch:
+            most = max(options.max_workers, BATCH_PROVIDERS[options.batch])
+            changes |= {"max_workers": most, "deadline": None}
+        self._items, self.label, self.lane = items, label, lane
+        self.options: RunOptions = replace(options, **changes)
+        """How it goes."""
+
+    def _open_folder(self, options: RunOptions) -> RunFolder:
+        """The folder of the run."""
+        raise NotImplementedError
+
+    def _run_plan(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts[R]:
+        """What the engine runs; the plan draws one item for each of its units."""
+        raise NotImplementedError
+
+    def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], R]:
+        """What makes the result of an item that the run did not get to, from the item and its
+        number.
+        """
+        raise NotImplementedError
+
+    @property
+    def _checks_resume(self) -> bool:
+        """Whether a run that is continued looks whether its records are what comes out now."""
+        raise NotImplementedError
+
+    @property
+    def _looks_again(self) -> bool:
+        """Whether control answers are tried after the run, which then says itself what failed."""
+        return False
+
+    def _made_again(self) -> dict[str, Any]:
+        """The keywords an actor makes this batch with, besides the options."""
+        raise NotImplementedError
+
+    def _inline(self) -> Callable[[Any, int], tuple[R, Score[Any] | None]] | None:
+        """What makes the result of an item, and the score it lacks, at once on the caller's thread;
+        None where items go through a lane.
+        """
+        return None
+
+    def _ray_plan(self, options: RunOptions) -> RayPlan | None:
+        """What judges on a cluster, where that is asked for."""
+        # a run inside a run is a part of a sample: it stays in the actor that judges this
+        if options.engine is None or current_run.get() is not None:
+            return None
+
+        def asked(of: Any, hashes: set[str]) -> None:
+            self._folder.questions_of(of).hashes.update(hashes)
+
+        batch = type(self), self._made_again()
+        return RayPlan(batch, options, None if self._folder is None else asked)
+
+    @contextmanager
+    def _begun(self) -> Iterator[RunOptions]:
+        """Around the run: its span, and its folder while it is open; it says what failed."""
+        options, control, outer = self.options, self._control, current_run.get()
+        about = {"rm_gallery.reward": self.label, "rm_gallery.samples": options.total}
+        span = RunSpan(f"rm_gallery.run {self.label}", about, outer and outer.span)
+        control.span = span.context
+        try:
+            if options.run_dir:
+                self._folder = folder = self._open_folder(options)
+                options = folder.begin(options)
+                control.restoring = lambda: folder.restoring
+                if self._checks_resume:
+                    folder.compare()
+            yield options
+            if not self._looks_again:
+                control.progress.account()
+        finally:
+            spent = {**snapshot(control), "stopped": control.stopped}
+            span.end({f"rm_gallery.{name}": value for name, value in spent.items()})
+            if self._folder is not None:
+                self._folder.close(control)
+
+    def _run(self, options: RunOptions, how: dict[str, Any]) -> Run[R]:
+        items, folder = iter(self._items), self._folder
+        ray = self._ray_plan(options)
+        parts, execute, merge, options = self._run_plan(items, folder, options)
+        plan, flush = self._until_over(parts, items), None
+        if folder is not None:
+            plan, flush = self._with_resume_check(plan), folder.flush
+        return Run(
+            plan, execute, merge, options,
+            label=self.label, lane=self.lane, flush=flush, ray=ray, **how,
+        )  # fmt: skip
+
+    def _outcome_of_the_rest(self) -> Callable[[Any, int], R]:
+        control = self._control
+        return self._not_begun(stopped(control.why_stopped or "", control.who_stopped))
+
+    def _until_over(
+        self, plan: Iterator[Planned], items: Iterator[Any]
+    ) -> Iterator[Planned | Unbegun]:
+        """The plan until the run is over; what is left of `items` is neither planned nor looked up,
+        and has one outcome for all.
+        """
+        begun = 0
+        while not self._control.over:
+            unit = next(plan, None)
+            if unit is None:
+                return
+            yield unit
+            begun += 1
+        result_of = self._outcome_of_the_rest()
+        for number, item in enumerate(items, begun):
+            result = result_of(item, number)
+            if self._folder is not None:
+                self._folder.count_stopped()
+            yield Unbegun(result)
+
+    def _with_resume_check(self, plan: Iterator[Planned | Unbegun]) -> Iterator[Planned | Unbegun]:
+        """The plan, and between its units finished samples are judged once more; the run stops
+        where they get something else.
+        """
+        try:
+            for unit in plan:
+                yield unit
+                self._compare()
+            self._compare(rest=True)
+        except ConfigError as error:
+            if is_run_level(error):  # what is in flight is finished and kept, nothing more begun
+                self._control.stop("the run folder holds results of something else")
+            raise
+
+    def _compare(self, *, rest: bool = False) -> None:
+        check = self._folder.check
+        if check is not None and (taken := check.take(rest=rest)):
+            began = time.monotonic()
+            self._score_again(taken, options_again(self.options, self._folder.replies))
+            check.learn(len(taken), time.monotonic() - began)
+            self._control.progress.compared = f"{check.compared:,} of {check.of:,}"
+
+    def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
+        """Score items once more; ConfigError where one gets something else than its record says."""
+        items, records = zip(*taken, strict=True)
+        again = self._run_plan(items, Again(self._folder, records), options)
+        Run(*again, label=self.label, lane=self.lane).all()
+
+    def _run_inline(
+        self, inline: Callable[[Any, int], tuple[R, Score[Any] | None]]
+    ) -> Generator[tuple[int, R], None, None]:
+        """(index, result) item by item, each made when it is drawn; a run that stops begins no
+        further one.
+        """
+        control, outer = begin(self.options, self.label), stop_mark.get()
+        progress, mark = control.progress, StopMark(outer)
+        # one of its own: between two items the consumer's code runs
+        context = contextvars.copy_context()
+        context.run(current_run.set, control)
+        context.run(stop_mark.set, mark)
+        with _until_its_end(control, self.options.total or 0):
+            for index, item in enumerate(self._items):
+                missing = None
+                if control.why_stopped is None:
+                    result, missing = context.run(inline, item, index)
+                else:
+                    note_stop(mark)
+                if mark.noted and control.why_stopped is not None:
+                    # not begun, or a call of the rule was stopped: its number was made up
+                    result = self._outcome_of_the_rest()(item, index)
+                    progress.stopped += 1
+                elif missing is not None:
+                    progress.count((missing,))
+                progress.done = index + 1
+                if progress.shown:
+                    progress.tick()
+                yield index, result
+
+    def all(self) -> list[R]:
+        """All results, in order."""
+        results = dict(self.stream(ordered=False))
+        return [results[index] for index in range(len(results))]
+
+    async def aall(self) -> list[R]:
+        """Awaitable twin of `all`."""
+        results = {index: result async for index, result in self.astream(ordered=False)}
+        return [results[index] for index in range(len(results))]
+
+    def stream(self, **how: bool) -> Generator[tuple[int, R], None, None]:
+        """(index, result) as they come; `streaming` draws items as results are taken,
+        `ordered=False` takes them as they finish.
+        """
+        with self._begun() as options:
+            inline = self._inline()
+            going = (
+                self._run(options, how).results() if inline is None else self._run_inline(inline)
+            )
+            with closing(going):
+                try:
+                    yield from going
+                except KeyboardInterrupt:  # it hit between two results
+                    self._control.stop(INTERRUPTED, halt=True)
+                    raise
+
+    async def astream(self, **how: bool) -> AsyncGenerator[tuple[int, R], None]:
+        """Awaitable twin of `stream`."""
+        with self._begun() as options:
+            if self._folder is not None and self._folder.restoring:
+                # comparing blocks, and so the plan is drawn from on a thread
+                how["streaming"] = True
+            async with aclosing(self._run(options, how).aresults()) as going:
+                async for pair in going:
+                    yield pair

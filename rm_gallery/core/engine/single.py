@@ -1,0 +1,153 @@
+"""One unit by itself, as a part of the run it is asked for in, or of none."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
+from rm_gallery.core.engine.engine import (
+    LATE_SECONDS,
+    JobCost,
+    Lane,
+    LaneName,
+    LoopLane,
+    Mailbox,
+    Planned,
+    ThreadLane,
+    Unit,
+    Work,
+    lane_named,
+)
+from rm_gallery.core.score import Score
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+MAX_SINGLE_THREADS = 256
+"""Threads for plain functions that are called sample by sample, over the whole process."""
+_shared: ThreadLane | None = None
+
+
+def _shared_lane() -> ThreadLane:
+    global _shared
+    if _shared is None or not _shared.is_alive:
+        _shared = ThreadLane(MAX_SINGLE_THREADS, 0.0, eager=False)
+    return _shared
+
+
+@library_loop.after_fork
+def _forget_lane() -> None:
+    global _shared
+    _shared = None
+
+
+class SingleRun(TypedDict):
+    """How one unit by itself is run."""
+
+    max_workers: int
+    deadline: float | None
+    lane: LaneName
+    cost: JobCost
+    """Of what its jobs took so far; callers keep one per kind of job."""
+
+
+class _Single:
+    """One unit on its way to a mailbox. No part of it holds itself: a cycle would cost more than the
+    judging.
+    """
+
+    def __init__(
+        self,
+        planned: Planned,
+        execute: Callable[[Any], Any],
+        merge: Callable[[Any, list[Any], list[Score[Any]]], Any],
+        how: SingleRun,
+    ) -> None:
+        self.mailbox = box = Mailbox()
+        control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
+        self.work = Work(
+            execute, merge, control, box.put, box.fail, how["deadline"], outer, cost=how["cost"]
+        )
+        self.loops = how["lane"] == "loop"
+        self.unit = Unit(self.work, 0, *planned, None if self.loops else contextvars.copy_context())
+
+    @contextmanager
+    def on(self, lane: Lane) -> Iterator[None]:
+        """Have a lane do its jobs; who leaves early gives up what is not done."""
+        try:
+            lane.feed([self.unit])
+            yield
+        except BaseException:
+            self.work.ended = True
+            if lane is not _shared:
+                lane.abandon()
+            raise
+        finally:
+            library_loop.no_longer_waiting(self.work)
+
+    def here(self) -> Any:
+        """Do its one job on the caller's thread, or where it has a deadline on one that can be left."""
+        unit, found = self.unit, list[Score[Any]]()
+
+        def work() -> None:
+            found.append(unit.not_begun(None) or unit.call(0))
+
+        deadline = unit.begin()
+        if self.work.deadline is None or deadline is None:
+            work()
+        else:
+            over = threading.Event()
+
+            def work_and_tell() -> None:
+                work()
+                over.set()
+
+            library_loop.start_thread(work_and_tell)
+            while not over.wait(max(0.0, deadline.left) + LATE_SECONDS) and deadline.left > 0:
+                pass  # its clock stood still meanwhile
+        unit.outcomes = found[:] or [self.work.late(deadline, "; its thread was left")]
+        self.mailbox.check()
+        return unit.finish()[1]
+
+    def taken(self, results: list[tuple[int, Any]]) -> Any:
+        """The result; raises the error that ended the work."""
+        self.mailbox.check()
+        return results[0][1]
+
+
+def run_single(
+    planned: Planned,
+    execute: Callable[[Any], Any],
+    merge: Callable[[Any, list[Any], list[Score[Any]]], T],
+    **how: Unpack[SingleRun],
+) -> T:
+    """One unit as a part of the run this is called in, or of none; for callers who come with one at
+    a time.
+    """
+    single = _Single(planned, execute, merge, how)
+    result: T
+    if not single.loops and len(single.unit.jobs) == 1:
+        result = single.here()
+        return result
+    with single.on(lane_named(how["lane"], how["max_workers"], 0.0)):
+        result = single.taken(single.mailbox.take(None))
+        return result
+
+
+async def arun_single(
+    planned: Planned,
+    execute: Callable[[Any], Any],
+    merge: Callable[[Any, list[Any], list[Score[Any]]], T],
+    **how: Unpack[SingleRun],
+) -> T:
+    """Awaitable twin of `run_single`, for any event loop."""
+    single = _Single(planned, execute, merge, how)
+    with single.on(LoopLane(how["max_workers"], 0.0) if single.loops else _shared_lane()):
+        result: T = single.taken(await single.mailbox.atake(None))
+        return result
