@@ -392,10 +392,11 @@ class Batch(Generic[R]):
         """Whether a run that is continued looks whether its records are what comes out now."""
         raise NotImplementedError
 
-    @property
-    def _looks_again(self) -> bool:
-        """Whether control answers are tried after the run, which then says itself what failed."""
-        return False
+    def _settle(self, results: list[R]) -> None:
+        """Look once more at what came out, before the run is over."""
+
+    async def _asettle(self, results: list[R]) -> None:
+        """Awaitable twin of `_settle`."""
 
     def _made_again(self) -> dict[str, Any]:
         """The keywords an actor makes this batch with, besides the options."""
@@ -434,8 +435,7 @@ class Batch(Generic[R]):
                 if self._checks_resume:
                     folder.compare()
             yield options
-            if not self._looks_again:
-                control.progress.account()
+            control.progress.account()
         finally:
             spent = {**snapshot(control), "stopped": control.stopped}
             span.end({f"rm_gallery.{name}": value for name, value in spent.items()})
@@ -538,36 +538,56 @@ class Batch(Generic[R]):
 
     def all(self) -> list[R]:
         """All results, in order."""
-        results = dict(self.stream(ordered=False))
-        return [results[index] for index in range(len(results))]
+        with self._begun() as options:
+            found = dict(self._results(options, {"ordered": False}))
+            results = [found[index] for index in range(len(found))]
+            self._settle(results)
+        return results
 
     async def aall(self) -> list[R]:
         """Awaitable twin of `all`."""
-        results = {index: result async for index, result in self.astream(ordered=False)}
-        return [results[index] for index in range(len(results))]
+        with self._begun() as options:
+            going = self._aresults(options, {"ordered": False})
+            found = {index: result async for index, result in going}
+            results = [found[index] for index in range(len(found))]
+            await self._asettle(results)
+        return results
 
     def stream(self, **how: bool) -> Generator[tuple[int, R], None, None]:
         """(index, result) as they come; `streaming` draws items as results are taken,
         `ordered=False` takes them as they finish.
         """
-        with self._begun() as options:
-            inline = self._inline()
-            going = (
-                self._run(options, how).results() if inline is None else self._run_inline(inline)
-            )
-            with closing(going):
-                try:
-                    yield from going
-                except KeyboardInterrupt:  # it hit between two results
-                    self._control.stop(INTERRUPTED, halt=True)
-                    raise
+        with self._begun() as options, closing(self._results(options, how)) as going:
+            for index, result in going:
+                self._settle([result])
+                yield index, result
+
+    def _results(
+        self, options: RunOptions, how: dict[str, Any]
+    ) -> Generator[tuple[int, R], None, None]:
+        inline = self._inline()
+        going = self._run(options, how).results() if inline is None else self._run_inline(inline)
+        with closing(going):
+            try:
+                yield from going
+            except KeyboardInterrupt:  # it hit between two results
+                self._control.stop(INTERRUPTED, halt=True)
+                raise
 
     async def astream(self, **how: bool) -> AsyncGenerator[tuple[int, R], None]:
         """Awaitable twin of `stream`."""
         with self._begun() as options:
-            if self._folder is not None and self._folder.restoring:
-                # comparing blocks, and so the plan is drawn from on a thread
-                how["streaming"] = True
-            async with aclosing(self._run(options, how).aresults()) as going:
-                async for pair in going:
-                    yield pair
+            async with aclosing(self._aresults(options, how)) as going:
+                async for index, result in going:
+                    await self._asettle([result])
+                    yield index, result
+
+    async def _aresults(
+        self, options: RunOptions, how: dict[str, Any]
+    ) -> AsyncGenerator[tuple[int, R], None]:
+        if self._folder is not None and self._folder.restoring:
+            # comparing blocks, and so the plan is drawn from on a thread
+            how = {**how, "streaming": True}
+        async with aclosing(self._run(options, how).aresults()) as going:
+            async for pair in going:
+                yield pair

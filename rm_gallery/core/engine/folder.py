@@ -413,6 +413,8 @@ class RunFolder(RunStore, ABC):
         self.check = ResumeCheck({})
         """Draws the records that are compared."""
         self._owed: dict[int, _Owed] = {}
+        self._amendable: dict[int, tuple[_Owed, str]] = {}
+        """What was kept without a score, which may be known better before the run is over."""
         # hashes rather than texts: a run may have millions of samples
         self._seen, self._later = FirstKeys(), Counter[int]()
         """The first key of each id, and how often a key came when its id had come before."""
@@ -536,6 +538,7 @@ class RunFolder(RunStore, ABC):
         said of it leaves none.
         """
         owed = self._owed.pop(id(data))
+        self._amendable.pop(id(data), None)
         if entry:
             record = {"id": data.sample_id, "key": owed.key, "status": status, **entry}
             more = {
@@ -545,8 +548,21 @@ class RunFolder(RunStore, ABC):
             }
             record.update({name: value for name, value in more.items() if value})
             self.write(record)
+            if status != "scored":
+                self._amendable[id(data)] = owed, status
         with self._guard:
             self._counts["stopped" if stopped else status] += 1
+
+    def is_amendable(self, data: Any) -> bool:
+        """Have a sample that this run has kept without a score be kept once more, by what is known of
+        it now; whether there is one.
+        """
+        if (kept := self._amendable.pop(id(data), None)) is None:
+            return False
+        self._owed[id(data)], status = kept
+        with self._guard:
+            self._counts[status] -= 1
+        return True
 
     def count_stopped(self) -> None:
         """Count a sample that the run did not get to."""

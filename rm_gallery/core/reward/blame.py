@@ -147,6 +147,8 @@ class SecondLook:
         self.reward, self._of, self._round = reward, reward, 0
         self._going = list[tuple[Trials, list[DataSample]]]()
         self._about: list[DataSample] = []
+        self.changed: list[DataSample] = []
+        """Those that have another score than before, once all is settled."""
         samples = list(samples)
         known = known_of(reward)
         suspects = [(one, places) for one in samples if (places := list(suspected(reward, one)))]
@@ -217,11 +219,13 @@ class SecondLook:
             except StopIteration:
                 continue
         self._going = going = [] if going and self._in_trouble() else going
-        if not going and progress is not None:
+        if not going:
             for sample, before in zip(self._about, self._before, strict=True):
                 if (after := self._scores_of(sample)) != before:
-                    progress.count(before, -1)
-                    progress.count(after)
+                    self.changed.append(sample)
+                    if progress is not None:
+                        progress.count(before, -1)
+                        progress.count(after)
 
 
 class _Batch:

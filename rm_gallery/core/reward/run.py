@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Batch, Parts, Run
-from rm_gallery.core.engine.context import RunControl, questions, stop_mark
+from rm_gallery.core.engine.context import questions, stop_mark
 from rm_gallery.core.engine.engine import JobCost, LaneName, Planned
 from rm_gallery.core.engine.folder import Again
 from rm_gallery.core.engine.options import Progress, chosen_options
@@ -127,10 +127,6 @@ class RewardBatch(Batch[DataSample]):
         score = reward.inline_score() if here and not self._hooks else None
         return None if score is None else lambda raw, index: score(_sample(raw, index))
 
-    @property
-    def _looks_again(self) -> bool:
-        return self.options.blame == "probe"
-
     def _open_folder(self, options: RunOptions) -> RewardFolder:
         return RewardFolder(self._reward, options, self._hooks)
 
@@ -188,28 +184,26 @@ class RewardBatch(Batch[DataSample]):
 
         return result
 
+    def _settle(self, results: list[DataSample]) -> None:
+        _blame(self._reward, results, self.options, self._hooks, self._folder)
+
+    async def _asettle(self, results: list[DataSample]) -> None:
+        await look_again(self._reward, results, self.options, self._hooks, self._folder)
+
 
 def run_list(
     reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
-    options = _with_control(options)
-    scored = RewardBatch(reward, samples, options, hooks).all()
-    _blame(reward, scored, options, hooks)
-    _account(options)
-    return scored
+    return RewardBatch(reward, samples, options, hooks).all()
 
 
 async def arun_list(
     reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Awaitable twin of `run_list`."""
-    options = _with_control(options)
-    scored = await RewardBatch(reward, samples, options, hooks).aall()
-    await look_again(reward, scored, options, hooks)
-    _account(options)
-    return scored
+    return await RewardBatch(reward, samples, options, hooks).aall()
 
 
 def run_stream(
@@ -243,57 +237,47 @@ def _one_by_one(
     hooks: dict[str, Any],
     **how: bool,
 ) -> Generator[DataSample, None, None]:
-    options = _with_control(options)
     with closing(RewardBatch(reward, samples, options, hooks).stream(**how)) as going:
         for _, sample in going:
-            _blame(reward, [sample], options, hooks)
             yield sample
-    _account(options)
 
 
 async def arun_stream(
     reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> AsyncIterator[DataSample]:
     """Awaitable twin of `run_stream`."""
-    options = _with_control(options)
     async with aclosing(
         RewardBatch(reward, samples, options, hooks).astream(streaming=True)
     ) as going:
         async for _, sample in going:
-            await look_again(reward, [sample], options, hooks)
             yield sample
-    _account(options)
-
-
-def _with_control(options: RunOptions) -> RunOptions:
-    """The options with a control of their own, whose counts the second look mends."""
-    return (
-        replace(options, control=options.control or RunControl())
-        if options.blame == "probe"
-        else options
-    )
-
-
-def _account(options: RunOptions) -> None:
-    """Say what failed after the second look, where there was one; without it the run has said it."""
-    if options.blame == "probe" and options.control is not None:
-        options.control.progress.account()
 
 
 def _blame(
-    reward: AbstractReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward,
+    samples: list[DataSample],
+    options: RunOptions,
+    hooks: dict[str, Any],
+    folder: RewardFolder | None = None,
 ) -> None:
-    """Find out which missing scores are the answers' own doing, where that is asked for."""
+    """Find out which missing scores are the answers' own doing, where that is asked for, and keep
+    what was found.
+    """
     if options.blame != "probe":
         return
     look = SecondLook(reward, samples)
     while asked := look.asked:
         trial = look.probing(options)
         look.take(run_list(look.reward, asked, trial, hooks), _billed(options, trial))
+    _amend(folder, look)
 
 
 async def look_again(
-    reward: AbstractReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]
+    reward: AbstractReward,
+    samples: list[DataSample],
+    options: RunOptions,
+    hooks: dict[str, Any],
+    folder: RewardFolder | None = None,
 ) -> None:
     """Awaitable twin of `_blame`, which servers use, too."""
     if options.blame != "probe":
@@ -302,6 +286,13 @@ async def look_again(
     while asked := look.asked:
         trial = look.probing(options)
         look.take(await arun_list(look.reward, asked, trial, hooks), _billed(options, trial))
+    _amend(folder, look)
+
+
+def _amend(folder: RewardFolder | None, look: SecondLook) -> None:
+    for sample in look.changed if folder is not None else ():
+        if folder.is_amendable(sample):
+            folder.append(sample)
 
 
 def _billed(options: RunOptions, trial: RunOptions) -> Progress | None:
