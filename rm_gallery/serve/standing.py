@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rm_gallery.core.engine.context import RunControl, current_deadline
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.engine import (
     JobCost,
@@ -17,7 +17,7 @@ from rm_gallery.core.engine.engine import (
     lane_named,
 )
 from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import DeadlineExceeded, logger
+from rm_gallery.core.utils.errors import logger
 
 Results = list[tuple[int, Any]]
 
@@ -59,13 +59,7 @@ class StandingRun:
         lane: LaneName,
         label: str,
     ) -> None:
-        def in_time(job: Any) -> Any:
-            deadline = current_deadline.get()
-            if deadline is not None and deadline.left <= 0:  # nobody waits for it any more
-                raise DeadlineExceeded("The time of its request was over before its turn came.")
-            return execute(job)
-
-        self._execute, self._merge = in_time, merge
+        self._execute, self._merge = execute, merge
         self._deliver, self._broken = deliver, broken
         self._max_workers, self._lane, self._label = max_workers, lane, label
         self._cost = JobCost()

@@ -799,12 +799,12 @@ def awaitable(value: Any) -> bool:
 
 
 def lane_named(
-    name: LaneName, max_workers: int, patience: float = FLUSH_SECONDS, *, eager: bool = True
+    name: LaneName, max_workers: int, flush_after: float = FLUSH_SECONDS, *, eager: bool = True
 ) -> Lane:
     """The lane for coroutines ("loop"), or for plain functions ("threads")."""
     if name == "loop":
-        return LoopLane(max_workers, patience)
-    return ThreadLane(max_workers, patience, eager=eager)
+        return LoopLane(max_workers, flush_after)
+    return ThreadLane(max_workers, flush_after, eager=eager)
 
 
 RELAXED_GC = (200_000, 50, 100)
