@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, get_args
 
+import orjson
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
@@ -155,3 +157,54 @@ def test_a_rule_that_is_called_at_once_is_looked_at_twice_at_every_door(
     [issue] = ask(made, sample).output[0].answer.reward.issues
     assert (issue.status, issue.cause) == ("failed", "rule")
     assert ask(made, sample, blame="probe").output[0].answer.reward.score == 0.0
+
+
+class OnlyOnce(BasePointWiseReward):
+    """Breaks on one answer whenever it is asked, and asks a model."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    llm: ClassVar[FakeLLM] = FakeLLM(reply="fine")
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        await self.llm.achat(sample.output[0].answer.text)
+        if sample.output[0].answer.text == "boom":
+            raise KeyError("boom")
+        return scored(self.name, 0.5)
+
+
+@pytest.mark.parametrize("door", ["batch", "stream", "async batch", "async stream"])
+def test_what_a_second_look_found_and_asked_is_in_the_folder_of_its_run(
+    tmp_path: Path, door: str
+) -> None:
+    samples = [sample_of("q", f"{number}") for number in range(8)] + [sample_of("q", "boom")]
+    options: dict[str, Any] = {"blame": "probe", "run_dir": str(tmp_path / "run"), "cache": False}
+
+    def judged() -> list[DataSample]:
+        reward = OnlyOnce()
+        if door == "batch":
+            return reward.evaluate_batch(samples, **options)
+        if door == "stream":
+            return list(reward.evaluate_stream(iter(samples), **options))
+        if door == "async batch":
+            return asyncio.run(reward.async_evaluate_batch(samples, **options))
+
+        async def all_of() -> list[DataSample]:
+            return [each async for each in reward.async_evaluate_stream(iter(samples), **options)]
+
+        return asyncio.run(all_of())
+
+    found = judged()[-1].output[0].answer.reward
+    assert (found.score, found.issues) == (0.0, [])
+    records = [
+        orjson.loads(line)
+        for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    ]
+    last = {record["key"]: record["status"] for record in records}
+    assert list(last.values()) == ["scored"] * 9
+    summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())
+    assert (summary["samples"]["scored"], summary["samples"]["failed"]) == (9, 0)
+    assert summary["spent"]["calls"] > 9, "the trials are on the bill of the run"
+    again = judged()[-1].output[0].answer.reward
+    assert again.score == 0.0
+    summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())
+    assert summary["samples"]["reused"] == 9, "what is settled is not judged again"

@@ -368,8 +368,15 @@ class RewardFolder(RunFolder):
         by_answer: dict[str, Any] = {}
         for number, reward in enumerate(record["rewards"]):
             issues = reward.get("issues") or () if reward else ()
-            if reward and all(
-                about_code(issue["status"], issue["reason"], issue.get("cause")) for issue in issues
+            # what a second look found is not what the code says of the answer
+            found = reward and "caused_by" in ((reward.get("extra_data") or {}).get("") or {})
+            if (
+                reward
+                and not found
+                and all(
+                    about_code(issue["status"], issue["reason"], issue.get("cause"))
+                    for issue in issues
+                )
             ):
                 scores = [detail["score"] for detail in reward["details"]]
                 by_answer[f"answer {number + 1}"] = scores or [

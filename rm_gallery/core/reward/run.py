@@ -185,10 +185,15 @@ class RewardBatch(Batch[DataSample]):
         return result
 
     def _settle(self, results: list[DataSample]) -> None:
-        _blame(self._reward, results, self.options, self._hooks, self._folder)
+        _blame(self._reward, results, self._billed, self._hooks, self._folder)
 
     async def _asettle(self, results: list[DataSample]) -> None:
-        await look_again(self._reward, results, self.options, self._hooks, self._folder)
+        await look_again(self._reward, results, self._billed, self._hooks, self._folder)
+
+    @property
+    def _billed(self) -> RunOptions:
+        """The options with the budget of the run, which its folder keeps."""
+        return replace(self.options, budget=self._control.budget)
 
 
 def run_list(
@@ -290,8 +295,8 @@ async def look_again(
 
 
 def _amend(folder: RewardFolder | None, look: SecondLook) -> None:
-    for sample in look.changed if folder is not None else ():
-        if folder.is_amendable(sample):
+    if folder is not None:
+        for sample in filter(folder.is_amendable, look.changed):
             folder.append(sample)
 
 
