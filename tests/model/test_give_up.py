@@ -8,6 +8,7 @@ from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, RunStopped, current_run
+from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.client import complete
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.utils.errors import ProviderError
@@ -75,3 +76,39 @@ def test_a_wait_for_a_rate_that_is_cut_gives_nothing_back() -> None:
         return waits
 
     assert library_loop.submit(main()).result(timeout=20)
+
+
+class Slow(FakeLLM):
+    """Answers after a moment, and counts whom it has answered."""
+
+    cache: bool | None = False
+    answered: list[str] = []
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        await asyncio.sleep(0.05)
+        self.answered.append(str(payload["messages"][-1]["content"]))
+        return await super().attempt(payload, timeout)
+
+
+def test_whoever_waits_for_a_budget_takes_no_slot_from_others() -> None:
+    """The first calls of a budget of tokens go 1, 2, 4, … at a time: the others held all slots."""
+    llm = Slow(model="budget-waits", reply="yes", answered=[])
+
+    async def of_a_run(control: RunControl, number: int) -> Any:
+        current_run.set(control)
+        return await complete(llm, llm.payload(f"run {number}"))
+
+    async def main() -> None:
+        control = RunControl()
+        control.begin(max_workers=4, budget=Budget(max_tokens=10_000), cache=None, repeat=0)
+        tasks = [asyncio.ensure_future(of_a_run(control, number)) for number in range(16)]
+        await asyncio.sleep(0.01)
+        other = RunControl()
+        other.begin(max_workers=4, budget=None, cache=None, repeat=0)
+        await of_a_run(other, 99)
+        await asyncio.gather(*tasks)
+        control.end()
+        other.end()
+
+    library_loop.submit(main()).result(timeout=20)
+    assert llm.answered.index("run 99") <= 2 and len(llm.answered) == 17

@@ -402,10 +402,13 @@ class Call:
             patience=self.patience,
             pays=run is not None and run.max_outage is not None,
         )
-        if not endpoint.enter(visit):
-            await endpoint.wait(visit, id(run))
         claims, self.rated = Claims(run, llm.model, self.expected, self.most), 0
+        limited = run is not None and run.limited
         try:
+            if limited:  # whoever waits for the budget takes no slot from other runs
+                await claims.reserve(visit.waiting)
+            if not endpoint.enter(visit):
+                await endpoint.wait(visit, id(run))
             if self.rate is not None:
                 if not self.rate.enter(self.expected):
                     with visit.waiting():
@@ -413,7 +416,8 @@ class Call:
                 self.rated = self.expected
             if run is not None:
                 run.check_halted()
-                await claims.reserve(visit.waiting)
+                if not limited:
+                    await claims.reserve()
             left = math.inf if self.deadline is None else max(0.001, self.deadline.left)
             visit.send()
             raw = await self._send(min(llm.timeout, left))
@@ -450,6 +454,8 @@ class Call:
                 )  # fmt: skip
                 self._failed(error)
         self._settle(claims, used)
+        if not visit.inside:
+            return
         if not isinstance(error, ProviderError) or error.kind == "fatal":
             # a verdict on the request is an answer as well: whoever gives one is there
             judged = isinstance(error, ProviderError) and error.status is not None

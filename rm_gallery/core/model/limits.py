@@ -84,7 +84,9 @@ class Visit:
     deadline bounds; whoever is cut then names the endpoint.
     """
 
-    __slots__ = ("_stopped", "_waits", "began", "clocks", "endpoint", "patience", "pays", "sent")
+    __slots__ = (
+        "_stopped", "_waits", "began", "clocks", "endpoint", "inside", "patience", "pays", "sent",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -100,6 +102,8 @@ class Visit:
         """When its call was first asked for."""
         self.pays = pays
         """Whether an outage is of its samples' time, and no clock stands still for it."""
+        self.inside = False
+        """Whether it has a slot."""
         self.sent: float | None = None
         self._waits = False
         self._stopped: list[StoppableClock] = []
@@ -302,6 +306,7 @@ class Endpoint:
         if self._queue or self._down or self._paused_until or self._taken >= self.limit:
             return False
         self._taken += 1
+        visit.inside = True
         return True
 
     async def wait(self, visit: Visit, line: Hashable = None) -> None:
@@ -327,6 +332,7 @@ class Endpoint:
                     self._probe_at = self.now()  # the next one looks
                     self._free()
                 raise
+        visit.inside = True
 
     def leave(
         self,
