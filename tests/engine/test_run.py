@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine import options
+from rm_gallery.core.engine import progress
 from rm_gallery.core.engine.ray import in_flight_each
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
@@ -50,7 +50,7 @@ def test_who_asks_or_looks_is_shown_it(
 
 
 def test_on_a_terminal_one_line_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
     found = shown(monkeypatch, Terminal(), progress=None)
     *_, last = found.split("\r")
     assert found.startswith("\r") and found.count("\r") >= 2

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine import options as options_module
+from rm_gallery.core.engine import progress
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.folder import RunStore, differences
@@ -414,8 +414,8 @@ def test_progress(line: Line) -> Line:
     clock, control = [100.0], RunControl(**counts)
     control.usage = Usage(**line.get("usage", {}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(options_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-        shown = options_module.Progress(control, line.get("total"), True, line.get("label", "run"))
+        patch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        shown = progress.Progress(control, line.get("total"), True, line.get("label", "run"))
         shown.done, shown.reused = line["done"], line.get("reused", 0)
         for *outcomes, times in line.get("outcomes", ()):
             for _ in range(times):

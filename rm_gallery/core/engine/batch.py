@@ -38,7 +38,8 @@ from rm_gallery.core.engine.engine import (
     relaxed_gc,
 )
 from rm_gallery.core.engine.folder import Again, RunFolder, options_again
-from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
+from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
+from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayLane, RayPlan
 from rm_gallery.core.score import Score, is_run_level, stopped
 from rm_gallery.core.utils.errors import ConfigError

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
@@ -27,6 +26,16 @@ from rm_gallery.core.utils.identity import digest
 MOST_SERVED = 20
 """So many names are kept that one model answers under."""
 CounterName = Literal["calls", "cached", "skipped_by_gate", "retries"]
+_BEGUN_ANEW = (
+    "max_workers", "budget", "use_cache", "repeat", "usage", "calls", "cached", "skipped_by_gate",
+    "retries", "in_flight", "served", "unread", "stopped", "stopped_by", "halted", "parent",
+    "calls_out", "batch",
+)  # fmt: skip
+_INHERITED = (
+    "budget", "use_cache", "repeat", "retry", "max_outage", "rate_share", "offline", "replies",
+    "trace", "batch",
+)  # fmt: skip
+"""What a run that does not say it takes from the one around it."""
 
 
 @dataclass
@@ -53,7 +62,6 @@ class RunControl:
     """Judgements that a gate or cascade found not to be needed."""
     retries: int = 0
     in_flight: int = 0
-    started: float = field(default_factory=time.monotonic)
     stopped: str | None = None
     stopped_by: Cause = "caller"
     """Who brought it about that the run stopped."""
@@ -110,40 +118,35 @@ class RunControl:
         not given.
         """
         outer = current_run.get()
-        self.max_workers = max_workers
-        self.budget, self.use_cache, self.repeat = budget, cache, repeat
-        self.usage, self.started = Usage(), time.monotonic()
-        self.calls = self.cached = self.skipped_by_gate = self.retries = self.in_flight = 0
-        self.served = {}
-        self.stopped, self.stopped_by, self.halted, self.unread = None, "caller", False, 0
-        self.parent, self.calls_out, self.batch = None, set(), None
+        fresh = RunControl(max_workers, budget, use_cache=cache, repeat=repeat)
+        for name in _BEGUN_ANEW:
+            setattr(self, name, getattr(fresh, name))
         if outer is not None and outer is not self:
-            self.parent, self.calls_out = outer, outer.calls_out
-            self.budget = budget or outer.budget
-            self.use_cache = outer.use_cache if cache is None else cache
-            self.repeat = repeat or outer.repeat
-            self.retry = self.retry or outer.retry
-            self.fail_fast = outer.fail_fast
-            self.trace = self.trace or outer.trace
-            self.offline = self.offline or outer.offline
-            self.replies = self.replies or outer.replies
-            self.batch = outer.batch
-            self.rate_share = outer.rate_share
-            self.max_outage = outer.max_outage if self.max_outage is None else self.max_outage
+            self.parent, self.fail_fast, self.calls_out = outer, outer.fail_fast, outer.calls_out
+            for name in _INHERITED:
+                if getattr(self, name) == getattr(RunControl, name):
+                    setattr(self, name, getattr(outer, name))
         elif self.fail_fast is not None:
             self.fail_fast = FailFast(self.fail_fast.limit)
+
+    def _and_around(self) -> Iterator[RunControl]:
+        """This run and those around it, from the inside out."""
+        each: RunControl | None = self
+        while each is not None:
+            yield each
+            each = each.parent
 
     def add(self, other: RunControl) -> None:
         """Count what a run beside this one asked for it."""
         with self._lock:
             self.usage.add(other.usage)
-            for name in ("calls", "cached", "skipped_by_gate", "retries"):
-                setattr(self, name, getattr(self, name) + getattr(other, name))
+            for name in get_args(CounterName):
+                vars(self)[name] += vars(other)[name]
 
     def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
         """Begin no further sample; the first reason given is the one reported, and its cause."""
         with self._lock:
-            self.halted = self.halted or halt
+            self.halted |= halt
             if self.stopped is None:
                 self.stopped, self.stopped_by = reason, by
         if halt and self.parent is not None:  # what cannot go on here cannot go on around it
@@ -151,58 +154,48 @@ class RunControl:
 
     def stop_spending(self, budget: Any, reason: str) -> None:
         """Stop this run and those around it that spend this budget."""
-        each: RunControl | None = self
-        while each is not None:
+        for each in self._and_around():
             if each.budget is budget:
                 each.stop(reason)
-            each = each.parent
+
+    @property
+    def _ended(self) -> RunControl:
+        """The run that has stopped, this one or the nearest around it; the outermost where none has."""
+        return self if self.stopped is not None or self.parent is None else self.parent._ended
 
     @property
     def why_stopped(self) -> str | None:
         """Why this run, or one around it, begins nothing more; None while it goes on."""
-        if self.stopped is None and self.parent is not None:
-            return self.parent.why_stopped
-        return self.stopped
+        return self._ended.stopped
 
     @property
     def over(self) -> bool:
         """Whether it has stopped and nothing is left to restore: what is still to come need not be
         read.
         """
-        return self.why_stopped is not None and (self.restoring is None or not self.restoring())
+        return self.why_stopped is not None and not (self.restoring and self.restoring())
 
     @property
     def who_stopped(self) -> Cause:
         """Who brought it about that this run, or one around it, begins nothing more."""
-        return (
-            self.parent.who_stopped
-            if self.stopped is None and self.parent is not None
-            else self.stopped_by
-        )
+        return self._ended.stopped_by
 
-    def budgets(self) -> list[tuple[RunControl, Budget]]:
-        """The budgets of this run and of those around it, with the run that each belongs to, from
-        the inside out; each once.
-        """
-        found: list[tuple[RunControl, Budget]] = []
-        each: RunControl | None = self
-        while each is not None:
-            if each.budget is not None and not any(each.budget is budget for _, budget in found):
-                found.append((each, each.budget))
-            each = each.parent
-        return found
+    def budgets(self) -> list[Budget]:
+        """The budgets of this run and of those around it, from the inside out; each once."""
+        runs = self._and_around()
+        found = {id(each.budget): each.budget for each in runs if each.budget is not None}
+        return list(found.values())
 
     @property
     def limited(self) -> bool:
         """Whether this run, or one around it, has a budget with a limit."""
-        return any(budget.limited for _, budget in self.budgets())
+        return any(budget.limited for budget in self.budgets())
 
     def check_halted(self) -> None:
         """Raise RunStopped when no further attempt is to be made."""
-        if self.halted:
-            raise self.not_judged()
-        if self.parent is not None:
-            self.parent.check_halted()
+        for each in self._and_around():
+            if each.halted:
+                raise each.not_judged()
 
     def not_judged(self) -> RunStopped:
         """The error of a call that is not made, or cut, since the run stopped."""
@@ -211,8 +204,9 @@ class RunControl:
     def give_up(self, endpoint: object, reason: str) -> None:
         """Stop, since an endpoint has served nobody for too long, and end all calls to it."""
         self.stop(reason, halt=True, by="endpoint")
-        for call in [call for call in self.calls_out if call.endpoint is endpoint]:
-            call.cut()
+        for call in list(self.calls_out):
+            if call.endpoint is endpoint:
+                call.cut()
 
     def hold(self, name: str, take: Callable[[], Callable[[], None]]) -> None:
         """Take something once for the whole run; what `take` returns gives it back when the run
@@ -228,32 +222,31 @@ class RunControl:
 
     def count(self, counter: CounterName, more: int = 1, usage: Usage | None = None) -> None:
         """Add to a counter of this run and of those around it."""
-        each: RunControl | None = self
-        while each is not None:
+        for each in self._and_around():
             with each._lock:
-                setattr(each, counter, getattr(each, counter) + more)
+                vars(each)[counter] += more
                 if usage is not None:
                     each.usage.add(usage)
-            each = each.parent
 
     def note_served(self, asked: str, answered: str) -> None:
         """Hear which model said that it answered; for the library's event loop alone."""
-        each: RunControl | None = self if answered not in ("", asked) else None
-        while each is not None:
+        for each in self._and_around() if answered not in ("", asked) else ():
             known = each.served.setdefault(asked, set())
             if len(known) < MOST_SERVED:
                 known.add(answered[:100])
-            each = each.parent
 
 
+@dataclass(eq=False)
 class Claims:
     """What one call claims of the budgets of its run, from the inside out, so that two calls never
     wait for each other.
     """
 
-    def __init__(self, run: RunControl | None, model: str, expected: int, most: int | None) -> None:
-        self._run, self._model, self.expected, self._most = run, model, expected, most
-        self._made: list[tuple[Budget, Reservation]] = []
+    run: RunControl | None
+    model: str
+    expected: int
+    most: int | None
+    _made: list[tuple[Budget, Reservation]] = field(default_factory=list)
 
     async def reserve(
         self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -261,11 +254,12 @@ class Claims:
         """Claim the call, inside `waiting()` where it has to wait; BudgetExceeded stops the run whose
         budget it is.
         """
-        for run, budget in [] if self._run is None else self._run.budgets():
-            asked = self._model, self.expected, self._most
+        if (run := self.run) is None:
+            return
+        asked = self.model, self.expected, self.most
+        for budget in run.budgets():
             try:
-                claim = budget.try_reserve(*asked)
-                if claim is None:
+                if (claim := budget.try_reserve(*asked)) is None:
                     with waiting():
                         claim = await budget.reserve(*asked)
             except BudgetExceeded as error:
@@ -275,15 +269,17 @@ class Claims:
 
     def price_of(self, used: Usage) -> float | None:
         """What a usage costs by the first budget that knows prices."""
-        tables = (budget.prices for budget, _ in self._made if budget.prices is not None)
-        return next((table.cost(self._model, used) for table in tables), None)
+        for budget, _ in self._made:
+            if budget.prices is not None:
+                return budget.prices.cost(self.model, used)
+        return None
 
     def settle(self, used: Usage) -> None:
         """Replace what was claimed by what was used; `used` gets its cost from the innermost
         budget.
         """
         for place, (budget, claim) in enumerate(self._made):
-            budget.settle(claim, used.copy() if place else used, self._model)
+            budget.settle(claim, used.copy() if place else used, self.model)
         self._made.clear()
 
 
@@ -294,6 +290,7 @@ current_deadline: ContextVar[Deadline | None] = ContextVar("rm_gallery_deadline"
 """When the current sample runs out, or None."""
 
 
+@dataclass(eq=False, slots=True)
 class StopMark:
     """Whether a call that a job made was stopped, however deep below it; kept by whoever runs the
     jobs, one after another.
@@ -302,32 +299,26 @@ class StopMark:
     number kept as its score.
     """
 
-    __slots__ = ("declared", "lost", "made_up", "noted", "outer")
-
-    def __init__(self, outer: StopMark | None) -> None:
-        self.outer = outer
-        self.noted = False
-        self.lost: list[BaseException] = []
-        """Errors of the calls that got no answer."""
-        self.made_up: list[BaseException] = []
-        """Those behind which a part of the job has put a number."""
-        self.declared = False
-        """Whether the job says what a missing part means: its number is then none that somebody
-        made up.
-        """
+    outer: StopMark | None
+    noted: bool = False
+    lost: list[BaseException] = field(default_factory=list)
+    """Errors of the calls that got no answer."""
+    made_up: list[BaseException] = field(default_factory=list)
+    """Those behind which a part of the job has put a number."""
+    declared: bool = False
+    """Whether the job says what a missing part means: its number is then none that somebody made
+    up.
+    """
 
     def taken(self, ok: bool) -> list[BaseException]:
         """The lost calls that stand behind the number of a job that is over; those around the job
         hear of them, too.
         """
-        lost, made_up, self.lost, self.made_up = self.lost, self.made_up, [], []
-        if ok and not self.declared:
-            made_up = lost + made_up
-        if self.outer is not None and ok:
-            self.outer.made_up += made_up
-        elif self.outer is not None:
-            self.outer.lost += lost + made_up
-        return made_up if ok else []
+        taken = self.made_up if ok and self.declared else self.lost + self.made_up
+        self.lost, self.made_up = [], []
+        if self.outer is not None:
+            (self.outer.made_up if ok else self.outer.lost).extend(taken)
+        return taken if ok else []
 
 
 stop_mark: ContextVar[StopMark | None] = ContextVar("rm_gallery_stop_mark", default=None)
@@ -383,45 +374,37 @@ def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
     """
     asked = Questions(only=True)
 
-    async def ask() -> None:
+    async def ask(way: Callable[[], Any]) -> None:
+        with suppress(Exception):  # for what cannot be asked the record has the reason
+            if inspect.isawaitable(going := way()):
+                await going
+
+    async def ask_all() -> None:
         questions.set(asked)
         current_run.set(RunControl(quiet=True, offline=True))
         for way in ways:
-            with suppress(Exception):  # for what cannot be asked the record has the reason
-                await _some_steps(way())
+            task = asyncio.ensure_future(ask(way))
+            for _ in range(_STEPS):
+                if task.done():
+                    break
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task], timeout=0.1)
+
+    def on_a_loop() -> None:
+        with closing(asyncio.new_event_loop()) as loop:
+            loop.run_until_complete(ask_all())
 
     context = copy_context()
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        context.run(_on_a_loop, ask)
+        context.run(on_a_loop)
     else:  # a thread runs one loop at a time
-        thread = threading.Thread(target=context.run, args=(_on_a_loop, ask))
+        thread = threading.Thread(target=context.run, args=(on_a_loop,))
         thread.start()
         thread.join()
     return asked
-
-
-def _on_a_loop(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(function())
-    finally:
-        loop.close()
-
-
-async def _some_steps(going: Any) -> None:
-    if not inspect.isawaitable(going):
-        return
-    task = asyncio.ensure_future(going)
-    for _ in range(_STEPS):
-        if task.done():
-            break
-        await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.wait([task], timeout=0.1)
-    if task.done() and not task.cancelled():
-        task.exception()
 
 
 def within_deadline(seconds: float) -> float:

@@ -51,7 +51,8 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.utils.models import copy_with
 
 if TYPE_CHECKING:
-    from rm_gallery.core.engine.options import Progress, RunOptions
+    from rm_gallery.core.engine.options import RunOptions
+    from rm_gallery.core.engine.progress import Progress
     from rm_gallery.core.reward.abstract import AbstractReward
 
 TRIALS = 3

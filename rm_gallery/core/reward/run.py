@@ -26,8 +26,9 @@ from rm_gallery.core.engine.batch import Batch, Parts, Run
 from rm_gallery.core.engine.context import questions, stop_mark
 from rm_gallery.core.engine.engine import JobCost, LaneName, Planned
 from rm_gallery.core.engine.folder import Again
-from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
+from rm_gallery.core.engine.options import chosen_options
+from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayPlan
 from rm_gallery.core.engine.single import SingleRun, arun_single, run_single
 from rm_gallery.core.reward.abstract import AbstractReward, KeptPart, current_job
