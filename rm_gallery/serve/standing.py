@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import RunControl, RunStopped
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.engine import (
     JobCost,
@@ -94,6 +95,7 @@ class StandingRun:
         """Begin nothing more and cut what is in flight."""
         if self._turn is not None:
             self._end_turn(self._turn)
+            self._turn.work.end(RunStopped("The server is being closed."))
             self._turn.lane.abandon()
             self._turn = None
 
@@ -105,6 +107,7 @@ class StandingRun:
     def _end_turn(self, turn: _Turn) -> None:
         self._before = self.counters()
         turn.work.control.end()
+        library_loop.no_longer_waiting(turn.work)
 
     def _begin(self) -> _Turn:
         if self._turn is not None:

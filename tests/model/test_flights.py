@@ -10,7 +10,7 @@ import pytest
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.client import complete
 from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.utils.errors import ProviderError
+from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError
 
 
 class Slow(FakeLLM):
@@ -93,3 +93,28 @@ def test_a_newcomer_does_not_join_a_call_that_is_being_cut() -> None:
         return said
 
     assert on_the_loop(main()) == "yes" and (len(llm.began), len(llm.cut)) == (2, 1)
+
+
+class Late(FakeLLM):
+    """Its time is over whenever it is asked."""
+
+    cache: bool | None = True
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        raise DeadlineExceeded("504")
+
+
+@pytest.mark.parametrize("gap", range(1, 7))
+def test_who_asks_as_a_call_has_just_ended_finds_it_no_more(gap: int) -> None:
+    """A flight stood there until the next turn of the loop, and who joined it then joined for ever."""
+    llm = Late(model=f"just-ended-{gap}", reply="x")
+
+    async def ask(turns: int) -> Any:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return await complete(llm, llm.payload("equal"))
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(ask(turns) for turns in range(gap)), return_exceptions=True)
+
+    assert {type(end) for end in on_the_loop(main())} == {DeadlineExceeded}

@@ -19,7 +19,7 @@ from unittest import mock
 import pytest
 
 from rm_gallery.core.model import storage
-from rm_gallery.core.model.storage import FILE_NAME, ReplyCache, canonical_key
+from rm_gallery.core.model.storage import FILE_NAME, KeptReplies, ReplyCache, canonical_key
 from rm_gallery.core.utils.errors import ConfigError
 from tests.engine.processes import finish, kill_after_lines, start
 
@@ -399,3 +399,26 @@ def test_a_forked_child_writes_beside_its_parent(tmp_path: Path) -> None:
         assert shared().stats().entries == 200 * 7
     """
     finish(start(script, tmp_path))
+
+
+@pytest.mark.parametrize("line", [b"00000000", b"%08x x" % zlib.crc32(b"x"), b"\xff" * 90, b"{}"])
+def test_a_line_of_somebody_else_is_passed_over(tmp_path: Path, line: bytes) -> None:
+    with opened(tmp_path) as cache:
+        assert cache.put(KEYS[0], b"1")
+    with (tmp_path / FILE_NAME).open("ab") as file:
+        file.write(b"\n" + line + b"\n")
+    with opened(tmp_path) as cache:
+        assert cache.get(KEYS[0]) == b"1" and cache.get(KEYS[1]) is None
+        assert cache.put(KEYS[1], b"2") and cache.get(KEYS[1]) == b"2"
+
+
+def test_a_damaged_line_of_an_earlier_folder_is_passed_over(tmp_path: Path) -> None:
+    bad = b'{"key":"%s","base64":"a"}\n{"key":"%s","reply":{"a":{"key":1}\n' % (
+        KEYS[0].encode(),
+        KEYS[1].encode(),
+    )
+    good = b'{"key":"%s","reply":{"a":1}}\n' % KEYS[2].encode()
+    (tmp_path / "replies.jsonl").write_bytes(bad + good)
+    kept = KeptReplies(tmp_path)
+    assert [kept.get(key) for key in KEYS[:3]] == [None, None, b'{"a":1}']
+    kept.close()

@@ -211,9 +211,14 @@ class Unit:
         if why is not None:
             note_stop(outer)
             return stopped(why, control.who_stopped)
-        if self.deadline is not None and self.deadline.left <= 0:
-            return self.work.late(self.deadline)
-        return None
+        return self.work.late(self.deadline) if self.is_late else None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time of whoever asked for it is over: its own begins with its first job, which
+        others may hold up.
+        """
+        return self.work.deadline is None and self.deadline is not None and self.deadline.left <= 0
 
     def settled_below(self, mark: StopMark, outcome: Score[Any]) -> Score[Any]:
         """What a job gave, or where a call of it was stopped with the run that it was stopped,
@@ -457,6 +462,9 @@ class Lane:
             self._finished.append((unit.work, unit.finish()))
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             self._end(unit.work, error)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if self._open_units == 0:
             self._flush()
         elif not self._flush_due:
@@ -576,7 +584,7 @@ class LoopLane(Lane):
             value = unit.work.execute(job)
             if awaitable(value):
                 value = await value
-            if not worker.expired:
+            if not (worker.expired or unit.is_late):
                 return scored(value)
         except asyncio.CancelledError:
             if self._cut or not library_loop.is_current(self._loop):
@@ -622,7 +630,8 @@ class ThreadLane(Lane):
     what a job costs.
 
     A thread cannot be killed: a job past its deadline becomes failed(deadline), its thread is
-    abandoned, and what that thread had not yet begun is run by another.
+    abandoned, and what that thread had not yet begun is run by another. Nothing here waits for the
+    event loop: a coroutine that blocks it holds up no plain function.
     """
 
     def __init__(
@@ -631,23 +640,47 @@ class ThreadLane(Lane):
         super().__init__(max_workers, flush_after)
         self._eager = eager
         """Whether jobs of unknown cost get all threads at once."""
-        self._lock = threading.Lock()
-        """Held where jobs are taken and put back."""
+        self._lock = threading.RLock()
+        """Held where jobs are taken, put back and counted."""
+        self._merging = threading.RLock()
+        self._watched = False
         self._context = contextvars.copy_context()
 
-    async def _drain(self, grace: float) -> None:
-        self._pending.clear()
+    def feed(self, units: list[Unit]) -> None:
+        """Queue units, all of one work; returns at once."""
+        with self._merging:
+            for unit in units:
+                if not unit.jobs:
+                    self._complete(unit)
+            self._flush()
+        with self._lock:
+            self._pending.extend((unit, i) for unit in units for i in range(len(unit.jobs)))
+            self._start_workers()
+
+    def cancel(self, grace: float) -> None:
+        """Drop waiting jobs and leave those in flight after `grace` seconds."""
+        with self._lock:
+            self._pending.clear()
         end = time.monotonic() + grace
         while self._workers and time.monotonic() < end:
-            await asyncio.sleep(0.01)
-        for worker in self._workers:
-            worker.abandoned = True
-        self._workers.clear()
-        self._flush()
+            time.sleep(0.01)
+        with self._lock:
+            for worker in self._workers:
+                worker.abandoned = True
+            self._workers.clear()
+
+    def look(self) -> None:
+        """Nothing: threads are looked at all the time."""
+
+    def _flush_soon(self) -> None:
+        """Nothing: a chunk is flushed as a whole."""
 
     def _start_workers(self) -> None:
         if not self._pending:
             return
+        if not self._watched:
+            self._watched = True
+            library_loop.start_thread(self._watch)
         work = self._pending[0][0].work
         chunks = -(-len(self._pending) // work.cost.chunk())
         for _ in range(min(self._threads_wanted(work.cost) - len(self._workers), chunks)):
@@ -656,12 +689,11 @@ class ThreadLane(Lane):
             serve = partial(self._context.copy().run, self._serve, worker)
             try:
                 library_loop.start_thread(serve)
-            except RuntimeError as error:  # there are no more; those there are do the rest
+            except RuntimeError:  # there are no more; those there are do the rest
                 self._workers.discard(worker)
                 if not self._workers:
-                    work.end(error)
+                    raise
                 break
-        self._look_in(WATCH_SECONDS)
 
     def _threads_wanted(self, cost: JobCost) -> int:
         """One for cheap jobs, and one more for each thread that a job holds up; else as many as are
@@ -677,37 +709,26 @@ class ThreadLane(Lane):
         """What a thread does: chunk after chunk, as long as it is wanted."""
         mark = StopMark(stop_mark.get())
         stop_mark.set(mark)
-        while self._take_chunk(worker):
-            whole = self._run_chunk(worker, mark)
+        while self._take_chunk(worker) and self._run_chunk(worker, mark):
             done, worker.done, worker.chunk = worker.done, [], []
-            self._tell(partial(self._record, done))
-            if not whole:
-                return
-        self._tell(partial(self._leave, worker))
-
-    def _tell(self, what: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # a loop that closed has told whoever waits
-            library_loop.post(self._loop, what)
-
-    def _leave(self, worker: Worker) -> None:
-        self._workers.discard(worker)
-        self._start_workers()
+            self._record(done)
 
     def _take_chunk(self, worker: Worker) -> bool:
         with self._lock:
             pending = self._pending
             while pending and pending[0][0].work.ended:
                 pending.popleft()
-            if not pending or worker.abandoned:
-                return False
-            cost = pending[0][0].work.cost
-            if len(self._workers) > self._threads_wanted(cost):
+            cost = pending[0][0].work.cost if pending else JobCost()
+            few = len(self._workers) <= self._threads_wanted(cost)
+            if not pending or worker.abandoned or not few:
+                self._workers.discard(worker)
                 return False
             worker.at, worker.started, worker.chunk = 0, time.monotonic(), []
             for _ in range(min(cost.chunk(), len(pending))):
                 if pending[0][0].work.cost is not cost:
                     break
                 worker.chunk.append(pending.popleft())
+            self._start_workers()
             return True
 
     def _run_chunk(self, worker: Worker, mark: StopMark) -> bool:
@@ -718,7 +739,8 @@ class ThreadLane(Lane):
             if work is not unit.work:
                 work = unit.work
                 current_run.set(work.control)
-            outcome = NOT_RUN if work.ended else unit.not_begun(mark.outer)
+            outer = mark.outer if unit.context is None else unit.context.get(stop_mark)
+            outcome = NOT_RUN if work.ended else unit.not_begun(outer)
             if outcome is None:
                 worker.deadline = unit.begin()
                 current_deadline.set(worker.deadline)
@@ -730,14 +752,40 @@ class ThreadLane(Lane):
                 except IndexError:  # given up
                     return False
                 outcome = unit.settled_below(mark, outcome)
+                if outcome.ok and unit.is_late:
+                    outcome = work.late(unit.deadline)
             worker.done.append((unit, i, outcome))
         if work is not None:
             work.cost.learn((time.perf_counter() - began) / len(worker.chunk))
-        return not worker.abandoned
+        return True
 
-    def _look(self) -> None:
-        super()._look()
-        self._start_workers()
+    def _record(self, done: list[tuple[Unit, int, Score[Any]]]) -> None:
+        ended = []
+        with self._lock:
+            for unit, i, outcome in done:
+                unit.outcomes[i] = outcome
+                unit.remaining -= 1
+                if unit.remaining == 0:
+                    ended.append(unit)
+        if ended:
+            with self._merging:
+                for unit in ended:
+                    self._complete(unit)
+                self._flush()
+
+    def _watch(self) -> None:
+        """Look after the threads, on one of its own, until there are none."""
+        while True:
+            time.sleep(WATCH_SECONDS)
+            with self._lock:
+                workers = list(self._workers)
+                if not (workers or self._pending):
+                    self._watched = False
+                    return
+            for worker in workers:
+                self._check(worker)
+            with self._lock, suppress(RuntimeError):  # no thread to be had now
+                self._start_workers()
 
     def _check(self, worker: Worker) -> float:
         busy, chunk, at, deadline = worker.busy, worker.chunk, worker.at, worker.deadline
@@ -749,9 +797,13 @@ class ThreadLane(Lane):
         except IndexError:  # it ended just now
             return WATCH_SECONDS
         worker.abandoned = True
-        self._workers.discard(worker)
         with self._lock:
+            self._workers.discard(worker)
             self._pending.extendleft(reversed(chunk[at + 1 :]))
+            # the time of those that it held up begins anew
+            for behind, _ in chunk[at + 1 :]:
+                if behind is not unit and behind.work.deadline is not None:
+                    behind.deadline = None
         done, worker.done = worker.done, []
         self._record([*done, (unit, i, unit.work.late(deadline, "; its thread was left"))])
         return math.inf

@@ -475,6 +475,8 @@ class RunFolder(RunStore, ABC):
         Raises ConfigError for a sample whose content cannot be told.
         """
         key, number = self.key_of(data), 0
+        # an object that went is no longer the one whose address this one has
+        self._amendable.pop(id(data), None)
         this = hash(key)
         first = self._seen.first(hash(data.sample_id), this)
         if first is not None:

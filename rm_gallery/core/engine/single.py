@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
+from rm_gallery.core.engine.context import RunControl, current_deadline, current_run, stop_mark
 from rm_gallery.core.engine.engine import (
     LATE_SECONDS,
     JobCost,
@@ -93,13 +93,14 @@ class _Single:
 
     def here(self) -> Any:
         """Do its one job on the caller's thread, or where it has a deadline on one that can be left."""
-        unit, found = self.unit, list[Score[Any]]()
+        unit, found, outer = self.unit, list[Score[Any]](), stop_mark.get()
 
         def work() -> None:
-            found.append(unit.not_begun(None) or unit.call(0))
+            found.append(unit.not_begun(outer) or unit.call(0))
 
         deadline = unit.begin()
-        if self.work.deadline is None or deadline is None:
+        # Ctrl-C comes to the main thread, and a rule may start an event loop of its own
+        if self.work.deadline is None and threading.current_thread() is not threading.main_thread():
             work()
         else:
             over = threading.Event()
@@ -109,7 +110,9 @@ class _Single:
                 over.set()
 
             library_loop.start_thread(work_and_tell)
-            while not over.wait(max(0.0, deadline.left) + LATE_SECONDS) and deadline.left > 0:
+            while not over.wait(
+                None if deadline is None else max(0.0, deadline.left) + LATE_SECONDS
+            ) and (deadline is None or deadline.left > 0):
                 pass  # its clock stood still meanwhile
         unit.outcomes = found[:] or [self.work.late(deadline, "; its thread was left")]
         self.mailbox.check()

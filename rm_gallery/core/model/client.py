@@ -213,12 +213,21 @@ class _Flight(Generic[T]):
 
     def __init__(self, key: str, call: Call, work: Coroutine[Any, Any, T]) -> None:
         self._key, self._call, self._waiting = key, call, 0
-        self._task = asyncio.get_running_loop().create_task(work)
+        self._task = asyncio.get_running_loop().create_task(self._fly(work))
         self._task.add_done_callback(self._over)
 
-    def _over(self, task: asyncio.Task[Any]) -> None:
+    async def _fly(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        finally:  # before it is done: who finds a flight that is over would find it for ever
+            self._forget()
+
+    def _forget(self) -> None:
         if _shared.flights.get(self._key) is self:
             del _shared.flights[self._key]
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._forget()
         if not task.cancelled():
             task.exception()  # seen, also where nobody is left to receive it
 
@@ -234,7 +243,7 @@ class _Flight(Generic[T]):
             if not self._waiting and not self._task.done():
                 # a newcomer must not join a call that is being cut; and its connection is closed
                 # when this returns
-                _shared.flights.pop(self._key, None)
+                self._forget()
                 self._task.cancel()
                 await asyncio.wait({self._task})
 

@@ -5,6 +5,7 @@ whole or in pieces, or an error), and an endpoint with the way to it.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import time
@@ -327,6 +328,12 @@ class Access(NamedTuple):
     """What must not be seen in any text from outside, and whether not in a reply, either."""
 
 
+def _written(text: str) -> tuple[str, ...]:
+    """A secret as it is, in a URL, and as JSON writes it: some gateways escape each slash."""
+    told = json.dumps(text)[1:-1]
+    return text, quote(text, safe=""), told, told.replace("/", "\\/")
+
+
 @lru_cache(maxsize=256)
 def _access(
     url: str,
@@ -351,7 +358,7 @@ def _access(
         shown[part].sort()
     # long enough not to be a word by chance
     texts = [text for text in texts if len(text) >= 6 and f"{text.lower()} " not in _SCHEMES]
-    secrets = dict.fromkeys(form for text in texts for form in (text, quote(text, safe="")))
+    secrets = dict.fromkeys(form for text in texts for form in _written(text))
     return Access(
         endpoint,
         f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url,

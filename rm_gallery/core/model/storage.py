@@ -48,9 +48,11 @@ _NONE = 0
 """The place of a reply that is not kept, and of one to a request that was answered in two ways."""
 _FILE = 1 << 48
 """A place in another file is the number of that file, times this, and where the line begins."""
-_READS = getattr(os, "O_BINARY", 0)
+_READS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+"""A pipe may be planted in a folder: nobody waits for it."""
 _APPENDS = os.O_APPEND | os.O_WRONLY | os.O_CREAT | _READS
-_APPENDS |= getattr(os, "O_NOFOLLOW", 0)  # a link may be planted in a folder
+_APPENDS |= getattr(os, "O_NOFOLLOW", 0)  # and so may a link
+_LINE = re.compile(rb"[0-9a-f]{8} [0-9a-f]{64} [0-9a-f]{8} [-z] .*")
 _EARLIER_LINE = re.compile(rb'\{"key":"([0-9a-f]{64})","(?:reply":(?:null|(.*))|base64":"(.*)")\}')
 
 
@@ -248,9 +250,14 @@ class ReplyCache:
 
     def _take_in(self, number: int, begin: int = 0) -> int:
         """Note the lines of a file from `begin` on that are ended; where they end."""
-        rest = b""
-        while block := self._read_at(number, begin + len(rest), 1 << 18):
-            *lines, rest = (rest + block).split(b"\n")
+        parts, end = list[bytes](), begin
+        while block := self._read_at(number, end, 1 << 18):
+            end += len(block)
+            parts.append(block)
+            if b"\n" not in block:
+                continue
+            *lines, rest = b"".join(parts).split(b"\n")
+            parts = [rest]
             for line in lines:
                 if line and (held := _checked(line)):
                     self._note(held, number * _FILE + begin)
@@ -333,9 +340,15 @@ class ReplyCache:
                         file.write(b"\n%s\n" % line)
                 file.flush()
                 new.replace(self.path)
-                # what others wrote until then; later they see that the file is another one
+                # what others wrote until then, in one write, since they may write into this file
+                # already; later they see that the file is another one
+                late = b""
                 while more := self._read_at(0, self._read_to, 1 << 18):
-                    self._read_to += file.write(more)
+                    late += more
+                    self._read_to += len(more)
+                os.write(file.fileno(), b"".join(
+                    b"\n%s\n" % line for line in filter(_checked, late.split(b"\n"))
+                ))  # fmt: skip
         finally:
             new.unlink(missing_ok=True)
         self._path_due = 0.0
@@ -354,12 +367,13 @@ class ReplyCache:
         """A row of the SQLite file of versions before this one; None where there is none, or it is
         damaged or of a later version.
         """
-        for path in self._earlier_files:
-            with (
-                suppress(sqlite3.Error),
-                closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db,
-            ):
-                return db.execute(query, values).fetchone()
+        for path in [*self._earlier_files]:
+            uri = f"{path.absolute().as_uri()}?mode=ro"
+            try:
+                with closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as db:
+                    return db.execute(query, values).fetchone()
+            except sqlite3.Error:
+                self._earlier_files.remove(path)
         return None
 
     def close(self) -> None:
@@ -427,8 +441,13 @@ def _checked(line: bytes) -> bytes:
     """A line as it is written now; b"" for one that is torn, damaged or none of ours."""
     if found := _EARLIER_LINE.fullmatch(line):
         key, text, data = found.groups()
-        line = _line_of(key, text or base64.b64decode(data or b""), 0)[1:-1]
-    return line if line[:8] == b"%08x" % zlib.crc32(line[9:]) else b""
+        try:
+            orjson.loads(text or b"null")  # two torn lines may look like one
+            line = _line_of(key, text or base64.b64decode(data or b"", validate=True), 0)[1:-1]
+        except ValueError:
+            return b""
+    is_whole = _LINE.fullmatch(line) and line[:8] == b"%08x" % zlib.crc32(line[9:])
+    return line if is_whole else b""
 
 
 def _created(line: bytes) -> int:

@@ -166,9 +166,7 @@ async def _content(response: aiohttp.ClientResponse, limit: int, url: str) -> by
         limit = MAX_ERROR_BYTES
     coding = response.headers.get("Content-Encoding", "").strip().lower()
     if coding not in _PACKINGS:
-        raise ProviderError(
-            f"The reply is packed as {coding[:20]!r}, which nobody asked for.", kind="transient"
-        )
+        raise ProviderError("The reply is packed in a way that nobody asked for.", kind="transient")
     window = _PACKINGS[coding]
     if not window and (response.content_length or math.inf) <= limit:
         return await response.read()
