@@ -152,8 +152,9 @@ async def exchange(
         kind: ProviderErrorKind = "transient"
         fault = f"The connection to {endpoint.url} broke ({type(error).__name__})."
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            kind, late = "unreachable", isinstance(error, asyncio.TimeoutError)
-            why = "it does not take the connection" if late else error.strerror or error
+            kind, why = "unreachable", "it does not take the connection"
+            if isinstance(error, aiohttp.ClientConnectorError):
+                why = error.strerror or str(error)
             fault = f"Cannot connect to {endpoint.url}: {why}."
         elif isinstance(error, asyncio.TimeoutError):
             fault = f"No answer from {endpoint.url} within {timeout or 0:.3g} s."
