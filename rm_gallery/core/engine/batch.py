@@ -393,11 +393,11 @@ class Batch(Generic[R]):
         """Whether a run that is continued looks whether its records are what comes out now."""
         raise NotImplementedError
 
-    def _settle(self, results: list[R]) -> None:
+    def _look_once_more(self, results: list[R]) -> None:
         """Look once more at what came out, before the run is over."""
 
-    async def _asettle(self, results: list[R]) -> None:
-        """Awaitable twin of `_settle`."""
+    async def _alook_once_more(self, results: list[R]) -> None:
+        """Awaitable twin of `_look_once_more`."""
 
     def _made_again(self) -> dict[str, Any]:
         """The keywords an actor makes this batch with, besides the options."""
@@ -542,7 +542,7 @@ class Batch(Generic[R]):
         with self._begun() as options:
             found = dict(self._results(options, {"ordered": False}))
             results = [found[index] for index in range(len(found))]
-            self._settle(results)
+            self._look_once_more(results)
         return results
 
     async def aall(self) -> list[R]:
@@ -551,7 +551,7 @@ class Batch(Generic[R]):
             going = self._aresults(options, {"ordered": False})
             found = {index: result async for index, result in going}
             results = [found[index] for index in range(len(found))]
-            await self._asettle(results)
+            await self._alook_once_more(results)
         return results
 
     def stream(self, **how: bool) -> Generator[tuple[int, R], None, None]:
@@ -560,7 +560,7 @@ class Batch(Generic[R]):
         """
         with self._begun() as options, closing(self._results(options, how)) as going:
             for index, result in going:
-                self._settle([result])
+                self._look_once_more([result])
                 yield index, result
 
     def _results(
@@ -580,7 +580,7 @@ class Batch(Generic[R]):
         with self._begun() as options:
             async with aclosing(self._aresults(options, how)) as going:
                 async for index, result in going:
-                    await self._asettle([result])
+                    await self._alook_once_more([result])
                     yield index, result
 
     async def _aresults(

@@ -107,9 +107,11 @@ class Coordinator:
 
     def ask(self, number: int, *call: Any) -> None:
         """Take a question for budget; its answer comes at once or later."""
-        self._asking[number] = asyncio.get_running_loop().create_task(self._asked(number, *call))
+        self._asking[number] = asyncio.get_running_loop().create_task(
+            self._reserve_for(number, *call)
+        )
 
-    async def _asked(self, number: int, *call: Any) -> None:
+    async def _reserve_for(self, number: int, *call: Any) -> None:
         error: Exception | None = None
         try:
             await self._claim(number, *call)

@@ -595,10 +595,10 @@ class GraderBatch(RewardBatch):
 
     _reward: RowReward
 
-    def _settle(self, results: Any) -> None:
+    def _look_once_more(self, results: Any) -> None:
         """Nothing: control answers are tried inside the job."""
 
-    async def _asettle(self, results: Any) -> None:
+    async def _alook_once_more(self, results: Any) -> None:
         """Nothing, for the same reason."""
 
     def results(self) -> list[Results]:

@@ -328,7 +328,7 @@ class Access(NamedTuple):
     """What must not be seen in any text from outside, and whether not in a reply, either."""
 
 
-def _written(text: str) -> tuple[str, ...]:
+def _forms_of_secret(text: str) -> tuple[str, ...]:
     """A secret as it is, in a URL, and as JSON writes it: some gateways escape each slash."""
     told = json.dumps(text)[1:-1]
     return text, quote(text, safe=""), told, told.replace("/", "\\/")
@@ -358,7 +358,7 @@ def _access(
         shown[part].sort()
     # long enough not to be a word by chance
     texts = [text for text in texts if len(text) >= 6 and f"{text.lower()} " not in _SCHEMES]
-    secrets = dict.fromkeys(form for text in texts for form in _written(text))
+    secrets = dict.fromkeys(form for text in texts for form in _forms_of_secret(text))
     return Access(
         endpoint,
         f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url,

@@ -185,10 +185,10 @@ class RewardBatch(Batch[DataSample]):
 
         return result
 
-    def _settle(self, results: list[DataSample]) -> None:
+    def _look_once_more(self, results: list[DataSample]) -> None:
         _blame(self._reward, results, self._billed, self._hooks, self._folder)
 
-    async def _asettle(self, results: list[DataSample]) -> None:
+    async def _alook_once_more(self, results: list[DataSample]) -> None:
         await look_again(self._reward, results, self._billed, self._hooks, self._folder)
 
     @property
