@@ -29,7 +29,7 @@ CounterName = Literal["calls", "cached", "skipped_by_gate", "retries"]
 _BEGUN_ANEW = (
     "max_workers", "budget", "use_cache", "repeat", "usage", "calls", "cached", "skipped_by_gate",
     "retries", "in_flight", "served", "unread", "stopped", "stopped_by", "halted", "parent",
-    "calls_out", "batch",
+    "calls_out", "first_asked", "batch",
 )  # fmt: skip
 _INHERITED = (
     "budget", "use_cache", "repeat", "retry", "max_outage", "rate_share", "offline", "replies",
@@ -108,6 +108,8 @@ class RunControl:
     """The calls that are waited for, of this run and those around it, each with `endpoint` and
     `cut()`; for the library's event loop alone.
     """
+    first_asked: dict[str, float] = field(default_factory=dict, repr=False)
+    """By endpoint, when the run asked first: silence of a run that is bounded counts from then."""
     _held: dict[str, Callable[[], None]] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -123,6 +125,7 @@ class RunControl:
             setattr(self, name, getattr(fresh, name))
         if outer is not None and outer is not self:
             self.parent, self.fail_fast, self.calls_out = outer, outer.fail_fast, outer.calls_out
+            self.first_asked = outer.first_asked
             for name in _INHERITED:
                 if getattr(self, name) == getattr(RunControl, name):
                     setattr(self, name, getattr(outer, name))

@@ -292,6 +292,7 @@ class Call:
         self.patience = llm.max_outage
         if run is not None and run.max_outage is not None:
             self.patience = min(self.patience, run.max_outage)
+            self.began = run.first_asked.setdefault(key, self.began)
         self.rate: RateLimit | None = None  # another model object's limits are that one's own
         if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
             self.rate = _shared.rates.setdefault(key, RateLimit())
