@@ -11,6 +11,15 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.engine import JobCost, ThreadLane, Unit, Work
 
 
+def sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def merge(_: Any, jobs: list[float], scores: list[Any]) -> list[Any]:
+    return [score.value if score.ok else score.code for score in scores]
+
+
 def test_a_thread_that_was_given_up_and_wakes_says_nothing_twice() -> None:
     """It told once more what it had done before, and its unit ended with jobs that had not run."""
     results, over = list[Any](), threading.Event()
@@ -18,13 +27,6 @@ def test_a_thread_that_was_given_up_and_wakes_says_nothing_twice() -> None:
     def deliver(found: list[Any]) -> None:
         results.extend(found)
         over.set()
-
-    def merge(_: Any, jobs: list[float], scores: list[Any]) -> list[Any]:
-        return [score.value if score.ok else score.code for score in scores]
-
-    def sleep(seconds: float) -> float:
-        time.sleep(seconds)
-        return seconds
 
     work = Work(sleep, merge, RunControl(), deliver, lambda error: None, deadline=0.3)
     work.cost = JobCost(0.0024)  # two jobs a chunk
@@ -69,15 +71,25 @@ def test_who_waited_behind_one_that_hangs_has_all_its_time() -> None:
         if len(results) == 2:
             over.set()
 
-    def merge(_: Any, jobs: list[float], scores: list[Any]) -> list[Any]:
-        return [score.value if score.ok else score.code for score in scores]
-
-    def sleep(seconds: float) -> float:
-        time.sleep(seconds)
-        return seconds
-
     work = Work(sleep, merge, RunControl(), deliver, lambda error: None, deadline=0.3)
     work.cost = JobCost(0.0012)  # four jobs a chunk
     ThreadLane(1).feed([Unit(work, 0, "", [0.01]), Unit(work, 1, "", [0.02, 1.0, 0.0])])
     assert over.wait(10.0)
     assert results == {0: [0.01], 1: [0.02, "deadline", 0.0]}
+
+
+def test_a_lane_of_threads_that_is_abandoned_begins_nothing_more() -> None:
+    begun, first = list[float](), threading.Event()
+
+    def note(seconds: float) -> float:
+        begun.append(seconds)
+        first.set()
+        return sleep(seconds)
+
+    lane = ThreadLane(1)
+    work = Work(note, merge, RunControl(), lambda found: None, lambda error: None)
+    lane.feed([Unit(work, 0, "", [0.02] * 50)])
+    assert first.wait(10.0)
+    lane.abandon()
+    time.sleep(0.2)
+    assert len(begun) <= 2

@@ -669,6 +669,10 @@ class ThreadLane(Lane):
                 worker.abandoned = True
             self._workers.clear()
 
+    def abandon(self) -> None:
+        """Drop waiting jobs and leave those in flight, without waiting for it; from any thread."""
+        self.cancel(0.0)
+
     def look(self) -> None:
         """Nothing: threads are looked at all the time."""
 
