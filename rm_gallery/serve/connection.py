@@ -31,7 +31,9 @@ class BoundedConfig(uvicorn.Config):
     def __init__(self, app: Any, seconds: float, **given: Any) -> None:
         super().__init__(
             app, http=_BoundedProtocol, ws="none", log_level="critical", access_log=False,
-            server_header=False, date_header=False, **given,
+            server_header=False, date_header=False,
+            log_config=None,  # uvicorn's own closes every handler of the process
+            **given,
         )  # fmt: skip
         self.seconds = seconds
 

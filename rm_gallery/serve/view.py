@@ -555,5 +555,6 @@ def run_viewer(
             access_log=False,
             lifespan="off",
             server_header=False,
+            log_config=None,  # uvicorn's own closes every handler of the process
         )
         uvicorn.Server(config).run(sockets=[listening])

@@ -4,6 +4,7 @@ nothing, and what each counts can be told apart.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -184,6 +185,21 @@ def test_what_several_processes_cannot_do_is_refused() -> None:
     assert done.code == 2 and "leave out --status-port or --processes" in done.err
     taken = command("serve", *TWO, "--certificate", "absent.pem", "--port", "0")
     assert taken.code == 2 and "the certificate" in taken.err
+
+
+class Kept(logging.NullHandler):
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+
+def test_a_server_leaves_the_log_handlers_of_its_process_alone() -> None:
+    """One that closes its stream, as absl's does, closed standard error with it."""
+    kept = Kept()
+    assert command("serve", *TWO, "--certificate", "absent.pem", "--port", "0").code == 2
+    assert not kept.closed
 
 
 @pytest.mark.long("several servers")

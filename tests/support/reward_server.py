@@ -31,7 +31,9 @@ class RewardServer:
         app = create_app(
             Handler(rewards, evaluators), ServeSettings(**settings), None, tokens, tasks
         )
-        config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="on")
+        config = uvicorn.Config(
+            app, host="127.0.0.1", port=port, log_level="error", lifespan="on", log_config=None
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
