@@ -23,7 +23,7 @@ from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.reward.blame import SecondLook, suspected
 from rm_gallery.core.reward.judges import touched_by
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import executor, lane_of, look_again, merger, planned
+from rm_gallery.core.reward.run import executor, lane_of, look_again, plans_of
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import (
@@ -111,7 +111,6 @@ class RewardLane:
         chosen = reward.max_workers if max_workers is None else whole("max_workers", max_workers, 1)
         self.run = StandingRun(
             executor(reward, {}, reward.deadline),
-            merger(reward),
             self._deliver,
             self._broken,
             max_workers=max(chosen, reward.least_workers),
@@ -203,12 +202,12 @@ class RewardLane:
 
     def _feed(self) -> None:
         fresh, self._fresh = self._fresh, []
-        plan = planned(self.reward, [sample for _, sample, _ in fresh], None)
+        plans = plans_of(self.reward, [sample for _, sample, _ in fresh])
         try:
             self.run.feed(
                 [
-                    (number, unit, deadline)
-                    for (number, _, deadline), unit in zip(fresh, plan, strict=True)
+                    (number, plan, deadline)
+                    for (number, _, deadline), plan in zip(fresh, plans, strict=True)
                 ]
             )
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault

@@ -12,12 +12,11 @@ from rm_gallery.core.engine.engine import (
     JobCost,
     Lane,
     LaneName,
-    Planned,
+    Plan,
     Unit,
     Work,
     lane_named,
 )
-from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import logger
 
 Results = list[tuple[int, Any]]
@@ -40,7 +39,6 @@ class StandingRun:
 
     Args:
         execute: job to value, as in a run.
-        merge: (data, jobs, outcomes) to a unit's result, as in a run.
         deliver: takes (number, result) pairs; called on any thread.
         broken: takes an error that ended the run and the numbers of the units that get no result;
             called on any thread.
@@ -52,7 +50,6 @@ class StandingRun:
     def __init__(
         self,
         execute: Callable[[Any], Any],
-        merge: Callable[[Any, list[Any], list[Score[Any]]], Any],
         deliver: Callable[[Results], None],
         broken: Callable[[BaseException, list[int]], None],
         *,
@@ -60,14 +57,13 @@ class StandingRun:
         lane: LaneName,
         label: str,
     ) -> None:
-        self._execute, self._merge = execute, merge
-        self._deliver, self._broken = deliver, broken
+        self._execute, self._deliver, self._broken = execute, deliver, broken
         self._max_workers, self._lane, self._label = max_workers, lane, label
         self._cost = JobCost()
         self._turn: _Turn | None = None
         self._before = dict.fromkeys(("calls", "cached", "retries"), 0)
 
-    def feed(self, units: Sequence[tuple[int, Planned, Deadline]]) -> None:
+    def feed(self, units: Sequence[tuple[int, Plan, Deadline]]) -> None:
         """Take numbered units, each with the time it has left; returns at once. Numbers are the
         caller's, and unique.
         """
@@ -75,8 +71,8 @@ class StandingRun:
         if turn is None or turn.work.ended or turn.work.control.why_stopped is not None:
             turn = self._begin()
         work, made = turn.work, []
-        for number, (data, jobs), deadline in units:
-            made.append(Unit(work, number, data, jobs))
+        for number, plan, deadline in units:
+            made.append(Unit(work, number, plan))
             made[-1].deadline = deadline
             turn.open[number] = True
         turn.lane.feed(made)
@@ -129,7 +125,7 @@ class StandingRun:
             if lost := [number for number in list(open_units) if open_units.pop(number, False)]:
                 self._broken(error, lost)
 
-        work = Work(self._execute, self._merge, control, deliver, fail, cost=self._cost)
+        work = Work(self._execute, control, deliver, fail, cost=self._cost)
         lane = lane_named(self._lane, self._max_workers, 0.0, eager=False)
         self._turn = _Turn(work, lane, open_units)
         return self._turn

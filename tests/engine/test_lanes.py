@@ -6,9 +6,11 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.engine import JobCost, ThreadLane, Unit, Work
+from rm_gallery.core.engine.engine import JobCost, Lane, LoopLane, Plan, ThreadLane, Unit, Work
 
 
 def sleep(seconds: float) -> float:
@@ -16,7 +18,9 @@ def sleep(seconds: float) -> float:
     return seconds
 
 
-def merge(_: Any, jobs: list[float], scores: list[Any]) -> list[Any]:
+def plan(*jobs: Any) -> Plan:
+    """These jobs, and what came of each."""
+    scores = yield list(jobs)
     return [score.value if score.ok else score.code for score in scores]
 
 
@@ -28,9 +32,9 @@ def test_a_thread_that_was_given_up_and_wakes_says_nothing_twice() -> None:
         results.extend(found)
         over.set()
 
-    work = Work(sleep, merge, RunControl(), deliver, lambda error: None, deadline=0.3)
+    work = Work(sleep, RunControl(), deliver, lambda error: None, deadline=0.3)
     work.cost = JobCost(0.0024)  # two jobs a chunk
-    ThreadLane(1).feed([Unit(work, 0, "", [0.0, 0.34, 0.1, 0.0])])
+    ThreadLane(1).feed([Unit(work, 0, plan(0.0, 0.34, 0.1, 0.0))])
     assert over.wait(10.0)
     time.sleep(0.2)  # until the one that was left has woken
     [(_, said)] = results
@@ -53,10 +57,10 @@ def test_a_coroutine_that_blocks_the_event_loop_holds_up_no_plain_function() -> 
         results.extend(found)
         over.set()
 
-    work = Work(float, lambda _, __, scores: scores[0].value, RunControl(), deliver, print)
+    work = Work(float, RunControl(), deliver, print)
     try:
-        ThreadLane(2).feed([Unit(work, 0, "", ["0.5"])])
-        assert over.wait(5.0) and results == [(0, 0.5)]
+        ThreadLane(2).feed([Unit(work, 0, plan("0.5"))])
+        assert over.wait(5.0) and results == [(0, [0.5])]
     finally:
         over.set()
         blocking.result(timeout=20)
@@ -71,9 +75,9 @@ def test_who_waited_behind_one_that_hangs_has_all_its_time() -> None:
         if len(results) == 2:
             over.set()
 
-    work = Work(sleep, merge, RunControl(), deliver, lambda error: None, deadline=0.3)
+    work = Work(sleep, RunControl(), deliver, lambda error: None, deadline=0.3)
     work.cost = JobCost(0.0012)  # four jobs a chunk
-    ThreadLane(1).feed([Unit(work, 0, "", [0.01]), Unit(work, 1, "", [0.02, 1.0, 0.0])])
+    ThreadLane(1).feed([Unit(work, 0, plan(0.01)), Unit(work, 1, plan(0.02, 1.0, 0.0))])
     assert over.wait(10.0)
     assert results == {0: [0.01], 1: [0.02, "deadline", 0.0]}
 
@@ -87,9 +91,39 @@ def test_a_lane_of_threads_that_is_abandoned_begins_nothing_more() -> None:
         return sleep(seconds)
 
     lane = ThreadLane(1)
-    work = Work(note, merge, RunControl(), lambda found: None, lambda error: None)
-    lane.feed([Unit(work, 0, "", [0.02] * 50)])
+    work = Work(note, RunControl(), lambda found: None, lambda error: None)
+    lane.feed([Unit(work, 0, plan(*[0.02] * 50))])
     assert first.wait(10.0)
     lane.abandon()
     time.sleep(0.2)
     assert len(begun) <= 2
+
+
+@pytest.mark.parametrize("lane", [LoopLane, ThreadLane])
+def test_a_plan_may_ask_again_and_is_finished_before_others_begin(lane: type[Lane]) -> None:
+    begun, results, over = list[str](), list[Any](), threading.Event()
+
+    def note(job: str) -> str:
+        begun.append(job)
+        return job.upper()
+
+    def twice(name: str) -> Plan:
+        first = yield [f"{name}1"]
+        second = yield [f"{name}2", f"{name}3"]
+        nothing = yield []
+        return [score.value for score in (*first, *second, *nothing)]
+
+    def deliver(found: list[Any]) -> None:
+        results.extend(found)
+        if len(results) == 3:
+            over.set()
+
+    def known() -> Plan:
+        yield from ()
+        return "known"
+
+    work = Work(note, RunControl(), deliver, lambda error: None)
+    lane(1).feed([Unit(work, 0, twice("a")), Unit(work, 1, known()), Unit(work, 2, twice("b"))])
+    assert over.wait(10.0)
+    assert dict(results) == {0: ["A1", "A2", "A3"], 1: "known", 2: ["B1", "B2", "B3"]}
+    assert begun == ["a1", "a2", "a3", "b1", "b2", "b3"]

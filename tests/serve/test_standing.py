@@ -12,6 +12,7 @@ import pytest
 
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.engine.deadline import Deadline
+from rm_gallery.core.engine.engine import Plan
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.serve.standing import StandingRun
 
@@ -35,15 +36,16 @@ async def awaited(job: str) -> str:
     return work(job)
 
 
+def plan(*jobs: str) -> Plan:
+    outcomes = yield list(jobs)
+    return "data", [outcome.value or outcome.code for outcome in outcomes]
+
+
 @pytest.fixture(params=["threads", "loop"])
 def standing(request: pytest.FixtureRequest) -> Iterator[tuple[StandingRun, Told]]:
     told: Told = queue.Queue()
     run = StandingRun(
         work if request.param == "threads" else awaited,
-        lambda data, jobs, outcomes: (
-            data,
-            [outcome.value or outcome.code for outcome in outcomes],
-        ),
         lambda results: told.put(("done", results)),
         lambda error, lost: told.put(("broken", (str(error), lost))),
         max_workers=2,
@@ -60,7 +62,7 @@ def test_what_is_fed_comes_back_and_what_breaks_is_begun_anew(
     run, told = standing
 
     def ask(number: int, *jobs: str, seconds: float = 30.0) -> tuple[str, Any]:
-        run.feed([(number, ("data", list(jobs)), Deadline(seconds))])
+        run.feed([(number, plan(*jobs), Deadline(seconds))])
         return told.get(timeout=30)
 
     assert ask(7, "a", "b") == ("done", [(7, ("data", ["A", "B"]))]) and ask(8) == (

@@ -31,7 +31,7 @@ from rm_gallery.core.engine.engine import (
     Lane,
     LaneName,
     Mailbox,
-    Planned,
+    Plan,
     Unit,
     Work,
     lane_named,
@@ -101,25 +101,23 @@ class Run(Generic[R]):
     """One run while it goes: draws from the plan, feeds the lane, counts, and hands results on.
 
     Args:
-        plan: (data, jobs) per unit, drawn lazily, see `Planned`.
+        plans: one for each unit, drawn lazily; an exception from one ends the run.
         execute: job to value; coroutine functions run on the library loop, others on threads. What
             can be awaited is.
-        merge: (data, jobs, outcomes) to a unit's result; an exception from it ends the run.
         options: how the run goes.
         lane: "loop" for coroutine functions, "threads" for others.
         label: what progress and messages call it.
-        ordered: whether results come in the order of the plan, or as they finish.
-        streaming: feed as the plan goes on, a few units ahead of the consumer, from a thread of its
+        ordered: whether results come in the order of the plans, or as they finish.
+        streaming: feed as plans are drawn, a few units ahead of the consumer, from a thread of its
             own; otherwise many at a time.
-        flush: called before results are handed on, to make durable what `merge` noted down.
+        flush: called before results are handed on, to make durable what plans noted down.
         ray: what judges on a cluster; None for this process.
     """
 
     def __init__(
         self,
-        plan: Iterable[Planned | Unbegun],
+        plans: Iterable[Plan | Unbegun],
         execute: Callable[[Any], Any],
-        merge: Callable[[Any, list[Any], list[Score[Any]]], R],
         options: RunOptions,
         *,
         lane: LaneName,
@@ -132,26 +130,23 @@ class Run(Generic[R]):
         self._control = control = begin(options, label)
         self.progress: Progress = control.progress
         self._mailbox = Mailbox()
-        self._lock = threading.RLock()
-        """Held while a unit is merged or counted."""
-        self._merge_unit = merge
-        self._work = Work(
+        self._work = work = Work(
             execute,
-            self._merge,
             control,
             self._take_in,
             self._mailbox.fail,
             options.deadline,
             current_deadline.get(),
             flush,
+            count=self.progress.count,
         )
-        self._work.holds = control.fail_fast is not None
+        work.holds = control.fail_fast is not None
         workers = options.max_workers
         self._lane: Lane = (
             lane_named(lane, workers) if ray is None else RayLane(self._work, workers, ray)
         )
         self._options, self._ordered, self._streaming = options, ordered, streaming
-        self._units = self._number_units(plan, stop_mark.get())
+        self._units = self._begin_units(plans, stop_mark.get())
         self._fed = self._came = self._yielded = 0
         self._came_at = 0.0
         self._exhausted = self._left = False
@@ -161,51 +156,54 @@ class Run(Generic[R]):
         self._held: dict[int, R] = {}
         self._next = 0
 
-    def _number_units(
-        self, plan: Iterable[Planned | Unbegun], outer: StopMark | None
-    ) -> Iterator[Unit]:
-        for index, planned in enumerate(plan):
-            if isinstance(planned, Unbegun):
-                with self._lock:
+    def _begin_units(
+        self, plans: Iterable[Plan | Unbegun], outer: StopMark | None
+    ) -> Iterator[Unit | tuple[int, R]]:
+        for index, plan in enumerate(plans):
+            if isinstance(plan, Unbegun):
+                with self._work.lock:
                     self.progress.stopped += 1
                 note_stop(outer)
-                yield Unit(self._work, index, planned, None)
+                yield index, plan.result
             else:
-                self.progress.reused += planned[1] is None
-                yield Unit(self._work, index, *planned)
-
-    def _merge(self, data: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> R:
-        with self._lock:
-            result = self._merge_unit(data, jobs, outcomes)
-            self.progress.count(outcomes)
-        return result
+                unit = Unit(self._work, index, plan)
+                self.progress.reused += unit.is_over
+                yield unit
 
     def _take_in(self, results: list[tuple[int, Any]], idle: bool = False) -> None:
         """Leave results for whoever waits; what is doubtful is held until that is settled."""
-        with self._lock:
+        again: list[Unit] = []
+        with self._work.lock:
             self._came, self._came_at = self._came + len(results), time.monotonic()
             doubts = [pair for pair in results if type(pair[1]) is Doubtful]
             if doubts or self._doubts:
                 self._doubts += doubts
                 certain = [pair for pair in results if type(pair[1]) is not Doubtful]
-                results = certain + self._settled(idle)
+                results = certain + self._settled(idle, again)
+            self._came -= len(again)
             self.progress.done += len(results)
         self._mailbox.put(results)
+        self._lane.feed(again)
 
-    def _settled(self, idle: bool) -> list[tuple[int, Any]]:
+    def _settled(self, idle: bool, again: list[Unit]) -> list[tuple[int, Any]]:
         """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since
-        nothing else is under way.
+        nothing else is under way. Those that have more to do are to be fed `again`.
         """
         fail_fast, results, left = self._control.fail_fast, [], []
         assert fail_fast is not None
         for index, doubt in self._doubts:
             lost = [fail_fast.lost(error) for error in doubt.unit.lost]
             if True in lost:
-                results.append((index, doubt.settled(doubt.unit.lost[lost.index(True)])))
+                result = doubt.settled(doubt.unit.lost[lost.index(True)])
             elif idle or None not in lost:
-                results.append((index, doubt.settled(None)))
+                result = doubt.settled(None)
             else:
                 left.append((index, doubt))
+                continue
+            if doubt.unit.remaining:
+                again.append(doubt.unit)
+            else:
+                results.append((index, result))
         self._doubts = left
         if results and self._work.flush is not None:
             self._work.flush()
@@ -241,20 +239,18 @@ class Run(Generic[R]):
 
     def _draw(self, room: int) -> None:
         """Draw and feed; a source that raises is over, and its error kept for the end."""
-        units: list[Unit] = []
+        drawn: list[Any] = []
         try:
-            units.extend(islice(self._units, room))
+            drawn.extend(islice(self._units, room))
         except Exception as error:  # noqa: BLE001 - raised to the consumer, after what was begun
             self._source_error = error
         if self._left:
             return
-        self._fed += len(units)
-        self._exhausted = len(units) < room
-        unbegun = [(unit.index, unit.data.result) for unit in units if type(unit.data) is Unbegun]
-        if unbegun:
-            units = [unit for unit in units if type(unit.data) is not Unbegun]
+        self._fed += len(drawn)
+        self._exhausted = len(drawn) < room
+        if unbegun := [each for each in drawn if type(each) is tuple]:
             self._take_in(unbegun)
-        self._lane.feed(units)
+        self._lane.feed([each for each in drawn if type(each) is Unit])
 
     # -- handing on --------------------------------------------------------------------------------
 
@@ -344,8 +340,8 @@ class Run(Generic[R]):
 # -- batches ---------------------------------------------------------------------------------------
 
 
-Parts = tuple[Iterator[Planned], Callable[[Any], Any], Callable[..., R], RunOptions]
-"""What a run takes: what is to do, what does it, what writes down what came of it, and how it goes."""
+Parts = tuple[Iterator[Plan], Callable[[Any], Any], RunOptions]
+"""What a run takes: the plans, what does their jobs, and how it goes."""
 
 
 class Batch(Generic[R]):
@@ -378,8 +374,8 @@ class Batch(Generic[R]):
         """The folder of the run."""
         raise NotImplementedError
 
-    def _run_plan(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts[R]:
-        """What the engine runs; the plan draws one item for each of its units."""
+    def _run_plan(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts:
+        """What the engine runs; each plan is of one item, drawn with it."""
         raise NotImplementedError
 
     def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], R]:
@@ -446,12 +442,12 @@ class Batch(Generic[R]):
     def _run(self, options: RunOptions, how: dict[str, Any]) -> Run[R]:
         items, folder = iter(self._items), self._folder
         ray = self._ray_plan(options)
-        parts, execute, merge, options = self._run_plan(items, folder, options)
-        plan, flush = self._until_over(parts, items), None
+        own, execute, options = self._run_plan(items, folder, options)
+        plans, flush = self._until_over(own, items), None
         if folder is not None:
-            plan, flush = self._with_resume_check(plan), folder.flush
+            plans, flush = self._with_resume_check(plans), folder.flush
         return Run(
-            plan, execute, merge, options,
+            plans, execute, options,
             label=self.label, lane=self.lane, flush=flush, ray=ray, **how,
         )  # fmt: skip
 
@@ -459,18 +455,16 @@ class Batch(Generic[R]):
         control = self._control
         return self._not_begun(stopped(control.why_stopped or "", control.who_stopped))
 
-    def _until_over(
-        self, plan: Iterator[Planned], items: Iterator[Any]
-    ) -> Iterator[Planned | Unbegun]:
-        """The plan until the run is over; what is left of `items` is neither planned nor looked up,
+    def _until_over(self, plans: Iterator[Plan], items: Iterator[Any]) -> Iterator[Plan | Unbegun]:
+        """The plans until the run is over; what is left of `items` is neither planned nor looked up,
         and has one outcome for all.
         """
         begun = 0
         while not self._control.over:
-            unit = next(plan, None)
-            if unit is None:
+            plan = next(plans, None)
+            if plan is None:
                 return
-            yield unit
+            yield plan
             begun += 1
         result_of = self._outcome_of_the_rest()
         for number, item in enumerate(items, begun):
@@ -479,13 +473,13 @@ class Batch(Generic[R]):
                 self._folder.count_stopped()
             yield Unbegun(result)
 
-    def _with_resume_check(self, plan: Iterator[Planned | Unbegun]) -> Iterator[Planned | Unbegun]:
-        """The plan, and between its units finished samples are judged once more; the run stops
+    def _with_resume_check(self, plans: Iterator[Plan | Unbegun]) -> Iterator[Plan | Unbegun]:
+        """The plans, and between them finished samples are judged once more; the run stops
         where they get something else.
         """
         try:
-            for unit in plan:
-                yield unit
+            for plan in plans:
+                yield plan
                 self._compare()
             self._compare(rest=True)
         except ConfigError as error:

@@ -1,10 +1,11 @@
 """Jobs in, scores out, with bounded concurrency and one clock.
 
-A unit is one sample as the engine sees it: opaque jobs, and room for their scores. A lane runs the
-jobs of the units it is fed: workers pull one after another, as coroutines on the library's event
-loop or as plain functions on daemon threads. All else happens on the loop: when a unit has its last
-score it is `merge`d, and what that gives is delivered. Whatever happens to a lane or a job, whoever
-waits for a unit gets a result or an error.
+A plan is a generator: it yields jobs, is sent their scores, may yield more, and returns a result.
+Unit is what the engine knows of one. A lane runs the jobs of the units it is fed: workers pull one
+after another, as coroutines on the library's event loop or as plain functions on daemon threads.
+When the jobs of a unit have their scores its plan goes on, ahead of units that have not begun; what
+it returns is delivered. Whatever happens to a lane or a job, whoever waits for a unit gets a result
+or an error.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -74,8 +75,10 @@ CHEAP_SECONDS = 2e-4
 """Below this a job holds the interpreter lock all the time it runs: more threads only take turns.
 """
 LaneName = Literal["loop", "threads"]
-Planned = tuple[Any, list[Any] | None]
-"""What belongs to a unit, and its jobs; None where its result is there already."""
+Plan = Generator[list[Any], list[Score[Any]], Any]
+"""Yields jobs, is sent their scores in the same order, and returns the result. One that yields
+nothing has its result already.
+"""
 
 
 @dataclass(eq=False)
@@ -106,10 +109,6 @@ class Work:
 
     execute: Callable[[Any], Any]
     """Job to value. What it returns is awaited if it can be."""
-    merge: Callable[[Any, list[Any], list[Score[Any]]], Any]
-    """(data, jobs, scores) of a unit to its result; called for one unit at a time, on the library's
-    event loop.
-    """
     control: RunControl
     deliver: Callable[[list[tuple[int, Any]]], None]
     """Takes (index, result) pairs."""
@@ -120,8 +119,12 @@ class Work:
     outer: Deadline | None = None
     """Of the sample this work is done for."""
     flush: Callable[[], None] | None = None
-    """Called before results are delivered, to make durable what `merge` noted down."""
+    """Called before results are delivered, to make durable what plans noted down."""
     cost: JobCost = field(default_factory=JobCost)
+    count: Callable[[list[Score[Any]]], None] | None = None
+    """Hears the scores of each unit."""
+    lock: AbstractContextManager[Any] = field(default_factory=threading.RLock)
+    """Held while a plan goes on: one at a time."""
     holds: bool = False
     """Whether `deliver` takes a `Doubtful` in the place of a result."""
     ended: bool = False
@@ -160,28 +163,26 @@ class Work:
 
 
 class Unit:
-    """One sample as the engine sees it."""
+    """A plan on its way, and the jobs that it waits for."""
 
     __slots__ = (
+        "_plan",
         "context",
-        "data",
         "deadline",
         "index",
+        "is_over",
         "jobs",
         "lost",
         "outcomes",
         "remaining",
+        "result",
         "work",
     )
 
     def __init__(
-        self,
-        work: Work,
-        index: int,
-        data: Any,
-        jobs: list[Any] | None,
-        context: contextvars.Context | None = None,
+        self, work: Work, index: int, plan: Plan, context: contextvars.Context | None = None
     ) -> None:
+        """Begin the plan, on the caller's thread."""
         self.work = work
         self.index = index
         self.context = context
@@ -190,8 +191,16 @@ class Unit:
         """When this unit runs out of time, set when its first job starts."""
         self.lost: list[BaseException] = []
         """Errors of the calls that its jobs lost, and have a number all the same."""
-        self.data = data
-        self.jobs = jobs or []
+        self.is_over, self.result = False, None
+        self._plan = plan
+        self._take(None)
+
+    def _take(self, scores: Any) -> None:
+        """Let the plan go on to its next jobs, or to its end."""
+        try:
+            self.jobs = self._plan.send(scores)
+        except StopIteration as end:
+            self.is_over, self.result, self.jobs = True, end.value, []
         self.remaining = len(self.jobs)
         self.outcomes: list[Score[Any]] = [NOT_RUN] * self.remaining
 
@@ -259,11 +268,25 @@ class Unit:
             mark.taken(ok)
         return value
 
-    def finish(self) -> tuple[int, Any]:
-        """(index, result) from the scores."""
+    def go_on(self) -> Any:
+        """Let the plan go on with the scores of its jobs. Its result, or what makes that doubtful;
+        where jobs are `remaining` it has none yet.
+        """
         if self.lost and self.work.holds:
-            return self.index, Doubtful(self)
-        return self.index, self.work.merge(self.data, self.jobs, self.outcomes)
+            return Doubtful(self)
+        return self.settle(self.outcomes)
+
+    def settle(self, scores: list[Score[Any]]) -> Any:
+        """Let the plan go on with these scores; its result, where no jobs are `remaining`."""
+        with self.work.lock:
+            while not self.is_over:
+                if self.work.count is not None:
+                    self.work.count(scores)
+                self._take(scores)
+                if self.jobs:
+                    break
+                scores = []
+        return self.result
 
 
 class Doubtful(NamedTuple):
@@ -274,10 +297,11 @@ class Doubtful(NamedTuple):
     unit: Unit
 
     def settled(self, error: BaseException | None) -> Any:
-        """The result, or the one of a unit that failed with an error."""
+        """The result, or the one of a unit that failed with an error; the unit may have more to do."""
         unit = self.unit
+        unit.lost = []
         outcomes = unit.outcomes if error is None else [score_of_error(error)] * len(unit.jobs)
-        return unit.work.merge(unit.data, unit.jobs, outcomes)
+        return unit.settle(outcomes)
 
 
 class Mailbox:
@@ -376,6 +400,8 @@ class Lane:
         self._max_workers, self._flush_after = max_workers, flush_after
         self._loop = library_loop.get_loop()
         self._outer = stop_mark.get()
+        self._lock: AbstractContextManager[Any] = nullcontext()
+        """Held where jobs are taken, put back and counted, if that is done on several threads."""
         self._pending: deque[tuple[Unit, int]] = deque()
         self._workers: set[Worker] = set()
         self._finished: list[tuple[Work, tuple[int, Any]]] = []
@@ -457,11 +483,19 @@ class Lane:
                 self._complete(unit)
 
     def _complete(self, unit: Unit) -> None:
-        self._open_units -= 1
         try:
-            self._finished.append((unit.work, unit.finish()))
+            result = unit.go_on()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             self._end(unit.work, error)
+        else:
+            if unit.remaining:  # a sample is finished before the next one begins
+                with self._lock:
+                    jobs = range(len(unit.jobs))
+                    self._pending.extendleft((unit, i) for i in reversed(jobs))
+                    self._start_workers()
+                return
+            self._finished.append((unit.work, (unit.index, result)))
+        self._open_units -= 1
         self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -641,7 +675,6 @@ class ThreadLane(Lane):
         self._eager = eager
         """Whether jobs of unknown cost get all threads at once."""
         self._lock = threading.RLock()
-        """Held where jobs are taken, put back and counted."""
         self._merging = threading.RLock()
         self._watched = False
         self._context = contextvars.copy_context()

@@ -29,6 +29,7 @@ from rm_gallery.core.engine.engine import (
     RELAXED_GC,
     Lane,
     LoopLane,
+    Plan,
     ThreadLane,
     Unit,
     Work,
@@ -382,6 +383,7 @@ class RayLane(Lane):
     def _settle(self, unit: Unit, outcomes: list[Score[Any]] | Score[Any]) -> None:
         """Complete a unit, by one score for all of its jobs where it is one."""
         unit.outcomes = outcomes if isinstance(outcomes, list) else [outcomes] * len(unit.jobs)
+        unit.remaining = 0
         self._deaths.pop(unit.index, None)
         self._complete(unit)
 
@@ -504,7 +506,7 @@ class JudgeActor:
         )
         batch = cls(**keywords, options=replace(options, control=control))
         self._asked = _AskedHere() if keeps["asked"] else None
-        _, execute, _, options = batch._run_plan((), self._asked, batch.options)
+        _, execute, options = batch._run_plan((), self._asked, batch.options)
         control.begin(
             max_workers=options.max_workers,
             budget=self._budget,
@@ -512,9 +514,7 @@ class JudgeActor:
             repeat=options.repeat,
         )
         control.probes = options.blame == "probe"
-        self._work = Work(
-            execute, self._packed, control, self._deliver, self._fail, options.deadline
-        )
+        self._work = Work(execute, control, self._deliver, self._fail, options.deadline)
         # what only computes gains nothing by taking turns
         workers = options.max_workers if batch._inline() is None else 1
         self._lane = LoopLane(workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
@@ -553,7 +553,7 @@ class JudgeActor:
                 index, packed = args
                 self._open += 1
                 try:
-                    units.append(Unit(self._work, index, None, pickle.loads(packed)))
+                    units.append(Unit(self._work, index, self._plan(pickle.loads(packed))))
                 except Exception:  # noqa: BLE001 - whatever a sample holds is its own trouble
                     problem = DataError("The sample cannot be rebuilt in an actor.")
                     self._deliver([(index, pickle.dumps((score_of_error(problem), [])))])
@@ -570,8 +570,9 @@ class JudgeActor:
             for call in list(control.calls_out):
                 call.cut()
 
-    def _packed(self, _: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> bytes:
-        """What came of a unit: merged where the sample is."""
+    def _plan(self, jobs: list[Any]) -> Plan:
+        """These jobs; their plan goes on where the sample is."""
+        outcomes = yield jobs
         asked = [] if self._asked is None else self._asked.taken(jobs)
         try:
             return pickle.dumps((outcomes, asked), pickle.HIGHEST_PROTOCOL)

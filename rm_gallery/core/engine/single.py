@@ -6,7 +6,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline, current_run, stop_mark
@@ -17,7 +17,7 @@ from rm_gallery.core.engine.engine import (
     LaneName,
     LoopLane,
     Mailbox,
-    Planned,
+    Plan,
     ThreadLane,
     Unit,
     Work,
@@ -28,7 +28,6 @@ from rm_gallery.core.score import Score
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-T = TypeVar("T")
 MAX_SINGLE_THREADS = 256
 """Threads for plain functions that are called sample by sample, over the whole process."""
 _shared: ThreadLane | None = None
@@ -64,18 +63,17 @@ class _Single:
 
     def __init__(
         self,
-        planned: Planned,
+        plan: Plan,
         execute: Callable[[Any], Any],
-        merge: Callable[[Any, list[Any], list[Score[Any]]], Any],
         how: SingleRun,
     ) -> None:
         self.mailbox = box = Mailbox()
         control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
         self.work = Work(
-            execute, merge, control, box.put, box.fail, how["deadline"], outer, cost=how["cost"]
+            execute, control, box.put, box.fail, how["deadline"], outer, cost=how["cost"]
         )
         self.loops = how["lane"] == "loop"
-        self.unit = Unit(self.work, 0, *planned, None if self.loops else contextvars.copy_context())
+        self.unit = Unit(self.work, 0, plan, None if self.loops else contextvars.copy_context())
 
     @contextmanager
     def on(self, lane: Lane) -> Iterator[None]:
@@ -92,11 +90,20 @@ class _Single:
             library_loop.no_longer_waiting(self.work)
 
     def here(self) -> Any:
-        """Do its one job on the caller's thread, or where it has a deadline on one that can be left."""
+        """Do its jobs on the caller's thread, or where it has a deadline on one that can be left."""
+        unit, result = self.unit, None
+        while unit.remaining:
+            unit.outcomes = [self._outcome(i) for i in range(unit.remaining)]
+            unit.remaining = 0
+            self.mailbox.check()
+            result = unit.go_on()
+        return result
+
+    def _outcome(self, i: int) -> Score[Any]:
         unit, found, outer = self.unit, list[Score[Any]](), stop_mark.get()
 
         def work() -> None:
-            found.append(unit.not_begun(outer) or unit.call(0))
+            found.append(unit.not_begun(outer) or unit.call(i))
 
         deadline = unit.begin()
         # Ctrl-C comes to the main thread, and a rule may start an event loop of its own
@@ -114,9 +121,7 @@ class _Single:
                 None if deadline is None else max(0.0, deadline.left) + LATE_SECONDS
             ) and (deadline is None or deadline.left > 0):
                 pass  # its clock stood still meanwhile
-        unit.outcomes = found[:] or [self.work.late(deadline, "; its thread was left")]
-        self.mailbox.check()
-        return unit.finish()[1]
+        return found[0] if found else self.work.late(deadline, "; its thread was left")
 
     def taken(self, results: list[tuple[int, Any]]) -> Any:
         """The result; raises the error that ended the work."""
@@ -124,33 +129,19 @@ class _Single:
         return results[0][1]
 
 
-def run_single(
-    planned: Planned,
-    execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Score[Any]]], T],
-    **how: Unpack[SingleRun],
-) -> T:
+def run_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[SingleRun]) -> Any:
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
     a time.
     """
-    single = _Single(planned, execute, merge, how)
-    result: T
+    single = _Single(plan, execute, how)
     if not single.loops and len(single.unit.jobs) == 1:
-        result = single.here()
-        return result
+        return single.here()
     with single.on(lane_named(how["lane"], how["max_workers"], 0.0)):
-        result = single.taken(single.mailbox.take(None))
-        return result
+        return single.taken(single.mailbox.take(None))
 
 
-async def arun_single(
-    planned: Planned,
-    execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Score[Any]]], T],
-    **how: Unpack[SingleRun],
-) -> T:
+async def arun_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[SingleRun]) -> Any:
     """Awaitable twin of `run_single`, for any event loop."""
-    single = _Single(planned, execute, merge, how)
+    single = _Single(plan, execute, how)
     with single.on(LoopLane(how["max_workers"], 0.0) if single.loops else _shared_lane()):
-        result: T = single.taken(await single.mailbox.atake(None))
-        return result
+        return single.taken(await single.mailbox.atake(None))

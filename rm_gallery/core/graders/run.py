@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import asked_by, questions, stop_mark
-from rm_gallery.core.engine.engine import awaitable
+from rm_gallery.core.engine.engine import Plan, awaitable
 from rm_gallery.core.engine.folder import STATUSES, Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.single import arun_single
@@ -159,12 +159,12 @@ async def _agraded(grader: AbstractGrader, fields: Any) -> GraderResult:
 
 def _on_a_thread(grader: AbstractGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
     how = single_run(type(grader), grader.max_workers, grader.deadline, "threads")
-    return arun_single((None, [fields]), partial(_graded, grader), _value_of, **how)
+    return arun_single(_one(fields), partial(_graded, grader), **how)
 
 
-def _value_of(_: Any, __: list[Any], outcomes: list[Score[Any]]) -> Any:
-    outcome = outcomes[0]
-    return outcome.value if outcome.ok else GraderError.of("", outcome)
+def _one(fields: Any) -> Plan:
+    [score] = yield [fields]
+    return score.value if score.ok else GraderError.of("", score)
 
 
 # -- whose doing a missing score is ----------------------------------------------------------------
@@ -615,12 +615,11 @@ class GraderBatch(RewardBatch):
     def _run_plan(
         self, items: Any, folder: RewardFolder | Again | None, options: RunOptions
     ) -> Any:
-        plan, execute, merge, options = super()._run_plan(items, folder, options)
+        plans, execute, options = super()._run_plan(items, folder, options)
+        return map(self._settled, plans), execute, options
 
-        def settled(*unit: Any) -> Any:
-            return self._reward.settle(cast("TableRow", merge(*unit)))
-
-        return plan, execute, settled, options
+    def _settled(self, plan: Plan) -> Plan:
+        return self._reward.settle((yield from plan))
 
     def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], Any]:
         shared = {name: _result(plan.grader, outcome) for name, plan in self._reward.plans.items()}

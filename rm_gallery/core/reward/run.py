@@ -16,7 +16,7 @@ from collections.abc import (
 from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -24,7 +24,7 @@ from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Batch, Parts, Run
 from rm_gallery.core.engine.context import questions, stop_mark
-from rm_gallery.core.engine.engine import JobCost, LaneName, Planned
+from rm_gallery.core.engine.engine import JobCost, LaneName, Plan
 from rm_gallery.core.engine.folder import Again
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
@@ -50,18 +50,6 @@ _costs: weakref.WeakKeyDictionary[type, JobCost] = weakref.WeakKeyDictionary()
 
 
 _PLAIN = RunOptions()
-
-
-class _Restored(NamedTuple):
-    """A sample whose result an earlier part of the run found."""
-
-    sample: DataSample
-
-
-class _Unplanned(NamedTuple):
-    """Stands for the jobs of a sample that could not be planned."""
-
-    error: Exception
 
 
 # -- options ---------------------------------------------------------------------------------------
@@ -163,12 +151,11 @@ class RewardBatch(Batch[DataSample]):
 
     def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
-    ) -> Parts[DataSample]:
+    ) -> Parts:
         reward = self._reward
         return (
-            planned(reward, items, folder),
+            plans_of(reward, items, folder),
             executor(reward, self._hooks, options.deadline, folder, options.processes),
-            merger(reward, None if folder is None else folder.append),
             # the pool of worker processes has a clock of its own, see `killable`
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
@@ -349,11 +336,6 @@ def _single_parts(reward: AbstractReward) -> SingleRun:
     )
 
 
-def _planned_here(reward: AbstractReward, sample: DataSample) -> tuple[DataSample, list[Any]]:
-    copied = writable_copy(sample)
-    return copied, _jobs(reward, copied)
-
-
 def run_one(
     reward: AbstractReward,
     sample: DataSample | dict[str, Any],
@@ -372,9 +354,7 @@ def run_one(
     else:
         library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
         execute = executor(reward, values, reward.deadline)
-        scored = run_single(
-            _planned_here(reward, sample), execute, merger(reward), **_single_parts(reward)
-        )
+        scored = run_single(plan_of(reward, sample), execute, **_single_parts(reward))
     _blame(reward, [scored], chosen, values)
     return scored
 
@@ -393,7 +373,7 @@ async def arun_one(
     reward.check()
     execute = executor(reward, values, reward.deadline)
     scored: DataSample = await arun_single(
-        _planned_here(reward, sample), execute, merger(reward), **_single_parts(reward)
+        plan_of(reward, sample), execute, **_single_parts(reward)
     )
     await look_again(reward, [scored], chosen, values)
     return scored
@@ -466,25 +446,42 @@ def _lane_of(reward: type[AbstractReward]) -> LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
-def planned(
-    reward: AbstractReward, samples: Samples, folder: RewardFolder | Again | None
-) -> Iterator[Planned]:
-    """A copy of every sample that results can be written to, and its jobs."""
+def plans_of(
+    reward: AbstractReward, samples: Samples, folder: RewardFolder | Again | None = None
+) -> Iterator[Plan]:
+    """The plan of every sample."""
     for index, raw in enumerate(samples):
-        sample = writable_copy(_sample(raw, index))
-        if folder is not None and folder.restore(sample):
-            yield _Restored(sample), None
-        else:
-            yield sample, _jobs(reward, sample)
+        yield plan_of(reward, _sample(raw, index), folder)
 
 
-def _jobs(reward: AbstractReward, sample: DataSample) -> list[Any]:
+def plan_of(
+    reward: AbstractReward, sample: DataSample, folder: RewardFolder | Again | None = None
+) -> Plan:
+    """Score a copy of a sample, unless its folder has that already, and keep it there. What raises
+    costs this sample alone, unless it is an error of the run.
+    """
+    copied = writable_copy(sample)
+    if folder is not None and folder.restore(copied):
+        return copied
     try:
-        return reward.plan(sample)
+        jobs: list[Any] = reward.plan(copied)
     except Exception as error:
         if is_run_level(error):
             raise
-        return [_Unplanned(error)]
+        jobs = [error]
+    scores = yield jobs
+    try:
+        if jobs and isinstance(jobs[0], Exception):
+            _write_everywhere(reward, copied, issue_of(reward.name, scores[0]))
+        else:
+            reward.merge(copied, jobs, scores)
+    except Exception as error:
+        if is_run_level(error):
+            raise
+        _write_everywhere(reward, copied, issue_of(reward.name, score_of_error(error)))
+    if folder is not None:
+        folder.append(copied)
+    return copied
 
 
 def executor(
@@ -502,8 +499,8 @@ def executor(
     judged, declared = reward.judged, reward.declares_missing
 
     def execute(job: Any) -> Any:
-        if type(job) is _Unplanned:
-            raise job.error
+        if isinstance(job, Exception):  # the sample could not be planned
+            raise job
         if judged:
             current_job.set(job)
         if declared and (mark := stop_mark.get()) is not None:
@@ -513,31 +510,6 @@ def executor(
         return evaluate(job.sample, **hooks)
 
     return execute
-
-
-def merger(
-    reward: AbstractReward, keep: Callable[[DataSample], None] | None = None
-) -> Callable[[Any, list[Any], list[Score[Any]]], DataSample]:
-    """What writes outcomes to a sample and keeps it; a merge that raises costs its own sample."""
-
-    def merge(data: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> DataSample:
-        if type(data) is _Restored:
-            return data.sample
-        sample: DataSample = data
-        try:
-            if jobs and type(jobs[0]) is _Unplanned:
-                _write_everywhere(reward, sample, issue_of(reward.name, outcomes[0]))
-            else:
-                reward.merge(sample, jobs, outcomes)
-        except Exception as error:
-            if is_run_level(error):
-                raise
-            _write_everywhere(reward, sample, issue_of(reward.name, score_of_error(error)))
-        if keep is not None:
-            keep(sample)
-        return sample
-
-    return merge
 
 
 def _write_everywhere(reward: AbstractReward, sample: DataSample, issue: RewardIssue) -> None:

@@ -10,6 +10,7 @@ from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.engine.batch import Run
+from rm_gallery.core.engine.engine import Plan
 from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.asking import usable_text
@@ -176,11 +177,7 @@ class AutoPrincipleGenerator(Configured):
         self, items: Sequence[Any], ask: Callable[[Any], Any]
     ) -> list[Score[dict[str, str]]]:
         options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
-        plan = ((None, [item]) for item in items)
-        run = Run(
-            plan, ask, lambda _, __, outcomes: outcomes[0], options, label="principles", lane="loop"
-        )
-        return run.all()
+        return Run(map(_asked, items), ask, options, label="principles", lane="loop").all()
 
     async def propose(self, sample: DataSample) -> dict[str, str]:
         """Ask why the chosen answer of a sample was preferred."""
@@ -232,3 +229,8 @@ class AutoPrincipleGenerator(Configured):
         ]
         texts = {name: text for proposal in reversed(proposals) for name, text in proposal.items()}
         return {name: texts[name] for name in frequent}
+
+
+def _asked(item: Any) -> Plan:
+    [score] = yield [item]
+    return score
