@@ -5,7 +5,7 @@
     3]
 
 All judge the same kind of samples with the same reward through a local server, with the cache on:
-`run_list` without a folder and with one (the engine), and `evaluate` with one (rule, both length
+`evaluate_batch` without a folder and with one (the engine), and `evaluate` with one (rule, both length
 baselines, intervals, `samples.jsonl`).
 """
 
@@ -22,7 +22,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.run import RunOptions, run_list
+from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.study.benchmark import evaluate
 from tests.support.judge_server import JudgeServer
 
@@ -70,11 +70,9 @@ def main() -> None:
             llm=OpenaiLLM("judge", base_url=server.base_url),
             max_workers=chosen.in_flight,
         )
-        run_list(
-            reward,
+        reward.evaluate_batch(
             make_samples(2 * chosen.in_flight, 10**8),
-            RunOptions(max_workers=chosen.in_flight),
-            {},
+            options=RunOptions(max_workers=chosen.in_flight),
         )
         print(
             f"{chosen.n} samples, {chosen.in_flight} in flight, {chosen.latency_ms:.0f} ms latency"
@@ -89,8 +87,8 @@ def main() -> None:
                     reward, samples, "preferences", run_dir=folder, max_workers=chosen.in_flight
                 )
             else:
-                run_list(
-                    reward, samples, RunOptions(max_workers=chosen.in_flight, run_dir=folder), {}
+                reward.evaluate_batch(
+                    samples, options=RunOptions(max_workers=chosen.in_flight, run_dir=folder)
                 )
             pace, used = (
                 chosen.n / (time.perf_counter() - begun),

@@ -36,7 +36,7 @@ from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import RunOptions, run_list
+from rm_gallery.core.reward.run import RunOptions
 from tests.support.judge_server import JudgeServer
 
 WORDS = "the answer says first why it holds and then what follows from it for the case at hand "
@@ -68,8 +68,9 @@ def ours(
     before = server_stats(url)
     control = RunControl()
     cpu, wall = time.process_time(), time.perf_counter()
-    scored = run_list(
-        reward, samples, RunOptions(max_workers=in_flight, run_dir=str(folder), control=control), {}
+    scored = reward.evaluate_batch(
+        samples,
+        options=RunOptions(max_workers=in_flight, run_dir=str(folder), control=control),
     )
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     failed = sum(sample.output[0].answer.reward.score is None for sample in scored)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rm_gallery.core.data.load.base import LoadReport
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import INTERRUPTED
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder import MANIFEST
@@ -186,7 +187,7 @@ def estimate(asked: Asked, *, repeats: int = 1, **keywords: Unpack[Keywords]) ->
         control, began = RunControl(), time.perf_counter()
         questions = [] if left_out else list(task.benchmark.questions(sample, task.reward))
         quiet = detached_options(asked.options, control=control)
-        run_list(task.reward, questions, quiet, asked.hooks)
+        library_loop.drive(run_list(task.reward, questions, quiet, asked.hooks))
         seconds.append(time.perf_counter() - began)
         if asked.options.batch and control.usage.cost is not None:
             control.usage.cost *= BATCH_PRICE_SHARE

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.load.rollouts import RECORDED
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import run_stream
@@ -164,7 +165,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     chosen, control = begun(asked.options, about, total=len(whole))
     began_at, reasons = time.monotonic(), Reasons()
     rows: list[tuple[Rejudgement, Judged]] = []
-    scored = run_stream(built, whole, chosen, asked.hooks)
+    scored = library_loop.driven(run_stream(built, whole, chosen, asked.hooks, streaming=True))
     with closing(scored), kept_in(chosen.run_dir) as keeping:
         for sample in chain(scored, broken):
             row, one = _judged_again(built, sample)

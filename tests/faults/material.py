@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.model import client, transport
 from rm_gallery.core.model.limits import RetryPolicy
@@ -157,7 +158,7 @@ def run(
     """One batch through the engine; `options` are those of a run."""
     control = RunControl(retry=retry)
     began = time.perf_counter()
-    done = run_list(reward, samples, RunOptions(control=control, **options), {})
+    done = library_loop.drive(run_list(reward, samples, RunOptions(control=control, **options), {}))
     return Ran(done, control, time.perf_counter() - began)
 
 

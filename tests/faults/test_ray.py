@@ -17,7 +17,6 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.graders.run import GraderPlan, grader_batch
 from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward import channel
@@ -102,13 +101,12 @@ def test_rules_and_graders_give_what_they_give_here(cluster: Any, server: JudgeS
     rows = [{"response": f"Answer {k}"} for k in range(20)]
     server.set(behaviour='fixed:{"score": 3, "reason": "so"}')
     here, graded = (
-        grader_batch({"tone": GraderPlan(grader)}, rows, RunOptions(engine=engine)).results()
-        for engine in (None, "ray")
+        grader.evaluate_batch(rows, options=RunOptions(engine=engine)) for engine in (None, "ray")
     )
-    assert [row["tone"].model_dump(exclude={"usage"}) for row in here] == [
-        row["tone"].model_dump(exclude={"usage"}) for row in graded
+    assert [each.model_dump(exclude={"usage"}) for each in here] == [
+        each.model_dump(exclude={"usage"}) for each in graded
     ]
-    assert {row["tone"].ok for row in graded} == {True}
+    assert {each.ok for each in graded} == {True}
 
 
 def test_the_report_has_the_notes_of_what_actors_learnt(

@@ -288,30 +288,18 @@ class Run(Generic[R]):
             self._next += 1
             yield self._next - 1, self._held.pop(self._next - 1)
 
-    def results(self) -> Generator[tuple[int, R], None, None]:
-        """(index, result) as they finish, or in order; blocking.
-
-        Raises:
-            ConfigError: called on the library loop's thread, which it would block; or raised by a
-                job.
-        """
-        library_loop.refuse_blocking("run", "arun")
-        with self._going_on(CANCEL_GRACE_SECONDS):
+    async def results(self) -> AsyncGenerator[tuple[int, R], None]:
+        """(index, result) as they finish, or in order; raises ConfigError that a job raised."""
+        with self._going_on(CANCEL_GRACE_SECONDS if library_loop.is_driven() else 0.0):
             while not self._over():
-                yield from self._ready(self._mailbox.take(self._tick()))
+                for pair in self._ready(await self._mailbox.take(self._tick())):
+                    yield pair
 
-    def all(self) -> list[R]:
+    async def all(self) -> list[R]:
         """All results, in order; says what failed."""
-        results = [result for _, result in self.results()]
+        results = [result async for _, result in self.results()]
         self.progress.account()
         return results
-
-    async def aresults(self) -> AsyncGenerator[tuple[int, R], None]:
-        """`results` for a coroutine of any event loop."""
-        with self._going_on(0.0):
-            while not self._over():
-                for pair in self._ready(await self._mailbox.atake(self._tick())):
-                    yield pair
 
     @contextmanager
     def _going_on(self, grace: float) -> Iterator[None]:
@@ -389,11 +377,8 @@ class Batch(Generic[R]):
         """Whether a run that is continued looks whether its records are what comes out now."""
         raise NotImplementedError
 
-    def _look_once_more(self, results: list[R]) -> None:
+    async def _look_once_more(self, results: list[R]) -> None:
         """Look once more at what came out, before the run is over."""
-
-    async def _alook_once_more(self, results: list[R]) -> None:
-        """Awaitable twin of `_look_once_more`."""
 
     def _made_again(self) -> dict[str, Any]:
         """The keywords an actor makes this batch with, besides the options."""
@@ -499,7 +484,7 @@ class Batch(Generic[R]):
         """Score items once more; ConfigError where one gets something else than its record says."""
         items, records = zip(*taken, strict=True)
         again = self._run_plan(items, Again(self._folder, records), options)
-        Run(*again, label=self.label, lane=self.lane).all()
+        library_loop.drive(Run(*again, label=self.label, lane=self.lane).all())
 
     def _run_inline(
         self, inline: Callable[[Any, int], tuple[R, Score[Any] | None]]
@@ -531,58 +516,41 @@ class Batch(Generic[R]):
                     progress.tick()
                 yield index, result
 
-    def all(self) -> list[R]:
+    async def all(self) -> list[R]:
         """All results, in order."""
         with self._begun() as options:
-            found = dict(self._results(options, {"ordered": False}))
-            results = [found[index] for index in range(len(found))]
-            self._look_once_more(results)
-        return results
-
-    async def aall(self) -> list[R]:
-        """Awaitable twin of `all`."""
-        with self._begun() as options:
-            going = self._aresults(options, {"ordered": False})
+            going = self._results(options, {"ordered": False})
             found = {index: result async for index, result in going}
             results = [found[index] for index in range(len(found))]
-            await self._alook_once_more(results)
+            await self._look_once_more(results)
         return results
 
-    def stream(self, **how: bool) -> Generator[tuple[int, R], None, None]:
+    async def stream(self, **how: bool) -> AsyncGenerator[tuple[int, R], None]:
         """(index, result) as they come; `streaming` draws items as results are taken,
         `ordered=False` takes them as they finish.
         """
-        with self._begun() as options, closing(self._results(options, how)) as going:
-            for index, result in going:
-                self._look_once_more([result])
-                yield index, result
-
-    def _results(
-        self, options: RunOptions, how: dict[str, Any]
-    ) -> Generator[tuple[int, R], None, None]:
-        inline = self._inline()
-        going = self._run(options, how).results() if inline is None else self._run_inline(inline)
-        with closing(going):
-            try:
-                yield from going
-            except KeyboardInterrupt:  # it hit between two results
-                self._control.stop(INTERRUPTED, halt=True)
-                raise
-
-    async def astream(self, **how: bool) -> AsyncGenerator[tuple[int, R], None]:
-        """Awaitable twin of `stream`."""
         with self._begun() as options:
-            async with aclosing(self._aresults(options, how)) as going:
+            async with aclosing(self._results(options, how)) as going:
                 async for index, result in going:
-                    await self._alook_once_more([result])
+                    await self._look_once_more([result])
                     yield index, result
 
-    async def _aresults(
+    async def _results(
         self, options: RunOptions, how: dict[str, Any]
     ) -> AsyncGenerator[tuple[int, R], None]:
-        if self._folder is not None and self._folder.restoring:
-            # comparing blocks, and so the plan is drawn from on a thread
-            how = {**how, "streaming": True}
-        async with aclosing(self._run(options, how).aresults()) as going:
-            async for pair in going:
-                yield pair
+        driven = library_loop.is_driven()
+        try:
+            if driven and (inline := self._inline()) is not None:
+                with closing(self._run_inline(inline)) as here:
+                    for pair in here:
+                        yield pair
+                return
+            if not driven and self._folder is not None and self._folder.restoring:
+                # comparing blocks, and so the plan is drawn from on a thread
+                how = {**how, "streaming": True}
+            async with aclosing(self._run(options, how).results()) as going:
+                async for pair in going:
+                    yield pair
+        except KeyboardInterrupt:  # it may have hit between two results
+            self._control.stop(INTERRUPTED, halt=True)
+            raise

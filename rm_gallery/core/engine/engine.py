@@ -332,16 +332,12 @@ class Mailbox:
         """Leave an error."""
         self.put([], error)
 
-    def take(self, timeout: float | None) -> list[tuple[int, Any]]:
+    async def take(self, timeout: float | None) -> list[tuple[int, Any]]:
         """What has come; waits for the first news, or the timeout."""
         with self._ready:
-            if not self._news:
+            if not self._news and library_loop.is_driven():
                 self._ready.wait(timeout)
-            return self._taken()
-
-    async def atake(self, timeout: float | None) -> list[tuple[int, Any]]:
-        """`take` for a coroutine."""
-        with self._ready:
+                return self._taken()
             if self._news:
                 return self._taken()
             waiter = self._waiter = asyncio.get_running_loop().create_future()

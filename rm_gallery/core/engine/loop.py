@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -316,6 +316,44 @@ def blocking(twin: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     call.__name__, call.__qualname__ = door, twin.__qualname__.replace(name, door)
     call.__doc__ = f"Blocking twin of `{name}`; works with and without a running event loop."
     return call
+
+
+_NOBODY = object()
+
+
+def is_driven() -> bool:
+    """Whether a blocking door drives the coroutine that asks: it may block this thread."""
+    return getattr(_here, "driven_in", _NOBODY) is asyncio._get_running_loop()
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that blocks where it would wait (`is_driven`) on the caller's thread, with
+    and without a running event loop: so each blocking door is its async twin. Rows are drawn where
+    the caller is, and Ctrl-C comes to whoever waits.
+    """
+    before, _here.driven_in = getattr(_here, "driven_in", _NOBODY), asyncio._get_running_loop()
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        _here.driven_in = before
+    coroutine.close()
+    raise RuntimeError("A coroutine that is driven waited for an event loop.")
+
+
+def driven(results: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    """What an async generator yields, each driven on the caller's thread."""
+    try:
+        while True:
+            try:
+                result = drive(results.__anext__())
+            except StopAsyncIteration:
+                return
+            yield result
+    finally:
+        drive(results.aclose())
 
 
 async def bridge(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -15,7 +15,6 @@ from rm_gallery.core.engine.engine import (
     JobCost,
     Lane,
     LaneName,
-    LoopLane,
     Mailbox,
     Plan,
     ThreadLane,
@@ -129,19 +128,14 @@ class _Single:
         return results[0][1]
 
 
-def run_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[SingleRun]) -> Any:
+async def run_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[SingleRun]) -> Any:
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
     a time.
     """
-    single = _Single(plan, execute, how)
-    if not single.loops and len(single.unit.jobs) == 1:
+    single, driven = _Single(plan, execute, how), library_loop.is_driven()
+    if driven and not single.loops and len(single.unit.jobs) == 1:
         return single.here()
-    with single.on(lane_named(how["lane"], how["max_workers"], 0.0)):
-        return single.taken(single.mailbox.take(None))
-
-
-async def arun_single(plan: Plan, execute: Callable[[Any], Any], **how: Unpack[SingleRun]) -> Any:
-    """Awaitable twin of `run_single`, for any event loop."""
-    single = _Single(plan, execute, how)
-    with single.on(LoopLane(how["max_workers"], 0.0) if single.loops else _shared_lane()):
-        return single.taken(await single.mailbox.atake(None))
+    shared = not (driven or single.loops)
+    lane = _shared_lane() if shared else lane_named(how["lane"], how["max_workers"], 0.0)
+    with single.on(lane):
+        return single.taken(await single.mailbox.take(None))

@@ -24,7 +24,7 @@ from rm_gallery.core.graders.abstract import (
     usage_sum,
 )
 from rm_gallery.core.graders.rows import Mapper
-from rm_gallery.core.graders.run import GraderBatch, GraderPlan, agrade_one, grade_one, grader_batch
+from rm_gallery.core.graders.run import GraderPlan, grade_one, grader_batch
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
@@ -74,7 +74,8 @@ class BaseGrader(AbstractGrader):
         """Grade one row, given as a dict or as named fields; what failed is a GraderError, not
         raised.
         """
-        return grade_one(self, *self._fields_and_options(row, options, fields))
+        library_loop.refuse_blocking(f"{type(self).__name__}.evaluate", "aevaluate")
+        return library_loop.drive(self.aevaluate(row, options=options, **fields))
 
     def __call__(self, /, *args: Any, **fields: Any) -> Any:
         """As `evaluate`."""
@@ -89,7 +90,7 @@ class BaseGrader(AbstractGrader):
         **fields: Any,
     ) -> GraderResult:
         """Awaitable twin of `evaluate`, from any event loop."""
-        return await agrade_one(self, *self._fields_and_options(row, options, fields))
+        return await grade_one(self, *self._fields_and_options(row, options, fields))
 
     def evaluate_batch(
         self,
@@ -103,8 +104,7 @@ class BaseGrader(AbstractGrader):
         rows.
         """
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
-        batch = self._grader_batch(rows, mapper, self._options(options, keywords))
-        return [results[self.name] for results in batch.results()]
+        return library_loop.drive(self.aevaluate_batch(rows, mapper, options=options, **keywords))
 
     async def aevaluate_batch(
         self,
@@ -115,13 +115,8 @@ class BaseGrader(AbstractGrader):
         **keywords: Any,
     ) -> list[GraderResult]:
         """Awaitable twin of `evaluate_batch`."""
-        batch = self._grader_batch(rows, mapper, self._options(options, keywords))
-        return [results[self.name] for results in await batch.aresults()]
-
-    def _grader_batch(
-        self, rows: Iterable[Mapping[str, Any]], mapper: Mapper, options: RunOptions
-    ) -> GraderBatch:
-        return grader_batch({self.name: GraderPlan(self, mapper)}, rows, options)
+        plans, chosen = {self.name: GraderPlan(self, mapper)}, self._options(options, keywords)
+        return [results[self.name] for results in await grader_batch(plans, rows, chosen).results()]
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]

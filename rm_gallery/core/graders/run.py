@@ -14,12 +14,11 @@ from typing import Any, ClassVar, NamedTuple, cast
 import orjson
 from pydantic import ValidationError
 
-from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import asked_by, questions, stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
 from rm_gallery.core.engine.folder import STATUSES, Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.single import arun_single
+from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.graders.abstract import (
     AbstractGrader,
     GraderError,
@@ -36,7 +35,7 @@ from rm_gallery.core.reward.blame import Attempts, attempts
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import RewardFolder, may_be_the_answers_doing, neutral
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import RewardBatch, arun_one, run_one, single_run
+from rm_gallery.core.reward.run import RewardBatch, run_one, single_run
 from rm_gallery.core.score import (
     NOT_BEGUN,
     Missing,
@@ -159,7 +158,7 @@ async def _agraded(grader: AbstractGrader, fields: Any) -> GraderResult:
 
 def _on_a_thread(grader: AbstractGrader, fields: Any) -> Coroutine[Any, Any, GraderResult]:
     how = single_run(type(grader), grader.max_workers, grader.deadline, "threads")
-    return arun_single(_one(fields), partial(_graded, grader), **how)
+    return run_single(_one(fields), partial(_graded, grader), **how)
 
 
 def _one(fields: Any) -> Plan:
@@ -400,27 +399,15 @@ def _settled(plan: GraderPlan, result: GraderResult, row: TableRow) -> GraderRes
 # -- doors -----------------------------------------------------------------------------------------
 
 
-def grade_one(
+async def grade_one(
     grader: AbstractGrader, fields: Mapping[str, Any], options: RunOptions | None
 ) -> GraderResult:
     """Grade one row, which costs itself; with options it is a batch of one."""
-    library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
     plans = {grader.name: GraderPlan(grader)}
     if options is not None:
-        return grader_batch(plans, [fields], options).results()[0][grader.name]
+        return (await grader_batch(plans, [fields], options).results())[0][grader.name]
     reward = row_reward(plans)
-    return _only(reward, run_one(reward, row_of(fields), None, None, {}))
-
-
-async def agrade_one(
-    grader: AbstractGrader, fields: Mapping[str, Any], options: RunOptions | None
-) -> GraderResult:
-    """Awaitable twin of `grade_one`."""
-    plans = {grader.name: GraderPlan(grader)}
-    if options is not None:
-        return (await grader_batch(plans, [fields], options).aresults())[0][grader.name]
-    reward = row_reward(plans)
-    return _only(reward, await arun_one(reward, row_of(fields), None, None, {}))
+    return _only(reward, await run_one(reward, row_of(fields), None, None, {}))
 
 
 def _only(reward: RowReward, row: Any) -> GraderResult:
@@ -595,19 +582,12 @@ class GraderBatch(RewardBatch):
 
     _reward: RowReward
 
-    def _look_once_more(self, results: Any) -> None:
+    async def _look_once_more(self, results: Any) -> None:
         """Nothing: control answers are tried inside the job."""
 
-    async def _alook_once_more(self, results: Any) -> None:
-        """Nothing, for the same reason."""
-
-    def results(self) -> list[Results]:
+    async def results(self) -> list[Results]:
         """The results of all rows, in order."""
-        return [results_of(row) for row in self.all()]
-
-    async def aresults(self) -> list[Results]:
-        """Awaitable twin of `results`."""
-        return [results_of(row) for row in await self.aall()]
+        return [results_of(row) for row in await self.all()]
 
     def _open_folder(self, options: RunOptions) -> GraderFolder:
         return GraderFolder(self._reward, options)

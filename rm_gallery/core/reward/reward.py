@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.abstract import AbstractReward
 from rm_gallery.core.reward.run import (
     RunOptions,
-    arun_list,
-    arun_one,
-    arun_stream,
+    checked_samples,
     options_of,
     run_list,
     run_one,
@@ -61,7 +60,7 @@ class BaseReward(AbstractReward):
         errors of the caller's making (ConfigError) are raised. `thread_pool` is accepted for
         compatibility and not used.
         """
-        return run_one(self, sample, options, hooks, keywords)
+        return library_loop.drive(run_one(self, sample, options, hooks, keywords))
 
     async def async_evaluate(
         self,
@@ -76,9 +75,9 @@ class BaseReward(AbstractReward):
         yourself.
         """
         if semaphore is None:
-            return await arun_one(self, sample, options, hooks, keywords)
+            return await run_one(self, sample, options, hooks, keywords)
         async with semaphore:
-            return await arun_one(self, sample, options, hooks, keywords)
+            return await run_one(self, sample, options, hooks, keywords)
 
     def evaluate_batch(
         self,
@@ -106,10 +105,14 @@ class BaseReward(AbstractReward):
                 `progress`, `run_dir` (a folder that keeps results as they come; the same call
                 continues an unfinished run), `budget`, `cache`; and named parameters of the hooks.
         """
-        chosen, values = options_of(
-            self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None
+        library_loop.refuse_blocking(
+            f"{type(self).__name__}.evaluate_batch", "async_evaluate_batch"
         )
-        return run_list(self, samples, chosen, values)
+        return library_loop.drive(
+            self.async_evaluate_batch(
+                samples, max_workers, options=options, hooks=hooks, **keywords
+            )
+        )
 
     async def async_evaluate_batch(
         self,
@@ -124,7 +127,7 @@ class BaseReward(AbstractReward):
         chosen, values = options_of(
             self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None
         )
-        return await arun_list(self, samples, chosen, values)
+        return await run_list(self, checked_samples(samples, "evaluate_batch"), chosen, values)
 
     def evaluate_stream(
         self,
@@ -142,8 +145,14 @@ class BaseReward(AbstractReward):
         iterable is drawn from on a thread of its own, so it may wait for what the caller does with
         earlier results.
         """
-        chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers})
-        return run_stream(self, samples, chosen, values)
+        library_loop.refuse_blocking(
+            f"{type(self).__name__}.evaluate_stream", "async_evaluate_stream"
+        )
+        return library_loop.driven(
+            self.async_evaluate_stream(
+                samples, max_workers, options=options, hooks=hooks, **keywords
+            )
+        )
 
     def async_evaluate_stream(
         self,
@@ -153,10 +162,12 @@ class BaseReward(AbstractReward):
         options: RunOptions | None = None,
         hooks: Mapping[str, Any] | None = None,
         **keywords: Any,
-    ) -> AsyncIterator[DataSample]:
+    ) -> AsyncGenerator[DataSample, None]:
         """Twin of `evaluate_stream` for `async for`, from any event loop."""
         chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers})
-        return arun_stream(self, samples, chosen, values)
+        return run_stream(
+            self, checked_samples(samples, "evaluate_stream"), chosen, values, streaming=True
+        )
 
     def best_of_n(
         self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Callable,
     Collection,
     Generator,
@@ -13,7 +13,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -30,7 +30,7 @@ from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayPlan
-from rm_gallery.core.engine.single import SingleRun, arun_single, run_single
+from rm_gallery.core.engine.single import SingleRun, run_single
 from rm_gallery.core.reward.abstract import AbstractReward, KeptPart, current_job
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.outputs import (
@@ -147,7 +147,7 @@ class RewardBatch(Batch[DataSample]):
             parts, samples, records = zip(*each, strict=True)
             batch = RewardBatch(parts[0].reward, samples, options, self._hooks)
             going = batch._run_plan(samples, PartAgain(self._folder, records, parts), batch.options)
-            Run(*going, label=name, lane=batch.lane).all()
+            library_loop.drive(Run(*going, label=name, lane=batch.lane).all())
 
     def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
@@ -172,43 +172,30 @@ class RewardBatch(Batch[DataSample]):
 
         return result
 
-    def _look_once_more(self, results: list[DataSample]) -> None:
-        _blame(self._reward, results, self._billed, self._hooks, self._folder)
-
-    async def _alook_once_more(self, results: list[DataSample]) -> None:
-        await look_again(self._reward, results, self._billed, self._hooks, self._folder)
-
-    @property
-    def _billed(self) -> RunOptions:
-        """The options with the budget of the run, which its folder keeps."""
-        return replace(self.options, budget=self._control.budget)
+    async def _look_once_more(self, results: list[DataSample]) -> None:
+        # with the budget of the run, which its folder keeps
+        options = replace(self.options, budget=self._control.budget)
+        await look_again(self._reward, results, options, self._hooks, self._folder)
 
 
-def run_list(
+async def run_list(
     reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
-    library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
-    return RewardBatch(reward, samples, options, hooks).all()
+    return await RewardBatch(reward, samples, options, hooks).all()
 
 
-async def arun_list(
-    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
-) -> list[DataSample]:
-    """Awaitable twin of `run_list`."""
-    return await RewardBatch(reward, samples, options, hooks).aall()
-
-
-def run_stream(
-    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
-) -> Generator[DataSample, None, None]:
-    """Score samples as they come and yield the copies in the given order."""
-    library_loop.refuse_blocking(
-        f"{type(reward).__name__}.evaluate_stream", "async_evaluate_stream"
-    )
-    return _one_by_one(
-        reward, checked_samples(samples, "evaluate_stream"), options, hooks, streaming=True
-    )
+async def run_stream(
+    reward: AbstractReward,
+    samples: Samples,
+    options: RunOptions,
+    hooks: dict[str, Any],
+    **how: bool,
+) -> AsyncGenerator[DataSample, None]:
+    """Score samples as they come and yield the copies; `how` is that of `Batch.stream`."""
+    async with aclosing(RewardBatch(reward, samples, options, hooks).stream(**how)) as going:
+        async for _, sample in going:
+            yield sample
 
 
 def run_unordered(
@@ -220,33 +207,10 @@ def run_unordered(
     library_loop.refuse_blocking(
         f"judging a data set with {type(reward).__name__}", "async_evaluate_stream"
     )
-    return _one_by_one(reward, samples, options, hooks, ordered=False)
+    return library_loop.driven(run_stream(reward, samples, options, hooks, ordered=False))
 
 
-def _one_by_one(
-    reward: AbstractReward,
-    samples: Samples,
-    options: RunOptions,
-    hooks: dict[str, Any],
-    **how: bool,
-) -> Generator[DataSample, None, None]:
-    with closing(RewardBatch(reward, samples, options, hooks).stream(**how)) as going:
-        for _, sample in going:
-            yield sample
-
-
-async def arun_stream(
-    reward: AbstractReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
-) -> AsyncIterator[DataSample]:
-    """Awaitable twin of `run_stream`."""
-    async with aclosing(
-        RewardBatch(reward, samples, options, hooks).astream(streaming=True)
-    ) as going:
-        async for _, sample in going:
-            yield sample
-
-
-def _blame(
+async def look_again(
     reward: AbstractReward,
     samples: list[DataSample],
     options: RunOptions,
@@ -261,28 +225,7 @@ def _blame(
     look = SecondLook(reward, samples)
     while asked := look.asked:
         trial = look.probing(options)
-        look.take(run_list(look.reward, asked, trial, hooks), _billed(options, trial))
-    _amend(folder, look)
-
-
-async def look_again(
-    reward: AbstractReward,
-    samples: list[DataSample],
-    options: RunOptions,
-    hooks: dict[str, Any],
-    folder: RewardFolder | None = None,
-) -> None:
-    """Awaitable twin of `_blame`, which servers use, too."""
-    if options.blame != "probe":
-        return
-    look = SecondLook(reward, samples)
-    while asked := look.asked:
-        trial = look.probing(options)
-        look.take(await arun_list(look.reward, asked, trial, hooks), _billed(options, trial))
-    _amend(folder, look)
-
-
-def _amend(folder: RewardFolder | None, look: SecondLook) -> None:
+        look.take(await run_list(look.reward, asked, trial, hooks), _billed(options, trial))
     if folder is not None:
         for sample in filter(folder.is_amendable, look.changed):
             folder.append(sample)
@@ -336,7 +279,7 @@ def _single_parts(reward: AbstractReward) -> SingleRun:
     )
 
 
-def run_one(
+async def run_one(
     reward: AbstractReward,
     sample: DataSample | dict[str, Any],
     options: RunOptions | None,
@@ -346,35 +289,17 @@ def run_one(
     """Score one sample, which costs itself; with options it is a batch of one."""
     sample, chosen, values, plain = _plain_call(reward, sample, options, hooks, keywords)
     if not plain:
-        return run_list(reward, [sample], chosen, values)[0]
+        return (await run_list(reward, [sample], chosen, values))[0]
     reward.check()
+    driven = library_loop.is_driven()
     scored: DataSample
-    if not values and (score := reward.inline_score()) is not None:
+    if driven and not values and (score := reward.inline_score()) is not None:
         scored = score(sample)[0]
     else:
-        library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
+        if driven:
+            library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
         execute = executor(reward, values, reward.deadline)
-        scored = run_single(plan_of(reward, sample), execute, **_single_parts(reward))
-    _blame(reward, [scored], chosen, values)
-    return scored
-
-
-async def arun_one(
-    reward: AbstractReward,
-    sample: DataSample | dict[str, Any],
-    options: RunOptions | None,
-    hooks: Mapping[str, Any] | None,
-    keywords: Mapping[str, Any],
-) -> DataSample:
-    """Awaitable twin of `run_one`."""
-    sample, chosen, values, plain = _plain_call(reward, sample, options, hooks, keywords)
-    if not plain:
-        return (await arun_list(reward, [sample], chosen, values))[0]
-    reward.check()
-    execute = executor(reward, values, reward.deadline)
-    scored: DataSample = await arun_single(
-        plan_of(reward, sample), execute, **_single_parts(reward)
-    )
+        scored = await run_single(plan_of(reward, sample), execute, **_single_parts(reward))
     await look_again(reward, [scored], chosen, values)
     return scored
 

@@ -9,7 +9,7 @@ import inspect
 import math
 import os
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Callable,
     Generator,
     Iterable,
@@ -17,7 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -205,13 +205,13 @@ class GradingRunner:
     ) -> RunnerResult:
         """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
         library_loop.refuse_blocking("run", "arun")
-        return self._columns(self._batch(dataset, options, keywords).results())
+        return library_loop.drive(self.arun(dataset, options=options, **keywords))
 
     async def arun(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
     ) -> RunnerResult:
         """Grade all rows, from any event loop."""
-        return self._columns(await self._batch(dataset, options, keywords).aresults())
+        return self._columns(await self._batch(dataset, options, keywords).results())
 
     def stream(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
@@ -219,9 +219,7 @@ class GradingRunner:
         """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of
         an event loop.
         """
-        with closing(self._batch(dataset, options, keywords).stream(streaming=True)) as going:
-            for _, row in going:
-                yield self._aggregated(results_of(row))
+        return library_loop.driven(self.astream(dataset, options=options, **keywords))
 
     async def astream(
         self,
@@ -229,12 +227,12 @@ class GradingRunner:
         *,
         options: RunOptions | None = None,
         **keywords: Any,
-    ) -> AsyncIterator[Results]:
+    ) -> AsyncGenerator[Results, None]:
         """One {name: result} per row as it comes, in order and in flat memory; for endless or huge
         data.
         """
         async with aclosing(
-            self._batch(dataset, options, keywords).astream(streaming=True)
+            self._batch(dataset, options, keywords).stream(streaming=True)
         ) as going:
             async for _, row in going:
                 yield self._aggregated(results_of(row))

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Run
 from rm_gallery.core.engine.engine import Plan
 from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
@@ -177,7 +178,10 @@ class AutoPrincipleGenerator(Configured):
         self, items: Sequence[Any], ask: Callable[[Any], Any]
     ) -> list[Score[dict[str, str]]]:
         options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
-        return Run(map(_asked, items), ask, options, label="principles", lane="loop").all()
+        run: Run[Score[dict[str, str]]] = Run(
+            map(_asked, items), ask, options, label="principles", lane="loop"
+        )
+        return library_loop.drive(run.all())
 
     async def propose(self, sample: DataSample) -> dict[str, str]:
         """Ask why the chosen answer of a sample was preferred."""
