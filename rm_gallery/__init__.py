@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from rm_gallery.core.data.load.base import create_loader
     from rm_gallery.core.data.schema import DataOutput, DataSample, Step
     from rm_gallery.core.engine.options import RunOptions
+    from rm_gallery.core.graders.base import (
+        BaseGrader,
+        FunctionGrader,
+        GraderError,
+        GraderRank,
+        GraderRegistry,
+        GraderScore,
+    )
+    from rm_gallery.core.graders.llm import LLMGrader
     from rm_gallery.core.model.budget import Budget
     from rm_gallery.core.model.message import ChatMessage, MessageRole
     from rm_gallery.core.models import FakeLLM, OpenaiLLM
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
         BaseLLMReward,
         BasePairWiseReward,
         BasePointWiseReward,
+        BaseReward,
         BaseStepWiseReward,
         BaseTrajectoryReward,
     )
@@ -39,7 +49,16 @@ if TYPE_CHECKING:
     )
     from rm_gallery.core.reward.template import BasePromptTemplate
     from rm_gallery.core.reward.turn_rewards import TurnRewards
-    from rm_gallery.core.utils.errors import ConfigError, Unscored
+    from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner
+    from rm_gallery.core.score import Score
+    from rm_gallery.core.utils.errors import (
+        ConfigError,
+        DataError,
+        ParseError,
+        ProviderError,
+        RMGalleryError,
+        Unscored,
+    )
     from rm_gallery.envs.environment import environment_reward
     from rm_gallery.gallery.benchmarks.figures import Report
     from rm_gallery.study.audit import audit
@@ -50,32 +69,47 @@ if TYPE_CHECKING:
 
 # imported at first use, so that `import rm_gallery` costs nothing
 _WHERE = {
+    "BaseGrader": "core.graders.base",
     "BaseLLMReward": "core.reward.base",
     "BaseListWiseReward": "core.reward.base",
     "BasePairWiseReward": "core.reward.base",
     "BasePointWiseReward": "core.reward.base",
     "BasePromptTemplate": "core.reward.template",
+    "BaseReward": "core.reward.base",
     "BaseStepWiseReward": "core.reward.base",
     "BaseTrajectoryReward": "core.reward.base",
     "Budget": "core.model.budget",
     "Cascade": "core.reward.compose",
     "ChatMessage": "core.model.message",
     "ConfigError": "core.utils.errors",
+    "DataError": "core.utils.errors",
     "DataOutput": "core.data.schema",
     "DataSample": "core.data.schema",
     "EvaluateResult": "core.reward.function",
     "FakeLLM": "core.models",
+    "FunctionGrader": "core.graders.base",
     "Gate": "core.reward.compose",
+    "GraderConfig": "core.runner.grading_runner",
+    "GraderError": "core.graders.base",
+    "GraderRank": "core.graders.base",
+    "GraderRegistry": "core.graders.base",
+    "GraderScore": "core.graders.base",
+    "GradingRunner": "core.runner.grading_runner",
+    "LLMGrader": "core.graders.llm",
     "Message": "core.data.conversation",
     "MessageRole": "core.model.message",
     "MetricResult": "core.reward.function",
     "OpenaiLLM": "core.models",
+    "ParseError": "core.utils.errors",
+    "ProviderError": "core.utils.errors",
+    "RMGalleryError": "core.utils.errors",
     "Report": "gallery.benchmarks.figures",
     "RewardDimensionWithRank": "core.reward.schema",
     "RewardDimensionWithScore": "core.reward.schema",
     "RewardRegistry": "core.reward.registry",
     "RewardResult": "core.reward.schema",
     "RunOptions": "core.engine.options",
+    "Score": "core.score",
     "Stage": "core.reward.compose",
     "Step": "core.data.schema",
     "StepOutput": "core.reward.function",
@@ -84,42 +118,57 @@ _WHERE = {
     "WeightedSum": "core.reward.compose",
     "audit": "study.audit",
     "check_reward": "study.check",
-    "fuzz_reward": "study.fuzz",
     "conflicts": "study.conflicts",
     "create_loader": "core.data.load.base",
     "environment_reward": "envs.environment",
     "evaluate": "study.benchmark",
+    "fuzz_reward": "study.fuzz",
     "reward_function": "core.reward.function",
     "rule": "core.reward.rule",
 }
 
 __all__ = [
+    "BaseGrader",
     "BaseLLMReward",
     "BaseListWiseReward",
     "BasePairWiseReward",
     "BasePointWiseReward",
     "BasePromptTemplate",
+    "BaseReward",
     "BaseStepWiseReward",
     "BaseTrajectoryReward",
     "Budget",
     "Cascade",
     "ChatMessage",
     "ConfigError",
+    "DataError",
     "DataOutput",
     "DataSample",
     "EvaluateResult",
     "FakeLLM",
+    "FunctionGrader",
     "Gate",
+    "GraderConfig",
+    "GraderError",
+    "GraderRank",
+    "GraderRegistry",
+    "GraderScore",
+    "GradingRunner",
+    "LLMGrader",
     "Message",
     "MessageRole",
     "MetricResult",
     "OpenaiLLM",
+    "ParseError",
+    "ProviderError",
+    "RMGalleryError",
     "Report",
     "RewardDimensionWithRank",
     "RewardDimensionWithScore",
     "RewardRegistry",
     "RewardResult",
     "RunOptions",
+    "Score",
     "Stage",
     "Step",
     "StepOutput",

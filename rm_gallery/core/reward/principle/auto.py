@@ -179,7 +179,7 @@ class AutoPrincipleGenerator(Configured):
     ) -> list[Score[dict[str, str]]]:
         options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
         run: Run[Score[dict[str, str]]] = Run(
-            map(_asked, items), ask, options, label="principles", lane="loop"
+            map(_by_itself, items), ask, options, label="principles", lane="loop"
         )
         return library_loop.drive(run.all())
 
@@ -235,6 +235,6 @@ class AutoPrincipleGenerator(Configured):
         return {name: texts[name] for name in frequent}
 
 
-def _asked(item: Any) -> Plan:
+def _by_itself(item: Any) -> Plan:
     [score] = yield [item]
     return score
