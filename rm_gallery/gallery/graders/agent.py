@@ -97,40 +97,30 @@ def _call(raw: Any) -> MadeCall:
     return call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call})
 
 
-def actions_of(messages: Sequence[Mapping[str, Any]]) -> list[Action]:
-    """Every tool call in order with its observation: the tool message of its id, else the next one
-    without an owner.
+def read_trajectory(messages: Any, name: str) -> tuple[list[Action], list[str]]:
+    """Every tool call in order with its observation, the tool message of its id, else the next one
+    without an owner; and all observations, those of no call where no call has one.
     """
     actions: list[Action] = []
     waiting: list[Action] = []
-    for message in messages:
-        if _observes(message):
-            owner = message.get("tool_call_id")
+    stray = []
+    for message in messages_of(messages, name):
+        if message["role"] in ("tool", "function"):
+            content, owner = message.get("content"), message.get("tool_call_id")
+            text = text_of(content) if isinstance(content, (list, tuple)) else shown(content)
             own = [a for a in waiting if owner is not None and a.number == owner]
+            if not waiting:
+                stray.append(text)
             for action in (own or waiting)[:1]:
                 waiting.remove(action)
-                action.observation = _observed(message)
+                action.observation = text
             continue
         for raw in message.get("tool_calls") or ():
             action = Action(_call(raw), raw.get("id") if isinstance(raw, Mapping) else None)
             actions.append(action)
             waiting.append(action)
-    return actions
-
-
-def _observes(message: Mapping[str, Any]) -> bool:
-    return message["role"] in ("tool", "function")
-
-
-def _observed(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    return text_of(content) if isinstance(content, (list, tuple)) else shown(content)
-
-
-def _observations(messages: Sequence[Mapping[str, Any]], actions: Sequence[Action]) -> list[str]:
-    """What came back, of tools whose calls are not told where there are no others."""
     observed = [action.observation for action in actions if action.observation is not None]
-    return observed or [_observed(message) for message in messages if _observes(message)]
+    return actions, observed or stray
 
 
 def _some(items: list[T], what: str, name: str) -> list[T]:
@@ -142,10 +132,6 @@ def _some(items: list[T], what: str, name: str) -> list[T]:
             cause="answer",
         )
     return items
-
-
-def _calls_made(messages: Any, name: str) -> list[Action]:
-    return _some(actions_of(messages_of(messages, name)), "tool calls", name)
 
 
 # -- calls against those expected ------------------------------------------------------------------
@@ -273,7 +259,8 @@ class ActionLoopDetectionGrader(BaseGrader):
     similarity_threshold: float = Field(default=1.0, gt=0, le=1)
 
     def _grade(self, messages: Any) -> GraderScore:
-        signatures = [action.signature for action in actions_of(messages_of(messages, self.name))]
+        actions, _ = read_trajectory(messages, self.name)
+        signatures = [action.signature for action in actions]
         if self.similarity_threshold == 1.0:
             same = sum(math.comb(count, 2) for count in Counter(signatures).values())
         else:
@@ -288,11 +275,11 @@ def information_gain(observations: Sequence[str], threshold: float) -> float:
     """Mean over observations of what is new in each: 1 minus its greatest likeness to an earlier
     one, less by exp(-2 x) for a likeness x above `threshold`; the first one is new.
     """
-    seen: list[frozenset[str]] = []
+    seen: list[set[str]] = []
     gains = []
-    for own in map(frozenset, map(words, observations)):
-        likenesses = (len(own & other) / (len(own | other) or 1) for other in seen)
-        overlap = max(likenesses, default=0.0)
+    for own in map(set, map(words, observations)):
+        shares = (len(own & other) / len(own | other) if own or other else 1.0 for other in seen)
+        overlap = max(shares, default=0.0)
         gains.append((1 - overlap) * math.exp(-2 * max(0.0, overlap - threshold)))
         seen.append(own)
     return math.fsum(gains) / len(gains)
@@ -307,8 +294,7 @@ class ObservationInformationGainGrader(BaseGrader):
     similarity_threshold: float = Field(default=0.5, ge=0, le=1)
 
     def _grade(self, messages: Any) -> GraderScore:
-        turns = messages_of(messages, self.name)
-        observations = _some(_observations(turns, actions_of(turns)), "observations", self.name)
+        observations = _some(read_trajectory(messages, self.name)[1], "observations", self.name)
         score = information_gain(observations, self.similarity_threshold)
         return GraderScore(score=score, reason=f"{len(observations)} observations.")
 
@@ -324,16 +310,16 @@ class ToolUsageEfficiencyGrader(BaseGrader):
     information_gain_threshold: float = Field(default=0.3, ge=0, le=1)
 
     def _grade(self, messages: Any) -> GraderScore:
-        actions = _calls_made(messages, self.name)
-        observations = _observations(messages_of(messages, self.name), actions)
+        actions, observations = read_trajectory(messages, self.name)
+        n = len(_some(actions, "tool calls", self.name))
         gain = (
             information_gain(observations, self.information_gain_threshold) if observations else 0.0
         )
-        new = len({action.signature for action in actions}) / len(actions)
-        variety = min(1.0, len({action.call.name for action in actions}) / len(actions) + 0.3)
+        new = len({action.signature for action in actions}) / n
+        variety = min(1.0, len({action.call.name for action in actions}) / n + 0.3)
         return GraderScore(
             score=0.4 * gain + 0.4 * new + 0.2 * variety,
-            reason=f"{len(actions)} calls.",
+            reason=f"{n} calls.",
             metadata={"information_gain": gain, "new_calls": new, "variety": variety},
         )
 
@@ -351,15 +337,16 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
     """From this likeness on two observations are the same."""
 
     def _grade(self, messages: Any, reference_step_count: int | None = None) -> GraderScore:
-        steps = _calls_made(messages, self.name)
+        steps = _some(read_trajectory(messages, self.name)[0], "tool calls", self.name)
         before: dict[str, list[str]] = {}
         redundant = 0
         for step in steps:
             earlier, own = before.setdefault(step.signature, []), step.observation or ""
-            redundant += bool(earlier) and (not own or self._again(own, earlier))
+            alike = any(_alike(own, each) >= self.redundancy_threshold for each in earlier)
+            redundant += alike or bool(earlier and not own)
             if own not in earlier:
                 earlier.append(own)
-        score = 1 - redundant / len(steps)
+        n, score = len(steps), 1 - redundant / len(steps)
         if reference_step_count is not None:
             expected = int(reference_step_count)
             if expected < 1:
@@ -367,16 +354,12 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
                     f"{self.name}: reference_step_count is {expected}; give 1 or more.",
                     reason="no_reference",
                 )
-            score = 0.6 * score + 0.4 * min(1.0, expected / len(steps))
+            score = 0.6 * score + 0.4 * min(1.0, expected / n)
         return GraderScore(
             score=score,
-            reason=f"{redundant} of {len(steps)} steps led nowhere.",
-            metadata={"steps": len(steps), "redundant": redundant},
+            reason=f"{redundant} of {n} steps led nowhere.",
+            metadata={"steps": n, "redundant": redundant},
         )
-
-    def _again(self, own: str, earlier: Sequence[str]) -> bool:
-        """Whether the same call brought this before."""
-        return any(_alike(own, each) >= self.redundancy_threshold for each in earlier)
 
 
 # -- trajectories step by step ---------------------------------------------------------------------
@@ -423,10 +406,10 @@ class TrajectoryComprehensiveGrader(RubricGrader):
 
     async def _grade(self, messages: Any, query: str = "") -> GraderScore:
         turns = messages_of(messages, self.name)
+        actions = _some(read_trajectory(messages, self.name)[0], "tool calls", self.name)
         asked = query or next((shown(m.get("content")) for m in turns if m["role"] == "user"), "")
         lines = [
-            {"call": action.signature, "result": action.observation or ""}
-            for action in _calls_made(messages, self.name)
+            {"call": action.signature, "result": action.observation or ""} for action in actions
         ]
         steps = [
             await self._one({"query": asked, "history": lines[:number], "step": step})
@@ -442,7 +425,6 @@ class TrajectoryComprehensiveGrader(RubricGrader):
             reason=steps[-1].reason,
             metadata=metadata,
             usage=usage_sum(steps),
-            **self.about(),
         )
 
     def _read(self, reply: ChatResponse) -> GraderScore:
