@@ -7,7 +7,6 @@ message may stand inside `{"message": …}`.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -52,12 +51,6 @@ class Action:
     number: Any
     """The id by which a tool message names the call."""
     observation: str | None = None
-
-    @property
-    def signature(self) -> str:
-        """Name and arguments, whatever the order of the keys."""
-        arguments = json.dumps(self.call.arguments, sort_keys=True, ensure_ascii=False, default=str)
-        return f"{self.call.name} {arguments}"
 
 
 def messages_of(messages: Any, name: str) -> list[Mapping[str, Any]]:
@@ -260,7 +253,7 @@ class ActionLoopDetectionGrader(BaseGrader):
 
     def _grade(self, messages: Any) -> GraderScore:
         actions, _ = read_trajectory(messages, self.name)
-        signatures = [action.signature for action in actions]
+        signatures = [action.call.signature for action in actions]
         if self.similarity_threshold == 1.0:
             same = sum(math.comb(count, 2) for count in Counter(signatures).values())
         else:
@@ -315,7 +308,7 @@ class ToolUsageEfficiencyGrader(BaseGrader):
         gain = (
             information_gain(observations, self.information_gain_threshold) if observations else 0.0
         )
-        new = len({action.signature for action in actions}) / n
+        new = len({action.call.signature for action in actions}) / n
         variety = min(1.0, len({action.call.name for action in actions}) / n + 0.3)
         return GraderScore(
             score=0.4 * gain + 0.4 * new + 0.2 * variety,
@@ -341,7 +334,7 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
         before: dict[str, list[str]] = {}
         redundant = 0
         for step in steps:
-            earlier, own = before.setdefault(step.signature, []), step.observation or ""
+            earlier, own = before.setdefault(step.call.signature, []), step.observation or ""
             alike = any(_alike(own, each) >= self.redundancy_threshold for each in earlier)
             redundant += alike or bool(earlier and not own)
             if own not in earlier:
@@ -409,7 +402,8 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         actions = _some(read_trajectory(messages, self.name)[0], "tool calls", self.name)
         asked = query or next((shown(m.get("content")) for m in turns if m["role"] == "user"), "")
         lines = [
-            {"call": action.signature, "result": action.observation or ""} for action in actions
+            {"call": action.call.signature, "result": action.observation or ""}
+            for action in actions
         ]
         steps = [
             await self._one({"query": asked, "history": lines[:number], "step": step})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
@@ -341,10 +340,7 @@ def _sequences(output: DataOutput) -> dict[str, list[str]]:
     text = "\n".join(message.text for message in messages)
     calls = tool_calls_of(output, trajectory=True).calls
     return {
-        "calls": [
-            f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=repr)}"
-            for call in calls
-        ],
+        "calls": [call.signature for call in calls],
         "lines": [
             line for line in map(str.strip, text.splitlines()) if any(map(str.isalnum, line))
         ],
