@@ -82,10 +82,10 @@ def calls_of(given: Any, name: str) -> list[MadeCall]:
             f"{name} needs a list of tool calls, found a {type(given).__name__}.",
             reason="no_tool_calls",
         )
-    return list(map(_call, given))
+    return list(map(_readable_call, given))
 
 
-def _call(raw: Any) -> MadeCall:
+def _readable_call(raw: Any) -> MadeCall:
     call = as_call(raw)
     return call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call})
 
@@ -109,14 +109,16 @@ def read_trajectory(messages: Any, name: str) -> tuple[list[Action], list[str]]:
                 action.observation = text
             continue
         for raw in message.get("tool_calls") or ():
-            action = Action(_call(raw), raw.get("id") if isinstance(raw, Mapping) else None)
+            action = Action(
+                _readable_call(raw), raw.get("id") if isinstance(raw, Mapping) else None
+            )
             actions.append(action)
             waiting.append(action)
     observed = [action.observation for action in actions if action.observation is not None]
     return actions, observed or stray
 
 
-def _some(items: list[T], what: str, name: str) -> list[T]:
+def _some_of(items: list[T], what: str, name: str) -> list[T]:
     """The items of a trajectory; Unscored where it holds none."""
     if not items:
         raise Unscored(
@@ -138,7 +140,7 @@ class _CallMatchGrader(BaseGrader):
     match_arguments: bool = True
     """Whether arguments have to fit as well as names."""
 
-    def _expected(self, given: Any) -> list[ExpectedCall]:
+    def _read_expected(self, given: Any) -> list[ExpectedCall]:
         wanted = read_wanted(given)
         if isinstance(wanted, str):
             raise Unscored(
@@ -146,7 +148,7 @@ class _CallMatchGrader(BaseGrader):
             )
         return wanted
 
-    def _table(self, made: list[MadeCall], wanted: list[ExpectedCall]) -> list[list[bool]]:
+    def _fit_table(self, made: list[MadeCall], wanted: list[ExpectedCall]) -> list[list[bool]]:
         return [
             [
                 call.name == want.name != ""
@@ -157,7 +159,9 @@ class _CallMatchGrader(BaseGrader):
         ]
 
 
-def _match(matched: int, made: int, wanted: int, found: str, metric: Metric = "f1") -> GraderScore:
+def _match_score(
+    matched: int, made: int, wanted: int, found: str, metric: Metric = "f1"
+) -> GraderScore:
     """The share of calls that fit; where none is made and none expected, nothing is missing."""
     whole = {
         "f1": (made + wanted) / 2,
@@ -183,9 +187,9 @@ class ToolCallPrecisionRecallMatchGrader(_CallMatchGrader):
     metric: Metric = "f1"
 
     def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> GraderScore:
-        made, wanted = calls_of(tool_calls, self.name), self._expected(reference_tool_calls)
-        matched = in_any_order(self._table(made, wanted))
-        return _match(matched, len(made), len(wanted), "made", self.metric)
+        made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference_tool_calls)
+        matched = in_any_order(self._fit_table(made, wanted))
+        return _match_score(matched, len(made), len(wanted), "made", self.metric)
 
 
 class ToolCallStepSequenceMatchGrader(_CallMatchGrader):
@@ -205,15 +209,17 @@ class ToolCallStepSequenceMatchGrader(_CallMatchGrader):
             for message in messages_of(messages, self.name)
             if message.get("tool_calls")
         ]
-        wanted = [self._expected(_listed(step)) for step in _listed(reference_tool_calls)]
-        matched = in_order([[in_any_order(self._table(m, w)) for w in wanted] for m in made])
+        wanted = [
+            self._read_expected(_one_or_more(step)) for step in _one_or_more(reference_tool_calls)
+        ]
+        matched = in_order([[in_any_order(self._fit_table(m, w)) for w in wanted] for m in made])
         sizes = sum(map(len, made)), sum(map(len, wanted))
-        scored = _match(matched, *sizes, "in order", self.metric)
+        scored = _match_score(matched, *sizes, "in order", self.metric)
         scored.metadata["steps"] = [len(made), len(wanted)]
         return scored
 
 
-def _listed(given: Any) -> Sequence[Any]:
+def _one_or_more(given: Any) -> Sequence[Any]:
     return given if isinstance(given, (list, tuple)) else [given]
 
 
@@ -225,8 +231,10 @@ class ToolCallSequenceMatchGrader(_CallMatchGrader):
     """
 
     def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> GraderScore:
-        made, wanted = calls_of(tool_calls, self.name), self._expected(reference_tool_calls)
-        scored = _match(in_order(self._table(made, wanted)), len(made), len(wanted), "in order")
+        made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference_tool_calls)
+        scored = _match_score(
+            in_order(self._fit_table(made, wanted)), len(made), len(wanted), "in order"
+        )
         scored.metadata = {"matched": scored.metadata["matched"]}
         return scored
 
@@ -287,7 +295,7 @@ class ObservationInformationGainGrader(BaseGrader):
     similarity_threshold: float = Field(default=0.5, ge=0, le=1)
 
     def _grade(self, messages: Any) -> GraderScore:
-        observations = _some(read_trajectory(messages, self.name)[1], "observations", self.name)
+        observations = _some_of(read_trajectory(messages, self.name)[1], "observations", self.name)
         score = information_gain(observations, self.similarity_threshold)
         return GraderScore(score=score, reason=f"{len(observations)} observations.")
 
@@ -304,7 +312,7 @@ class ToolUsageEfficiencyGrader(BaseGrader):
 
     def _grade(self, messages: Any) -> GraderScore:
         actions, observations = read_trajectory(messages, self.name)
-        n = len(_some(actions, "tool calls", self.name))
+        n = len(_some_of(actions, "tool calls", self.name))
         gain = (
             information_gain(observations, self.information_gain_threshold) if observations else 0.0
         )
@@ -330,7 +338,7 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
     """From this likeness on two observations are the same."""
 
     def _grade(self, messages: Any, reference_step_count: int | None = None) -> GraderScore:
-        steps = _some(read_trajectory(messages, self.name)[0], "tool calls", self.name)
+        steps = _some_of(read_trajectory(messages, self.name)[0], "tool calls", self.name)
         before: dict[str, list[str]] = {}
         redundant = 0
         for step in steps:
@@ -399,14 +407,16 @@ class TrajectoryComprehensiveGrader(RubricGrader):
 
     async def _grade(self, messages: Any, query: str = "") -> GraderScore:
         turns = messages_of(messages, self.name)
-        actions = _some(read_trajectory(messages, self.name)[0], "tool calls", self.name)
+        actions = _some_of(read_trajectory(messages, self.name)[0], "tool calls", self.name)
         asked = query or next((shown(m.get("content")) for m in turns if m["role"] == "user"), "")
         lines = [
             {"call": action.call.signature, "result": action.observation or ""}
             for action in actions
         ]
         steps = [
-            await self._one({"query": asked, "history": lines[:number], "step": step})
+            await self._ask(
+                {"query": asked, "history": lines[:number], "step": step}, self._read_step
+            )
             for number, step in enumerate(lines)
         ]
         score = math.fsum(step.score for step in steps) / len(steps)
@@ -421,7 +431,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
             usage=usage_sum(steps),
         )
 
-    def _read(self, reply: ChatResponse) -> GraderScore:
+    def _read_step(self, reply: ChatResponse) -> GraderScore:
         verdict = parsed(self.reply, reply)
         scores = {name: getattr(verdict, name) for name in PARTS}
         return GraderScore(
