@@ -243,10 +243,11 @@ class SearchCorrectnessGrader(ClaimGrader):
         return (await agraded(searcher, {"text": text})).metadata["found"]
 
 
-_MOST_OF_A_PIECE = f".{{{SEARCHED // 2},{SEARCHED - 1}}}"
 _PIECE = re.compile(
     rf"\s*(.{{1,{SEARCHED}}}\Z"
-    rf"|{_MOST_OF_A_PIECE}(?:[.!?](?=\s)|[。！？\n])|{_MOST_OF_A_PIECE}[ ]|.{{1,{SEARCHED}}})",
+    rf"|.{{{SEARCHED // 2},{SEARCHED - 2}}}(?:[.!?](?=\s)|.?[。！？\n])"
+    rf"|.{{{SEARCHED // 2},{SEARCHED - 1}}}[ ]"
+    rf"|.{{1,{SEARCHED}}})",
     re.DOTALL,
 )
 """What is left, else a text cut where a sentence ends, or a word, if that is in its second half."""
