@@ -21,7 +21,6 @@ from pydantic import Field
 from rm_gallery.core.graders.base import (
     BaseGrader,
     FunctionGrader,
-    GraderResult,
     GraderScore,
     usage_sum,
 )
@@ -433,8 +432,7 @@ class TextToImageGrader(_ImageGrader):
         followed = await self._one({"query": query, "image": image})
         asked = ("model", "language", "repair_attempts", "channel")
         quality = ImageQualityGrader(**{name: getattr(self, name) for name in asked})
-        made: GraderResult = await agraded(quality, {"image": image})
-        assert isinstance(made, GraderScore)
+        made = await quality._one({"image": image})
         return GraderScore(
             score=math.sqrt(followed.score * made.score),
             reason=" ".join(filter(None, [followed.reason, made.reason])),
