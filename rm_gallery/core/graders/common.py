@@ -13,8 +13,8 @@ from pydantic import Field, field_validator
 from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.llm import (
     RubricGrader,
+    field_messages,
     grader_rubric,
-    last_what_differs,
     shown,
     usage_of,
 )
@@ -23,7 +23,7 @@ from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import parsed, told_of
 from rm_gallery.core.reward.rubric import ClaimCounting
 from rm_gallery.core.reward.schema import RewardMeta
-from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shaped, render
+from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shaped
 from rm_gallery.core.text.canonical import fold, turn_text
 from rm_gallery.core.text.conclusion import sentences
 from rm_gallery.core.text.values import plain, read_integer
@@ -132,19 +132,13 @@ class ClaimGrader(RubricGrader):
         if not self.claims:
             return super()._messages(fields, form)
         rubric, of = self.texts(), self._counted_claims.of
-        texts = {name: shown(fields.get(name)) for name in last_what_differs(rubric.inputs)}
-        texts[of] = "\n".join(
-            f"[{number}] {text}" for number, text in enumerate(numbered(texts[of]), 1)
-        )
-        return render(
+        parts = numbered(shown(fields.get(of)))
+        text = "\n".join(f"[{number}] {part}" for number, part in enumerate(parts, 1))
+        return field_messages(
             "claims",
-            self.language,
-            texts=texts,
-            always=[name for name, required in rubric.inputs.items() if required],
-            desc=self.desc,
-            scenario="",
-            rubrics=list(self.rubrics),
-            examples=[],
+            self,
+            {**fields, of: text},
+            rubric.inputs,
             of=of,
             verdicts=[
                 f"`{name}`{': ' if self.language == 'en' else '：'}{text}"

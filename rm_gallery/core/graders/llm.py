@@ -361,6 +361,23 @@ class LLMGrader(BaseGrader):
         )
 
 
+def field_messages(
+    prompt: str, grader: Any, given: Mapping[str, Any], inputs: Mapping[str, bool], **about: Any
+) -> list[dict[str, Any]]:
+    """What a grader asks about its fields: instructions first, the fenced fields last."""
+    return render(
+        prompt,
+        grader.language,
+        texts={name: shown(given.get(name)) for name in last_what_differs(inputs)},
+        always=[name for name, required in inputs.items() if required],
+        desc=grader.desc,
+        scenario="",
+        rubrics=list(grader.rubrics),
+        examples=[],
+        **about,
+    )
+
+
 def last_what_differs(names: Iterable[str]) -> list[str]:
     """Names of fields in the order a judge is shown them: answers last, so that all before them can
     be cached.
@@ -492,15 +509,11 @@ class RubricGrader(LLMGrader):
             raise DataError(
                 f"{self.name} needs {' or '.join(either)}, and the row has none of them."
             )
-        return render(
+        return field_messages(
             "grader",
-            self.language,
-            texts={name: shown(fields.get(name)) for name in last_what_differs(rubric.inputs)},
-            always=[name for name, required in rubric.inputs.items() if required],
-            desc=self.desc,
-            scenario="",
-            rubrics=list(self.rubrics),
-            examples=[],
+            self,
+            fields,
+            rubric.inputs,
             steps=[],
             scale=rubric.texts(self.language).level_lines,
             fields=self._told_fields(),

@@ -258,23 +258,11 @@ def decision_of(reply: ChatResponse, question: Question, tokens: Mapping[str, st
         Unscored: the endpoint gave no probabilities. ParseError: the answers have less than half of
             the probability.
     """
-    content = reply.logprobs.get("content") if isinstance(reply.logprobs, Mapping) else None
-    entries = [e for e in content if isinstance(e, Mapping)] if isinstance(content, list) else []
-    entry = next((e for e in entries if _plain(e.get("token"))), None)
-    options = entry.get("top_logprobs") or [entry] if entry is not None else []
-    shares = dict.fromkeys(question.answers, 0.0)
-    for option in options if isinstance(options, list) else ():
-        answer = tokens.get(_plain(option.get("token"))) if isinstance(option, Mapping) else None
-        value = option.get("logprob") if isinstance(option, Mapping) else None
-        if (
-            answer is not None
-            and isinstance(value, (int, float))
-            and value is not True
-            and -1e4 < value <= 0
-        ):
-            shares[answer] += math.exp(value)
+    entry = next((e for e in token_entries(reply.logprobs) if _plain(e.get("token"))), None)
+    found = token_shares(entry or {}, lambda token: tokens.get(_plain(token)))
+    shares = {answer: found.get(answer, 0.0) for answer in question.answers}
     total = math.fsum(shares.values())
-    if not options or total > 1.01:  # beyond 1 they are no probabilities
+    if entry is None or total > 1.01:  # beyond 1 they are no probabilities
         raise Unscored(
             "The endpoint gave no probabilities of tokens; use an endpoint with logprobs, or "
             "another channel.",
@@ -289,6 +277,28 @@ def decision_of(reply: ChatResponse, question: Question, tokens: Mapping[str, st
     return Decision(
         {answer: share / total for answer, share in shares.items()}, outside=max(0.0, 1.0 - total)
     )
+
+
+def token_entries(logprobs: Any) -> list[Mapping[str, Any]]:
+    """What an endpoint says of each token of a reply."""
+    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    return [e for e in content if isinstance(e, Mapping)] if isinstance(content, list) else []
+
+
+def token_shares(entry: Mapping[str, Any], answer_of: Callable[[Any], T | None]) -> dict[T, float]:
+    """The probabilities at one token, by the answers that tokens stand for; what is no
+    log-probability is passed over.
+    """
+    options = entry.get("top_logprobs") or [entry]
+    shares: dict[T, float] = {}
+    for option in options if isinstance(options, list) else ():
+        answer = answer_of(option.get("token")) if isinstance(option, Mapping) else None
+        if answer is None:
+            continue
+        value = option.get("logprob")
+        if isinstance(value, (int, float)) and value is not True and -1e4 < value <= 0:
+            shares[answer] = shares.get(answer, 0.0) + math.exp(value)
+    return shares
 
 
 def _plain(token: Any) -> str:

@@ -11,23 +11,27 @@ import math
 import mimetypes
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from rm_gallery.core.graders.base import FunctionGrader, GraderResult, GraderScore, usage_sum
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    FunctionGrader,
+    GraderScore,
+    usage_sum,
+)
 from rm_gallery.core.graders.bridge import RewardGrader
 from rm_gallery.core.graders.common import ClaimGrader
-from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, last_what_differs, shown
+from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, field_messages
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import TEXT_PARTS, ChatResponse, part_text, picture_of
 from rm_gallery.core.reward.abstract import PICTURES, Touches
-from rm_gallery.core.reward.channel import Channel
+from rm_gallery.core.reward.channel import Channel, token_entries, token_shares
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
-from rm_gallery.core.reward.template import render
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 
 PARTS = Path(__file__).parent / "parts"
@@ -45,18 +49,13 @@ class _PreferenceGrader(RewardGrader):
     def __init__(self, reward: Any = None, *, model: Any = None, **settings: Any) -> None:
         """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
         if reward is None:
-            own = {
-                key: value for key, value in settings.items() if key not in type(self).model_fields
+            of_grader = {
+                field: settings.pop(field) for field in type(self).model_fields if field in settings
             }
-            strategy_settings = {
-                key: value for key, value in settings.items() if key in type(self).model_fields
-            }
-            judge = own.pop("llm", model)
+            name = of_grader.get("name") or self.registered_name()
             made: Any = type(self).kind
-            reward = made(
-                llm=judge, name=strategy_settings.get("name") or self.registered_name(), **own
-            )
-            settings = strategy_settings
+            reward = made(llm=settings.pop("llm", model), name=name, **settings)
+            settings = of_grader
         super().__init__(reward, **settings)
 
 
@@ -115,15 +114,11 @@ class GEvalGrader(LLMGrader):
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """The question and rubrics, then the fenced fields."""
-        return render(
+        return field_messages(
             "grader",
-            self.language,
-            texts={name: shown(fields.get(name)) for name in last_what_differs(self.fields)},
-            always=[name for name, required in self.fields.items() if required],
-            desc=self.desc,
-            scenario="",
-            rubrics=list(self.rubrics),
-            examples=[],
+            self,
+            fields,
+            self.fields,
             steps=list(self.steps),
             scale=_anchors(*self.score_range, self.language),
             fields=[f"`{name}`" for name in self.fields],
@@ -135,9 +130,8 @@ class GEvalGrader(LLMGrader):
 
     def _read(self, reply: ChatResponse) -> GraderScore:
         verdict = super()._read(reply)
-        low, high = self.score_range
-        assert low is not None and high is not None
-        shares = level_shares(reply.logprobs, verdict.score, low, high)
+        said = verdict.score
+        shares = level_shares(reply.logprobs, said, *self.score_range)
         if shares is None:
             raise Unscored(
                 f"{self.name}: the endpoint gave no probabilities for its score; use an endpoint "
@@ -147,13 +141,13 @@ class GEvalGrader(LLMGrader):
             )
         total = math.fsum(shares.values())
         expected = math.fsum(level * share for level, share in shares.items()) / total
-        metadata = {
-            "said": verdict.score,
+        # rounding may lead out of the levels
+        verdict.score = min(max(shares), max(min(shares), expected))
+        verdict.metadata = {
+            "said": said,
             "shares": {f"{k:g}": v / total for k, v in sorted(shares.items())},
         }
-        return verdict.model_copy(
-            update={"score": min(high, max(low, expected)), "metadata": metadata}
-        )
+        return verdict
 
 
 _MEANINGS = {
@@ -165,62 +159,38 @@ _MEANINGS = {
 
 def _anchors(low: Any, high: Any, language: str) -> list[str]:
     """What the levels mean, where five or more of them are evenly spaced; else the two ends."""
-    even = (high - low) % 4 == 0
-    places = range(5) if even else (0, 4)
+    places = range(0, 5, 1 if (high - low) % 4 == 0 else 4)
     return [
         f"{high - (high - low) * place / 4:g}: {_MEANINGS[language][place]}" for place in places
     ]
 
 
-def level_shares(
-    logprobs: Any, stated: float, low: float, high: float
-) -> dict[float, float] | None:
+def level_shares(logprobs: Any, stated: float, low: Any, high: Any) -> dict[float, float] | None:
     """The probabilities of the levels at the place of the score: the last tag or key of that name
     that the number said follows.
 
     None without one: the same number elsewhere, in a reason or behind the verdict, tells nothing
     about the score.
     """
-    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
-    content = content if isinstance(content, list) else []
-    entries = [
-        entry
-        for entry in content
-        if isinstance(entry, Mapping) and isinstance(entry.get("token"), str)
-    ]
-    starts = list(accumulate((len(entry["token"]) for entry in entries), initial=0))
-    places = [
-        match.end() - 1 for match in _SCORE.finditer("".join(entry["token"] for entry in entries))
-    ]
-    for place in reversed(places):
-        entry = entries[bisect_right(starts, place) - 1]
-        if _level(entry["token"], low, high) != stated:
-            continue
-        shares: dict[float, float] = {}
-        options = entry.get("top_logprobs") or [entry]
-        for option in options if isinstance(options, list) else ():
-            level = _level(option.get("token"), low, high) if isinstance(option, Mapping) else None
-            value = option.get("logprob") if isinstance(option, Mapping) else None
-            if (
-                level is not None
-                and isinstance(value, (int, float))
-                and value is not True
-                and -1e4 < value <= 0
-            ):
-                shares[level] = shares.get(level, 0.0) + math.exp(value)
-        # beyond 1 they are no probabilities
-        return shares if 0 < math.fsum(shares.values()) < 1.01 else None
+
+    def level(token: Any) -> float | None:
+        text = token.strip(" \n\t<>\"'*_`:") if isinstance(token, str) else ""
+        read = float(text) if text.isascii() and text.isdigit() and len(text) <= 3 else math.nan
+        return read if low <= read <= high else None
+
+    entries = [each for each in token_entries(logprobs) if isinstance(each.get("token"), str)]
+    tokens = [entry["token"] for entry in entries]
+    starts = list(accumulate(map(len, tokens), initial=0))
+    for match in reversed(list(_SCORE.finditer("".join(tokens)))):
+        entry = entries[bisect_right(starts, match.end() - 1) - 1]
+        if level(entry["token"]) == stated:
+            shares = token_shares(entry, level)
+            # beyond 1 they are no probabilities
+            return shares if 0 < math.fsum(shares.values()) < 1.01 else None
     return None
 
 
 _SCORE = re.compile(r"(?:<score[^<>]{0,40}>|[\"']score[\"']\s*:)[\s\"'*_`]{0,20}\d", re.I)
-
-
-def _level(token: Any, low: float, high: float) -> float | None:
-    text = token.strip(" \n\t<>\"'*_`:") if isinstance(token, str) else ""
-    if not text.isascii() or not text.isdigit() or len(text) > 3:
-        return None
-    return float(text) if low <= float(text) <= high else None
 
 
 # -- searches --------------------------------------------------------------------------------------
@@ -242,10 +212,7 @@ class SearchCorrectnessGrader(ClaimGrader):
     follows them is not.
     """
 
-    @property
-    def inputs(self) -> dict[str, bool]:
-        """`query` and `response`."""
-        return {"query": True, "response": True}
+    inputs = BaseGrader.inputs
 
     def check(self) -> None:
         """Raise ConfigError without a search."""
@@ -257,21 +224,15 @@ class SearchCorrectnessGrader(ClaimGrader):
         super().check()
 
     async def _grade(self, query: str, response: str) -> GraderScore:
-        texts = [query, *islice(pieces_of(response, SEARCHED), self.max_searches)]
+        pieces = islice(_PIECE.finditer(response.strip()), self.max_searches)
+        texts = [query, *(piece[1].strip() for piece in pieces)]
         pages = await asyncio.gather(*map(self._pages_of, texts))
         if not any(pages):
             raise Unscored(f"{self.name}: the search found nothing.", reason="no_results")
-        return await self._one(
-            {"query": query, "response": response, "search_results": list(pages)}
-        )
+        return await self._one({"query": query, "response": response, "search_results": pages})
 
     async def _pages_of(self, text: str) -> Any:
-        search = self.search
-        if search is None:
-            raise ConfigError(
-                f"{self.name} has nothing to search with: pass search=FUNCTION of a text that "
-                f"returns texts."
-            )
+        search: Any = self.search
         if inspect.iscoroutinefunction(search):
             return await search(text)
         # what blocks is run on a thread of the engine, as a plain grader is
@@ -281,25 +242,14 @@ class SearchCorrectnessGrader(ClaimGrader):
         return (await agraded(searcher, {"text": text})).metadata["found"]
 
 
-_ENDS = re.compile(r"[.!?](?=\s)|[。！？\n]")
-
-
-def pieces_of(text: str, longest: int) -> Iterator[str]:
-    """The text in pieces of at most so many characters, cut where a sentence ends, or a word, if
-    that is in a piece's second half.
-    """
-    rest = text.strip()
-    while len(rest) > longest:
-        start = rest[:longest]
-        ends = (
-            max((match.end() for match in _ENDS.finditer(start)), default=0),
-            start.rfind(" ") + 1,
-        )
-        cut = next((end for end in ends if end > longest // 2), longest)
-        yield start[:cut].strip()
-        rest = rest[cut:].strip()
-    if rest:
-        yield rest
+_PIECE = re.compile(
+    rf"\s*(.{{1,{SEARCHED}}}\Z"
+    rf"|.{{{SEARCHED // 2},{SEARCHED - 2}}}(?:[.!?](?=\s)|.?[。！？\n])"
+    rf"|.{{{SEARCHED // 2},{SEARCHED - 1}}}[ ]"
+    rf"|.{{1,{SEARCHED}}})",
+    re.DOTALL,
+)
+"""What is left, else a text cut where a sentence ends, or a word, if that is in its second half."""
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -324,10 +274,7 @@ def image_url(value: Any) -> str | None:
         return _of_file(value)
     if not isinstance(value, Mapping):
         return None
-    if (
-        value.get("type") in ("image_url", "input_image", "image")
-        and (url := picture_of(value)) is not None
-    ):
+    if (url := picture_of(value)) is not None:
         return url
     if value.get("type") in ("image_url", "input_image"):
         given = value.get("image_url")
@@ -414,46 +361,40 @@ class _InText(_ImageGrader):
         return {"response": True, **({"query": False} if "query" in self.texts().inputs else {})}
 
     async def _grade(self, response: Any, query: str = "") -> GraderScore:
-        parts = (
-            response
-            if isinstance(response, Sequence) and not isinstance(response, str)
-            else [response]
-        )
-        parts = [
-            part_text(p) or "" if isinstance(p, Mapping) and p.get("type") in TEXT_PARTS[:-1] else p
-            for p in parts
-        ]
-        urls = [image_url(part) for part in parts]
-        places = [place for place, url in enumerate(urls) if url is not None]
-        if not places:
+        listed = isinstance(response, Sequence) and not isinstance(response, str)
+        parts = response if listed else [response]
+        texts = [_text_around(part) if image_url(part) is None else None for part in parts]
+        results: list[GraderScore] = []
+        for place, part in enumerate(parts):
+            if texts[place] is not None:
+                continue
+            before, after = (
+                "\n".join(text for text in side if text is not None)
+                for side in (texts[:place], texts[place + 1 :])
+            )
+            fields = {
+                "text_before": before[max(0, len(before) - self.max_context_size) :],
+                "text_after": after[: self.max_context_size],
+                "image": part,
+                "query": query,
+            }
+            results.append(await self._one(fields))
+        if not results:
             raise Unscored(
                 f"{self.name}: the response holds no image.", reason="no_image", cause="answer"
             )
-        results: list[GraderScore] = []
-        for place in places:
-            before = "\n".join(
-                str(p) for p, url in zip(parts[:place], urls, strict=False) if url is None
-            )
-            after = "\n".join(
-                str(p)
-                for p, url in zip(parts[place + 1 :], urls[place + 1 :], strict=True)
-                if url is None
-            )
-            size = self.max_context_size
-            shown = {"text_before": before[len(before) - size :] if size < len(before) else before}
-            fields = {**shown, "text_after": after[:size], "image": parts[place], "query": query}
-            results.append(await self._one(fields))
-        mean = math.fsum(result.score for result in results) / len(results)
-        metadata = {
-            "images": [{"score": result.score, "reason": result.reason} for result in results]
-        }
         return GraderScore(
-            score=mean,
+            score=math.fsum(result.score for result in results) / len(results),
             reason=results[0].reason,
-            metadata=metadata,
+            metadata={"images": [{"score": each.score, "reason": each.reason} for each in results]},
             usage=usage_sum(results),
-            **self.about(),
         )
+
+
+def _text_around(part: Any) -> str:
+    if isinstance(part, Mapping) and part.get("type") in TEXT_PARTS[:-1]:
+        return part_text(part) or ""
+    return str(part)
 
 
 class ImageCoherenceGrader(_InText):
@@ -483,32 +424,18 @@ class TextToImageGrader(_ImageGrader):
 
     rubric: ClassVar[str] = "text_to_image"
 
-    @property
-    def inputs(self) -> dict[str, bool]:
-        """`query` and `response`."""
-        return {"query": True, "response": True}
+    inputs = BaseGrader.inputs
 
     async def _grade(self, query: str, response: Any) -> GraderScore:
-        image = (
-            next((part for part in response if image_url(part)), None)
-            if isinstance(response, (list, tuple))
-            else response
-        )
+        parts = response if isinstance(response, (list, tuple)) else [response]
+        image = next((part for part in parts if image_url(part)), None)
         followed = await self._one({"query": query, "image": image})
-        asked = {
-            name: getattr(self, name)
-            for name in ("model", "language", "repair_attempts", "channel")
-        }
-        quality = ImageQualityGrader(**asked)
-        made: GraderResult = await agraded(quality, {"image": image})
-        assert isinstance(made, GraderScore)
-        parts = {"prompt_following": followed.score, "quality": made.score}
-        reason = " ".join(filter(None, [followed.reason, made.reason]))
-        score = math.sqrt(followed.score * made.score)
+        asked = ("model", "language", "repair_attempts", "channel")
+        quality = ImageQualityGrader(**{name: getattr(self, name) for name in asked})
+        made = await quality._one({"image": image})
         return GraderScore(
-            score=score,
-            reason=reason,
-            metadata=parts,
+            score=math.sqrt(followed.score * made.score),
+            reason=" ".join(filter(None, [followed.reason, made.reason])),
+            metadata={"prompt_following": followed.score, "quality": made.score},
             usage=usage_sum([followed, made]),
-            **self.about(),
         )

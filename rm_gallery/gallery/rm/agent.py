@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
@@ -112,13 +111,15 @@ Work and memory grow with the product: 20,000 against 5,000 took two gigabytes.
 """
 
 
-def in_order(table: list[list[bool]]) -> int:
-    """Length of the longest common subsequence."""
+def in_order(table: Sequence[Sequence[int]]) -> int:
+    """The most that fits when rows and columns are paired without crossing: of True and False the
+    length of the longest common subsequence.
+    """
     best = [0] * (len(table[0]) + 1 if table else 1)
     for row in table:
         before = best[:]
         for column, fit in enumerate(row):
-            best[column + 1] = before[column] + 1 if fit else max(before[column + 1], best[column])
+            best[column + 1] = max(before[column] + fit, before[column + 1], best[column])
     return best[-1]
 
 
@@ -339,10 +340,7 @@ def _sequences(output: DataOutput) -> dict[str, list[str]]:
     text = "\n".join(message.text for message in messages)
     calls = tool_calls_of(output, trajectory=True).calls
     return {
-        "calls": [
-            f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=repr)}"
-            for call in calls
-        ],
+        "calls": [call.signature for call in calls],
         "lines": [
             line for line in map(str.strip, text.splitlines()) if any(map(str.isalnum, line))
         ],

@@ -46,6 +46,12 @@ class MadeCall(NamedTuple):
     name: str
     arguments: dict[str, Any]
 
+    @property
+    def signature(self) -> str:
+        """Name and arguments, whatever the order of the keys."""
+        arguments = json.dumps(self.arguments, sort_keys=True, ensure_ascii=False, default=str)
+        return f"{self.name} {arguments}"
+
 
 class UnreadCall(str):
     """Why a call cannot be read whose tool is known: arguments that are no JSON do not hide it."""
