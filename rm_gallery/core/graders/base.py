@@ -75,7 +75,8 @@ class BaseGrader(AbstractGrader):
         raised.
         """
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate", "aevaluate")
-        return library_loop.drive(self.aevaluate(row, options=options, **fields))
+        given = self._fields_and_options(row, options, fields)
+        return library_loop.drive(grade_one(self, *given))
 
     def __call__(self, /, *args: Any, **fields: Any) -> Any:
         """As `evaluate`."""
@@ -104,7 +105,7 @@ class BaseGrader(AbstractGrader):
         rows.
         """
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
-        return library_loop.drive(self.aevaluate_batch(rows, mapper, options=options, **keywords))
+        return library_loop.drive(self._all(rows, mapper, options, keywords))
 
     async def aevaluate_batch(
         self,
@@ -115,6 +116,15 @@ class BaseGrader(AbstractGrader):
         **keywords: Any,
     ) -> list[GraderResult]:
         """Awaitable twin of `evaluate_batch`."""
+        return await self._all(rows, mapper, options, keywords)
+
+    async def _all(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        mapper: Mapper,
+        options: RunOptions | None,
+        keywords: Mapping[str, Any],
+    ) -> list[GraderResult]:
         plans, chosen = {self.name: GraderPlan(self, mapper)}, self._options(options, keywords)
         return [results[self.name] for results in await grader_batch(plans, rows, chosen).results()]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataSample
@@ -108,11 +108,7 @@ class BaseReward(AbstractReward):
         library_loop.refuse_blocking(
             f"{type(self).__name__}.evaluate_batch", "async_evaluate_batch"
         )
-        return library_loop.drive(
-            self.async_evaluate_batch(
-                samples, max_workers, options=options, hooks=hooks, **keywords
-            )
-        )
+        return library_loop.drive(self._all(samples, max_workers, options, hooks, keywords))
 
     async def async_evaluate_batch(
         self,
@@ -124,10 +120,19 @@ class BaseReward(AbstractReward):
         **keywords: Any,
     ) -> list[DataSample]:
         """Awaitable twin of `evaluate_batch`, from any event loop."""
-        chosen, values = options_of(
-            self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None
-        )
-        return await run_list(self, checked_samples(samples, "evaluate_batch"), chosen, values)
+        return await self._all(samples, max_workers, options, hooks, keywords)
+
+    def _all(
+        self,
+        samples: Iterable[DataSample | dict[str, Any]],
+        max_workers: int | None,
+        options: RunOptions | None,
+        hooks: Mapping[str, Any] | None,
+        keywords: dict[str, Any],
+    ) -> Coroutine[Any, Any, list[DataSample]]:
+        given = {**keywords, "max_workers": max_workers}
+        chosen, values = options_of(self, options, hooks, given, progress=None)
+        return run_list(self, checked_samples(samples, "evaluate_batch"), chosen, values)
 
     def evaluate_stream(
         self,
@@ -148,11 +153,7 @@ class BaseReward(AbstractReward):
         library_loop.refuse_blocking(
             f"{type(self).__name__}.evaluate_stream", "async_evaluate_stream"
         )
-        return library_loop.driven(
-            self.async_evaluate_stream(
-                samples, max_workers, options=options, hooks=hooks, **keywords
-            )
-        )
+        return library_loop.driven(self._each(samples, max_workers, options, hooks, keywords))
 
     def async_evaluate_stream(
         self,
@@ -164,10 +165,19 @@ class BaseReward(AbstractReward):
         **keywords: Any,
     ) -> AsyncGenerator[DataSample, None]:
         """Twin of `evaluate_stream` for `async for`, from any event loop."""
+        return self._each(samples, max_workers, options, hooks, keywords)
+
+    def _each(
+        self,
+        samples: Iterable[DataSample | dict[str, Any]],
+        max_workers: int | None,
+        options: RunOptions | None,
+        hooks: Mapping[str, Any] | None,
+        keywords: dict[str, Any],
+    ) -> AsyncGenerator[DataSample, None]:
         chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers})
-        return run_stream(
-            self, checked_samples(samples, "evaluate_stream"), chosen, values, streaming=True
-        )
+        checked = checked_samples(samples, "evaluate_stream")
+        return run_stream(self, checked, chosen, values, streaming=True)
 
     def best_of_n(
         self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any
