@@ -265,9 +265,7 @@ class RewardLane:
         It is paid from the request's own time.
         """
         current_deadline.set(call.deadline)
-        options = RunOptions(
-            max_workers=self.reward.max_workers, deadline=call.seconds, blame="probe"
-        )
+        options = RunOptions(max_workers=self.reward.max_workers, deadline=call.seconds)
         suspects, call.suspects = call.suspects, []
         judged, call.judged = [*call.judged, *(sample for _, sample in suspects)], []
         try:

@@ -173,6 +173,8 @@ class RewardBatch(Batch[DataSample]):
         return result
 
     async def _look_once_more(self, results: list[DataSample]) -> None:
+        if self.options.blame != "probe":
+            return
         # with the budget of the run, which its folder keeps
         options = replace(self.options, budget=self._control.budget)
         await look_again(self._reward, results, options, self._hooks, self._folder)
@@ -217,11 +219,7 @@ async def look_again(
     hooks: dict[str, Any],
     folder: RewardFolder | None = None,
 ) -> None:
-    """Find out which missing scores are the answers' own doing, where that is asked for, and keep
-    what was found.
-    """
-    if options.blame != "probe":
-        return
+    """Find out which missing scores are the answers' own doing, and keep what was found."""
     look = SecondLook(reward, samples)
     while asked := look.asked:
         trial = look.probing(options)
@@ -300,7 +298,8 @@ async def run_one(
             library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
         execute = executor(reward, values, reward.deadline)
         scored = await run_single(plan_of(reward, sample), execute, **_single_parts(reward))
-    await look_again(reward, [scored], chosen, values)
+    if chosen.blame == "probe":
+        await look_again(reward, [scored], chosen, values)
     return scored
 
 
