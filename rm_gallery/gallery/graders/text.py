@@ -234,15 +234,15 @@ class SimilarityGrader(BaseGrader):
         own = fold(split_reasoning(str(response)).final).strip()
         references = [compared(str(one)) for one in given]
         if sum(self._steps(len(own), len(other)) for other in references) > LONG:
-            return killable(self, SimilarityGrader._best, self, own, references)
-        return self._best(own, references)
+            return killable(self, SimilarityGrader._best_score, self, own, references)
+        return self._best_score(own, references)
 
     def _steps(self, own: int, other: int) -> float:
         """About how many steps the algorithm takes for texts of these lengths."""
         moved = self.algorithm == "fuzzy_match" and self.method == "partial"
         return own * other / 64 * (min(own, other) if moved else 1)
 
-    def _best(self, response: str, references: Sequence[str]) -> GraderScore:
+    def _best_score(self, response: str, references: Sequence[str]) -> GraderScore:
         # a reward reads case in its own way
         cased = self.algorithm in REWARDS if self.case_sensitive is None else self.case_sensitive
         own, *others = (t if cased else t.casefold() for t in (response, *references))
@@ -301,7 +301,7 @@ Match = Literal[
 ]
 
 
-def _share(own: Tokens, other: Tokens) -> float:
+def _share_found(own: Tokens, other: Tokens) -> float:
     """The share of the second's tokens found in the first, each as often as it stands there."""
     return overlap(*_in_common(own, other, 1)).recall
 
@@ -311,8 +311,8 @@ MATCHES: dict[str, Callable[[str, str], float]] = {
     "prefix_match": str.startswith,
     "suffix_match": str.endswith,
     "substring_match": operator.contains,
-    "word_overlap": lambda own, other: _share(words(own), words(other)),
-    "char_overlap": lambda own, other: _share(list(own), list(other)),
+    "word_overlap": lambda own, other: _share_found(words(own), words(other)),
+    "char_overlap": lambda own, other: _share_found(list(own), list(other)),
 }
 OF_SUBSTRINGS: dict[str, Callable[[list[bool]], float]] = {
     "contains_all": fmean,
@@ -445,7 +445,7 @@ class JsonMatchGrader(BaseGrader):
             return GraderScore(score=0.0, reason=f"No JSON: {error}")
         if not self.partial:
             return GraderScore(score=float(self._same(given, wanted)))
-        found = list(self._found(given, wanted))
+        found = list(self._places_found(given, wanted))
         return GraderScore(score=fmean(found), reason=f"{sum(found)} of {len(found)} values.")
 
     def _same(self, given: Any, wanted: Any) -> bool:
@@ -484,17 +484,17 @@ class JsonMatchGrader(BaseGrader):
         fits = csr_array([[self._same(one, other) for other in wanted] for one in given])
         return bool((maximum_bipartite_matching(fits, perm_type="column") >= 0).all())
 
-    def _found(self, given: Any, wanted: Any) -> Iterator[bool]:
+    def _places_found(self, given: Any, wanted: Any) -> Iterator[bool]:
         """Of each value of the reference whether it is found at its place."""
-        places = _places(wanted)
+        places = _by_place(wanted)
         if not places:
             yield self._same(given, wanted)
-        own = _places(given) if isinstance(given, type(wanted)) else {}
+        own = _by_place(given) if isinstance(given, type(wanted)) else {}
         for place, value in places.items():
-            yield from self._found(own.get(place, _ABSENT), value)
+            yield from self._places_found(own.get(place, _ABSENT), value)
 
 
-def _places(value: Any) -> dict[Any, Any]:
+def _by_place(value: Any) -> dict[Any, Any]:
     """What a list or an object holds, by its place."""
     if isinstance(value, list):
         return dict(enumerate(value))
