@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache, partial
+from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -17,25 +20,38 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
 from rm_gallery.core.graders.base import BaseGrader, GraderScore
-from rm_gallery.core.text.blocks import read_json, split_fences
+from rm_gallery.core.score import Score
+from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text, visible
-from rm_gallery.core.text.language import tokenizer, words
+from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
+from rm_gallery.gallery.rm.format import json_part
 from rm_gallery.gallery.rm.general.overlap import (
-    Overlap,
-    best_rouge,
     bleu,
     chrf,
+    f1_score,
+    overlap,
+    rouge,
     rouge_of,
     sacrebleu_metrics,
-    token_f1,
 )
+from rm_gallery.gallery.rm.general.overlap import cosine as angle
 
-Tokens = Sequence[str]
+Tokens = list[str]
 
 
 def _counted(tokens: Tokens, n: int) -> Counter[tuple[str, ...]]:
     return Counter(zip(*(tokens[i:] for i in range(n)), strict=False))
+
+
+def _in_common(hypothesis: Tokens, reference: Tokens, n: int) -> tuple[int, int, int]:
+    """How many n-grams two texts have in common, and how many each of them has."""
+    own, other = _counted(hypothesis, n), _counted(reference, n)
+    return (own & other).total(), own.total(), other.total()
+
+
+def _four_orders(hypothesis: Tokens, reference: Tokens) -> list[tuple[int, int, int]]:
+    return [_in_common(hypothesis, reference, n) for n in range(1, 5)]
 
 
 def sentence_bleu(hypothesis: Tokens, reference: Tokens) -> float:
@@ -43,76 +59,64 @@ def sentence_bleu(hypothesis: Tokens, reference: Tokens) -> float:
     matches (method 1 of Chen and Cherry 2014). Equal to NLTK's
     `sentence_bleu(…, smoothing_function=SmoothingFunction().method1)`.
     """
-    if not hypothesis or not set(hypothesis) & set(reference):
+    orders = _four_orders(hypothesis, reference)
+    if not orders[0][0]:
         return 0.0
-    logs = []
-    for n in range(1, 5):
-        made = _counted(hypothesis, n)
-        matched = sum((made & _counted(reference, n)).values())
-        logs.append(math.log((matched or 0.1) / max(1, sum(made.values()))))
-    brevity = (
-        1.0 if len(hypothesis) > len(reference) else math.exp(1 - len(reference) / len(hypothesis))
-    )
-    return brevity * math.exp(math.fsum(logs) / 4)
+    logs = (math.log((matched or 0.1) / (made or 1)) for matched, made, _ in orders)
+    brevity = min(0.0, 1 - len(reference) / len(hypothesis))
+    return math.exp(brevity + fmean(logs))
 
 
 def gleu(hypothesis: Tokens, reference: Tokens) -> float:
     """Google BLEU (Wu et al. 2016): the lower of precision and recall of all 1- to 4-grams. Equal
     to NLTK's.
     """
-    matched = made = wanted = 0
-    for n in range(1, 5):
-        own, other = _counted(hypothesis, n), _counted(reference, n)
-        matched += sum((own & other).values())
-        made += sum(own.values())
-        wanted += sum(other.values())
-    return matched / max(made, wanted) if made and wanted else 0.0
+    matched, made, wanted = map(sum, zip(*_four_orders(hypothesis, reference), strict=True))
+    return matched / max(made, wanted, 1)
 
 
-def meteor(
-    hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = lambda word: word
-) -> float:
+def meteor(hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = str) -> float:
     """METEOR (Banerjee and Lavie 2005) with exact and stem matches, alpha 0.9, beta 3, gamma 0.5;
     without WordNet's synonyms, which would have to be downloaded. Equal to NLTK's with an empty
     WordNet.
     """
-    pairs: list[tuple[int, int]] = []
-    left, right = set(range(len(hypothesis))), set(range(len(reference)))
-    for form in (lambda word: word, stem):
-        free: dict[str, list[int]] = {}
-        for j in sorted(right):
-            free.setdefault(form(reference[j]), []).append(j)
-        for i in sorted(left, reverse=True):  # from the end, each with the last that is free
-            if places := free.get(form(hypothesis[i])):
-                pairs.append((i, places.pop()))
-        left -= {i for i, _ in pairs}
-        right -= {j for _, j in pairs}
-    if not pairs:
+    partners: dict[int, int] = {}
+    for form in (str, stem):
+        taken, free = set(partners.values()), defaultdict[str, list[int]](list)
+        for j, word in enumerate(reference):
+            if j not in taken:
+                free[form(word)].append(j)
+        for i in reversed(range(len(hypothesis))):  # from the end, each with the last that is free
+            if i not in partners and (places := free[form(hypothesis[i])]):
+                partners[i] = places.pop()
+    if not partners:
         return 0.0
-    pairs.sort()
-    precision, recall = len(pairs) / len(hypothesis), len(pairs) / len(reference)
+    precision, recall, _ = overlap(len(partners), len(hypothesis), len(reference))
     mean = precision * recall / (0.9 * precision + 0.1 * recall)
-    chunks = 1 + sum(b != (a[0] + 1, a[1] + 1) for a, b in zip(pairs, pairs[1:], strict=False))
-    return (1 - 0.5 * (chunks / len(pairs)) ** 3) * mean
+    chunks = sum(partners.get(i - 1) != j - 1 for i, j in partners.items())
+    return (1 - 0.5 * (chunks / len(partners)) ** 3) * mean
 
 
-def _ngram_f(hypothesis: Tokens, reference: Tokens, n: int) -> float:
-    own, other = _counted(hypothesis, n), _counted(reference, n)
-    counted = sum(own.values()) + sum(other.values())
+def _ngram_f(hypothesis: Tokens, reference: Tokens, n: int = 1) -> float:
     # texts without a word are not alike for that: equal ones never come here, and "+" is not "-"
-    return 2 * sum((own & other).values()) / counted if counted else 0.0
+    return overlap(*_in_common(hypothesis, reference, n)).f1
+
+
+def _rouge_l(hypothesis: Tokens, reference: Tokens) -> float:
+    return rouge_of(hypothesis, reference).f1
 
 
 def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
-    return (
-        math.fsum(ON_TOKENS[name](hypothesis, reference) for name in ("rouge1", "rouge2", "rougeL"))
-        / 3
-    )
+    return fmean(ON_TOKENS[name](hypothesis, reference) for name in ("rouge1", "rouge2", "rougeL"))
 
 
 def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
     own, other = set(hypothesis), set(reference)
-    return len(own & other) / len(own | other) if own or other else 0.0
+    return len(own & other) / max(1, len(own | other))
+
+
+_IDF_OF_ONE = 1 + math.log(3 / 2)
+"""Of a term in one of two texts; that of a term in both is 1."""
 
 
 def cosine(hypothesis: Tokens, reference: Tokens) -> float:
@@ -120,20 +124,9 @@ def cosine(hypothesis: Tokens, reference: Tokens) -> float:
     the two texts.
     """
     own, other = (_counted(t, 1) + _counted(t, 2) for t in (hypothesis, reference))
-    if not own or not other:
-        return 0.0
-
-    def weight(term: Any) -> float:
-        return math.log(3 / (1 + (term in own) + (term in other))) + 1
-
-    dot = math.fsum(
-        own[term] * other[term] * weight(term) ** 2 for term in own.keys() & other.keys()
-    )
-    lengths = [
-        math.sqrt(math.fsum((n * weight(term)) ** 2 for term, n in side.items()))
-        for side in (own, other)
-    ]
-    return min(1.0, dot / (lengths[0] * lengths[1]))
+    weights = {term: 1.0 if term in own and term in other else _IDF_OF_ONE for term in own | other}
+    vectors = ([side[term] * weight for term, weight in weights.items()] for side in (own, other))
+    return angle(*vectors) or 0.0
 
 
 LONG = 1e7
@@ -151,36 +144,45 @@ async def killable(grader: BaseGrader, function: Callable[..., Any], *given: Any
     return await get_pool().asubmit(function, *given, deadline=grader.deadline)
 
 
-ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
-    "sentence_bleu": sentence_bleu,
-    "gleu": gleu,
-    "rouge_mean": _mean_rouge,
-    **{f"rouge{n}": partial(_ngram_f, n=n) for n in (1, 2, 3, 4, 5)},
-    **dict.fromkeys(
-        ("rouge", "rougeL"),
-        lambda hypothesis, reference: rouge_of(list(hypothesis), list(reference)).f1,
-    ),
-    **dict.fromkeys(("f1_score", "token_f1"), partial(_ngram_f, n=1)),
-    "cosine": cosine,
-    "jaccard": _jaccard,
-}
-REWARDS: dict[str, Callable[[str, Sequence[str]], Overlap | None]] = {
-    **dict.fromkeys(("rouge", "rougeL"), best_rouge),
-    **{name: partial(best_rouge, variant=name) for name in ("rouge1", "rouge2")},
-    **dict.fromkeys(("f1_score", "token_f1"), token_f1),
-}
-ALGORITHMS = tuple(
-    sorted((*ON_TOKENS, "bleu", "chrf", "meteor", "rouge_ngram", "fuzzy_match", "edit_distance"))
-)
-
-
-@lru_cache(maxsize=8)
+@cache
 def _stemmer() -> Callable[[str], str]:
     try:
         from nltk.stem.porter import PorterStemmer
     except ImportError as error:
         raise MissingExtra("nltk", "text", "Stemming") from error
     return lru_cache(maxsize=65536)(PorterStemmer().stem)
+
+
+ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
+    "cosine": cosine,
+    "f1_score": _ngram_f,
+    "gleu": gleu,
+    "jaccard": _jaccard,
+    "meteor": lambda hypothesis, reference: meteor(hypothesis, reference, _stemmer()),
+    "rouge": _rouge_l,
+    "rougeL": _rouge_l,
+    "rouge_mean": _mean_rouge,
+    "sentence_bleu": sentence_bleu,
+    "token_f1": _ngram_f,
+    **{f"rouge{n}": partial(_ngram_f, n=n) for n in range(1, 6)},
+}
+BY_SACREBLEU = ("bleu", "chrf")
+REWARDS: dict[str, Callable[[str, Sequence[str]], Score[float]]] = {
+    "bleu": bleu,
+    "chrf": chrf,
+    "f1_score": f1_score,
+    "rouge": rouge,
+    "rouge1": partial(rouge, variant="rouge1"),
+    "rouge2": partial(rouge, variant="rouge2"),
+    "rougeL": rouge,
+    "token_f1": f1_score,
+}
+FUZZY = {
+    "ratio": fuzz.ratio,
+    "partial": fuzz.partial_ratio,
+    "token_sort": fuzz.token_sort_ratio,
+}
+ALGORITHMS = tuple(sorted({*ON_TOKENS, *REWARDS, "rouge_ngram", "fuzzy_match", "edit_distance"}))
 
 
 class SimilarityGrader(BaseGrader):
@@ -220,7 +222,7 @@ class SimilarityGrader(BaseGrader):
 
     def check(self) -> None:
         """Raise MissingExtra when the package of the algorithm is absent."""
-        if self.algorithm in ("bleu", "chrf"):
+        if self.algorithm in BY_SACREBLEU:
             sacrebleu_metrics(self.algorithm)
         if self.stem or self.algorithm == "meteor":
             _stemmer()
@@ -229,70 +231,39 @@ class SimilarityGrader(BaseGrader):
         given = [reference_response] if isinstance(reference_response, str) else reference_response
         if not isinstance(given, (list, tuple)) or not given:
             raise Unscored(f"{self.name} needs a reference response.", reason="no_reference")
-        own, references = (
-            fold(split_reasoning(str(response)).final).strip(),
-            [compared(str(one)) for one in given],
-        )
+        own = fold(split_reasoning(str(response)).final).strip()
+        references = [compared(str(one)) for one in given]
         if sum(self._steps(len(own), len(other)) for other in references) > LONG:
-            return killable(self, SimilarityGrader._best, self, own, references)
-        return self._best(own, references)
-
-    def _best(self, response: str, references: Sequence[str]) -> GraderScore:
-        best = self._of_a_reward(response, references)
-        score = max(self._alike(response, one) for one in references) if best is None else best
-        return GraderScore(score=min(1.0, max(0.0, score)), metadata={"algorithm": self.algorithm})
-
-    def _of_a_reward(self, response: str, references: Sequence[str]) -> float | None:
-        """What the reward of that name gives; None where there is none, or settings of this
-        grader's own are asked for.
-        """
-        folded = self.case_sensitive is False
-        own, others = (
-            (response.casefold(), [one.casefold() for one in references])
-            if folded
-            else (response, references)
-        )
-        if not own.strip() or own in others:
-            return None
-        if self.algorithm == "bleu":
-            return bleu(own, others).value or 0.0
-        if self.algorithm == "chrf":
-            return chrf(own, others).value or 0.0
-        if self.stem or self.case_sensitive is not None:
-            return None
-        own_measure = REWARDS.get(self.algorithm)
-        best = None if own_measure is None else own_measure(response, references)
-        return None if best is None else best.f1
+            return killable(self, SimilarityGrader._best_score, self, own, references)
+        return self._best_score(own, references)
 
     def _steps(self, own: int, other: int) -> float:
         """About how many steps the algorithm takes for texts of these lengths."""
-        if self.algorithm == "fuzzy_match" and self.method == "partial":
-            return min(own, other) ** 2 * max(own, other) / 64
-        return own * other / 64
+        moved = self.algorithm == "fuzzy_match" and self.method == "partial"
+        return own * other / 64 * (min(own, other) if moved else 1)
 
-    def _alike(self, response: str, reference: str) -> float:
-        own, other = (
-            text if self.case_sensitive else text.casefold() for text in (response, reference)
-        )
-        if own == other:
-            return 1.0
-        if not own.strip() or not other.strip():
-            return 0.0
+    def _best_score(self, response: str, references: Sequence[str]) -> GraderScore:
+        # a reward reads case in its own way
+        cased = self.algorithm in REWARDS if self.case_sensitive is None else self.case_sensitive
+        own, *others = (t if cased else t.casefold() for t in (response, *references))
+        score = 1.0 if own in others else self._alike(own, others) if own else 0.0
+        return GraderScore(score=min(1.0, max(0.0, score)), metadata={"algorithm": self.algorithm})
+
+    def _alike(self, own: str, others: Sequence[str]) -> float:
+        by_default = self.case_sensitive is None and not self.stem
+        if self.algorithm in (REWARDS if by_default else BY_SACREBLEU):
+            with suppress(Unscored):  # a reward that finds no word in the references
+                return REWARDS[self.algorithm](own, others).value or 0.0
+        return max(self._alike_one(own, other) for other in others)
+
+    def _alike_one(self, own: str, other: str) -> float:
         if self.algorithm == "edit_distance":
             return Levenshtein.normalized_similarity(own, other)
         if self.algorithm == "fuzzy_match":
-            measure = {
-                "ratio": fuzz.ratio,
-                "partial": fuzz.partial_ratio,
-                "token_sort": fuzz.token_sort_ratio,
-            }
-            return measure[self.method](own, other) / 100
-        split = tokenizer("words") if not self.case_sensitive else _cased_words
-        tokens, wanted = list(split(own)), list(split(other))
-        if self.stem:
-            tokens, wanted = list(map(_stemmer(), tokens)), list(map(_stemmer(), wanted))
-        if self.algorithm == "meteor":
-            return meteor(tokens, wanted, _stemmer())
+            return FUZZY[self.method](own, other) / 100
+        split = _cased_words if self.case_sensitive else words
+        stem = _stemmer() if self.stem else str
+        tokens, wanted = ([stem(word) for word in split(text)] for text in (own, other))
         if self.algorithm == "rouge_ngram":
             return _ngram_f(tokens, wanted, self.n)
         return ON_TOKENS[self.algorithm](tokens, wanted)
@@ -307,16 +278,13 @@ def _cased_words(text: str) -> list[str]:
     return cased
 
 
-_NO_PATTERN = (re.error, OverflowError, RecursionError)
-
-
 def _search_here(pattern: str, text: str, case_sensitive: bool) -> bool | str:
     """Whether the pattern is in the text, or why it is no pattern."""
     try:
         flags = re.RegexFlag(0) if case_sensitive else re.IGNORECASE
         pairs = ((turn_text(pattern), text), (visible(turn_text(pattern)), fold(text)))
         return any(re.search(*pair, flags) is not None for pair in pairs)
-    except _NO_PATTERN as error:
+    except (re.error, OverflowError, RecursionError) as error:
         return str(error)
 
 
@@ -331,6 +299,25 @@ Match = Literal[
     "word_overlap",
     "char_overlap",
 ]
+
+
+def _share_found(own: Tokens, other: Tokens) -> float:
+    """The share of the second's tokens found in the first, each as often as it stands there."""
+    return overlap(*_in_common(own, other, 1)).recall
+
+
+MATCHES: dict[str, Callable[[str, str], float]] = {
+    "exact_match": operator.eq,
+    "prefix_match": str.startswith,
+    "suffix_match": str.endswith,
+    "substring_match": operator.contains,
+    "word_overlap": lambda own, other: _share_found(words(own), words(other)),
+    "char_overlap": lambda own, other: _share_found(list(own), list(other)),
+}
+OF_SUBSTRINGS: dict[str, Callable[[list[bool]], float]] = {
+    "contains_all": fmean,
+    "contains_any": any,
+}
 
 
 class StringMatchGrader(BaseGrader):
@@ -353,15 +340,11 @@ class StringMatchGrader(BaseGrader):
 
     @model_validator(mode="after")
     def _complete(self) -> StringMatchGrader:
-        if self.algorithm in ("contains_all", "contains_any") and not [
-            s for s in self.substrings if s
-        ]:
+        if self.algorithm in OF_SUBSTRINGS and not any(self.substrings):
             raise ValueError(f"{self.algorithm} needs substrings, texts that are not empty")
-        if self.pattern is not None:
-            try:
-                re.compile(self.pattern)
-            except _NO_PATTERN as error:
-                raise ValueError(f"pattern is no regular expression: {error}") from error
+        found = _search_here(self.pattern or "", "", self.case_sensitive)
+        if isinstance(found, str):
+            raise ValueError(f"pattern is no regular expression: {found}")
         return self
 
     @property
@@ -376,18 +359,12 @@ class StringMatchGrader(BaseGrader):
         return "".join(text.split()) if self.ignore_whitespace else text
 
     def _grade(self, response: str, reference_response: Any = None) -> Any:
-        reference = "" if reference_response is None else str(reference_response)
+        own = split_reasoning(str(response)).final
+        other = "" if reference_response is None else str(reference_response)
         if self.algorithm == "regex_match":
-            return self._searched(
-                self.pattern if self.pattern is not None else reference,
-                split_reasoning(str(response)).final,
-            )
-        return {
-            "score": self._score(
-                self._plain(split_reasoning(str(response)).final), self._plain(reference)
-            ),
-            "algorithm": self.algorithm,
-        }
+            return self._searched(other if self.pattern is None else self.pattern, own)
+        score = self._score(self._plain(own), self._plain(other))
+        return {"score": score, "algorithm": self.algorithm}
 
     async def _searched(self, pattern: str, response: str) -> dict[str, Any]:
         """A pattern may stand in the data, and one can take for ever without letting go of the
@@ -402,28 +379,13 @@ class StringMatchGrader(BaseGrader):
         return {"score": float(match), "algorithm": self.algorithm}
 
     def _score(self, own: str, other: str) -> float:
-        if self.algorithm in ("contains_all", "contains_any"):
-            matches = [self._plain(text) in own for text in self.substrings if text]
-            return (
-                sum(matches) / len(matches)
-                if self.algorithm == "contains_all"
-                else float(any(matches))
-            )
+        if of_all := OF_SUBSTRINGS.get(self.algorithm):
+            return float(of_all([self._plain(text) in own for text in self.substrings if text]))
         if not own or not other:
             return float(own == other)
-        if self.algorithm in ("word_overlap", "char_overlap"):
-            sides = [
-                words(t) if self.algorithm == "word_overlap" else list(t) for t in (own, other)
-            ]
-            wanted = Counter(sides[1])
-            return sum((Counter(sides[0]) & wanted).values()) / wanted.total() if wanted else 0.0
-        if self.algorithm == "substring_match":
-            return float(other in own or (self.bidirectional and own in other))
-        if self.algorithm == "exact_match":
-            return float(own == other)
-        return float(
-            own.startswith(other) if self.algorithm == "prefix_match" else own.endswith(other)
-        )
+        if self.bidirectional and self.algorithm == "substring_match" and own in other:
+            return 1.0
+        return float(MATCHES[self.algorithm](own, other))
 
 
 MOST = 1_000_000
@@ -431,15 +393,6 @@ MOST = 1_000_000
 DEEPEST = 200
 """Levels of YAML that are read, at most."""
 _ABSENT = object()
-
-
-def body_of(response: str, allow_fence: bool) -> str:
-    """What a response says after its reasoning: its single fenced block, where that is allowed,
-    else all of it.
-    """
-    text = split_reasoning(response).final.strip()
-    blocks, prose = split_fences(text) if allow_fence else ([], text)
-    return blocks[0].body if len(blocks) == 1 and not prose.strip() else text
 
 
 class JsonValidatorGrader(BaseGrader):
@@ -455,7 +408,7 @@ class JsonValidatorGrader(BaseGrader):
 
     def _grade(self, response: str) -> GraderScore:
         try:
-            read_json(body_of(str(response), self.allow_fence)[:MOST])
+            read_json(json_part(str(response), self.allow_fence)[:MOST])
         except ValueError as error:
             return GraderScore(score=0.0, reason=f"No JSON: {error}")
         return GraderScore(score=1.0, reason="JSON.")
@@ -479,74 +432,73 @@ class JsonMatchGrader(BaseGrader):
     allow_fence: bool = True
 
     def _grade(self, response: str, reference_response: Any) -> GraderScore:
+        wanted = reference_response
         try:
-            wanted = (
-                read_json(reference_response)
-                if isinstance(reference_response, str)
-                else reference_response
-            )
+            wanted = read_json(wanted) if isinstance(wanted, str) else wanted
         except ValueError as error:
             raise Unscored(
                 f"{self.name}: the reference is no JSON: {error}", reason="no_reference"
             ) from error
         try:
-            given = read_json(body_of(str(response), self.allow_fence)[:MOST])
+            given = read_json(json_part(str(response), self.allow_fence)[:MOST])
         except ValueError as error:
             return GraderScore(score=0.0, reason=f"No JSON: {error}")
         if not self.partial:
             return GraderScore(score=float(self._same(given, wanted)))
-        equal, total = self._counted(given, wanted)
-        return GraderScore(score=equal / total, reason=f"{equal} of {total} values.")
+        found = list(self._places_found(given, wanted))
+        return GraderScore(score=fmean(found), reason=f"{sum(found)} of {len(found)} values.")
 
     def _same(self, given: Any, wanted: Any) -> bool:
-        if isinstance(given, bool) or isinstance(wanted, bool) or given is None or wanted is None:
-            return given is wanted
-        if isinstance(given, str) and isinstance(wanted, str):
-            return fold(given) == fold(wanted)
-        if isinstance(given, (int, float)) and isinstance(wanted, (int, float)):
-            return (
-                given == wanted
-                or (isinstance(given, float) or isinstance(wanted, float))
-                and _close(given, wanted)
-            )
-        if isinstance(given, dict) and isinstance(wanted, dict):
-            fits = (
-                wanted.keys() <= given.keys()
-                if self.ignore_extra_keys
-                else wanted.keys() == given.keys()
-            )
-            return fits and all(self._same(given[key], value) for key, value in wanted.items())
-        if isinstance(given, list) and isinstance(wanted, list):
-            if len(given) != len(wanted):
-                return False
-            if self.strict_order:
-                return all(self._same(a, b) for a, b in zip(given, wanted, strict=True))
-            # as they are written: to try all with all takes time by the square
-            if len(wanted) > 300:
-                written = [
-                    Counter(json.dumps(item, sort_keys=True) for item in items)
-                    for items in (given, wanted)
-                ]
-                return written[0] == written[1]
-            return _matching([[self._same(a, b) for b in wanted] for a in given]) == len(wanted)
-        return type(given) is type(wanted) and bool(given == wanted)
+        match given, wanted:
+            case (bool() | None, _) | (_, bool() | None):
+                return given is wanted
+            case str(), str():
+                return fold(given) == fold(wanted)
+            case int(), int():
+                return given == wanted
+            case int() | float(), int() | float():
+                return _close(given, wanted)
+            case dict(), dict():
+                keys = given.keys() & wanted.keys() if self.ignore_extra_keys else given.keys()
+                return keys == wanted.keys() and all(
+                    self._same(given[key], wanted[key]) for key in keys
+                )
+            case list(), list():
+                return len(given) == len(wanted) and self._same_items(given, wanted)
+        return False
 
-    def _counted(self, given: Any, wanted: Any) -> tuple[int, int]:
-        """Values of the reference found at their places, and all of them."""
-        if isinstance(wanted, dict) and wanted:
-            pairs = [
-                (given.get(k, _ABSENT) if isinstance(given, dict) else _ABSENT, v)
-                for k, v in wanted.items()
-            ]
-        elif isinstance(wanted, list) and wanted:
-            items = given if isinstance(given, list) else []
-            pairs = [
-                (items[i] if i < len(items) else _ABSENT, value) for i, value in enumerate(wanted)
-            ]
-        else:
-            return int(self._same(given, wanted)), 1
-        parts = [self._counted(a, b) for a, b in pairs]
-        return sum(equal for equal, _ in parts), sum(total for _, total in parts)
+    def _same_items(self, given: list[Any], wanted: list[Any]) -> bool:
+        if self.strict_order or not wanted:
+            return all(map(self._same, given, wanted))
+        # as they are written: to try all with all takes time by the square
+        if len(wanted) > 300:
+            one, other = (
+                sorted(json.dumps(item, sort_keys=True) for item in items)
+                for items in (given, wanted)
+            )
+            return one == other
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import maximum_bipartite_matching
+
+        # the first fit is not always the right one
+        fits = csr_array([[self._same(one, other) for other in wanted] for one in given])
+        return bool((maximum_bipartite_matching(fits, perm_type="column") >= 0).all())
+
+    def _places_found(self, given: Any, wanted: Any) -> Iterator[bool]:
+        """Of each value of the reference whether it is found at its place."""
+        places = _by_place(wanted)
+        if not places:
+            yield self._same(given, wanted)
+        own = _by_place(given) if isinstance(given, type(wanted)) else {}
+        for place, value in places.items():
+            yield from self._places_found(own.get(place, _ABSENT), value)
+
+
+def _by_place(value: Any) -> dict[Any, Any]:
+    """What a list or an object holds, by its place."""
+    if isinstance(value, list):
+        return dict(enumerate(value))
+    return value if isinstance(value, dict) else {}
 
 
 def _close(one: float, other: float) -> bool:
@@ -554,20 +506,6 @@ def _close(one: float, other: float) -> bool:
         return math.isclose(one, other, rel_tol=1e-12)
     except OverflowError:
         return False
-
-
-def _matching(table: list[list[bool]]) -> int:
-    """Size of a maximum matching of rows to columns: the first fit is not always the right one."""
-    import numpy as np
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
-    if not table or not table[0]:
-        return 0
-    partners = maximum_bipartite_matching(
-        csr_matrix(np.array(table, dtype=np.int8)), perm_type="column"
-    )
-    return int((partners >= 0).sum())
 
 
 class MarkupValidatorGrader(BaseGrader):
@@ -583,7 +521,7 @@ class MarkupValidatorGrader(BaseGrader):
     allow_fence: bool = True
 
     def _grade(self, response: str) -> GraderScore:
-        body = body_of(str(response), self.allow_fence)[:MOST]
+        body = json_part(str(response), self.allow_fence)[:MOST]
         problem = _xml_problem(body) if self.markup == "xml" else _yaml_problem(body)
         return GraderScore(score=float(not problem), reason=problem or f"{self.markup.upper()}.")
 
@@ -606,23 +544,18 @@ def _xml_problem(text: str) -> str:
 def _yaml_problem(text: str) -> str:
     import yaml
 
-    kinds, depth = [], 0
+    before, depth = [], 0
     try:
         # events alone: aliases are not expanded and tags make nothing
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            kinds.append(type(event).__name__)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
-                event, yaml.CollectionEndEvent
-            )
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:  # the parser's time grows with the square of the depth
                 return f"No YAML that is read: nested more than {DEEPEST} deep."
+            before.append(type(event))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         return f"No YAML: {str(error).splitlines()[0]}"
-    begins = next(
-        (kind for kind in kinds if kind not in ("StreamStartEvent", "DocumentStartEvent")), ""
-    )
-    return (
-        ""
-        if begins in ("MappingStartEvent", "SequenceStartEvent")
-        else "No mapping or list, only plain text."
-    )
+    # behind the starts of the stream and of the document
+    if before[2:] and issubclass(before[2], yaml.CollectionStartEvent):
+        return ""
+    return "No mapping or list, only plain text."
