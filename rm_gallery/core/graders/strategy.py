@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, cycle
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny
 
@@ -88,27 +88,26 @@ class _Wrapper(BaseGrader):
         """True: several calls wait side by side."""
         return True
 
-    async def _ask(self, fields: Mapping[str, Any], number: int) -> GraderResult:
-        repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
-        try:
-            result = await agraded(self.grader, dict(fields))
-        except Exception as error:  # noqa: BLE001 - an error of the run is raised again
-            result = GraderError.of(self.grader.name, score_of_error(error))
-        if isinstance(result, GraderError) and result.error_type in NOT_BEGUN:
-            # what was never asked is no missing vote: the whole is owed again
-            raise RunStopped(result.error, result.cause or "caller")
-        return result
-
     async def _ask_all(
         self, calls: Sequence[Mapping[str, Any]], first: int = 0
     ) -> list[GraderResult]:
+        async def ask(number: int, fields: Mapping[str, Any]) -> GraderResult:
+            repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
+            return await agraded(self.grader, dict(fields))
+
+        asked = (ask(number, fields) for number, fields in enumerate(calls, first))
+        results: list[GraderResult] = []
         # all end before one raises: what is in flight is paid for, and belongs into the cache
-        asked = (self._ask(fields, number) for number, fields in enumerate(calls, first))
-        results = await asyncio.gather(*asked, return_exceptions=True)
-        for one in results:
+        for one in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(one, Exception):  # an error of the run is raised again
+                one = GraderError.of(self.grader.name, score_of_error(one))
             if isinstance(one, BaseException):
                 raise one
-        return cast("list[GraderResult]", results)
+            if isinstance(one, GraderError) and one.error_type in NOT_BEGUN:
+                # what was never asked is no missing vote: the whole is owed again
+                raise RunStopped(one.error, one.cause or "caller")
+            results.append(one)
+        return results
 
 
 def _missed(message: str, results: Sequence[GraderResult], reason: str) -> Exception:

@@ -44,7 +44,7 @@ from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
 from rm_gallery.core.runner.in_files import reward_of
 from rm_gallery.core.score import Missing, check_inside, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -99,13 +99,9 @@ class GraderConfig:
             "a number of that range, none or raise",
         )
         object.__setattr__(self, "on_error", policy)
-        if isinstance(self.mapper, Mapping) and "*" not in self.grader.inputs:
-            for name in self.mapper:
-                if name not in self.grader.inputs:
-                    what = f"field of {self.grader.name}"
-                    raise ConfigError(
-                        f"mapper: {unknown_name(what, str(name), self.grader.inputs)}"
-                    )
+        inputs = self.grader.inputs
+        if isinstance(self.mapper, Mapping) and "*" not in inputs:
+            check_known(f"field of {self.grader.name}", self.mapper, inputs, "mapper: ")
 
     @classmethod
     def create(cls, given: Any) -> GraderConfig:
@@ -115,11 +111,7 @@ class GraderConfig:
         if isinstance(given, GraderConfig):
             return given
         if isinstance(given, Mapping):
-            unknown = sorted(set(given) - set(cls.__dataclass_fields__))
-            if unknown:
-                raise ConfigError(
-                    unknown_name("field of GraderConfig", str(unknown[0]), cls.__dataclass_fields__)
-                )
+            check_known("field of GraderConfig", sorted(given), cls.__dataclass_fields__)
             return cls(**given)
         if isinstance(given, tuple):
             return cls(*given)
@@ -151,10 +143,7 @@ class GradingRunner:
     def __init__(
         self,
         grader_configs: Mapping[str, Any],
-        aggregators: BaseAggregator
-        | Callable[..., Any]
-        | Sequence[BaseAggregator | Callable[..., Any]]
-        | None = None,
+        aggregators: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         max_concurrency: int | None = None,
         show_progress: bool = True,
         *,

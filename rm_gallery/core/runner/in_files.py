@@ -55,7 +55,11 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
     module = load_module(where)
     held, own_module = vars(module), module.__name__
     there = [key for key, value in held.items() if _is_reward(value, own_module)]
-    plain = [key for key, value in held.items() if _is_plain(key, value, own_module)]
+    plain = [  # functions of the file's own that nobody decorated
+        key
+        for key, value in held.items()
+        if inspect.isfunction(value) and value.__module__ == own_module and key[0] != "_"
+    ]
     if not name:
         meant = _is_environment if scheme == "env:" else _is_function
         own = [key for key in there if meant(held[key])]
@@ -113,21 +117,15 @@ def _is_environment(value: Any) -> bool:
     return not _is_function(value) and any(callable(getattr(value, name, None)) for name in HOOKS)
 
 
-def _is_plain(name: str, value: Any, module: str) -> bool:
-    """Whether this is a function of the file's own that nobody decorated."""
-    return inspect.isfunction(value) and value.__module__ == module and not name.startswith("_")
-
-
 def _is_reward(value: Any, module: str) -> bool:
     """Whether this is a reward of the file's own, and not one that it imports to build on."""
-    if _is_function(value):
-        return bool(value.function.__module__ == module)
     if isinstance(value, BaseReward | BaseGrader):
         return True
-    kind = value if isinstance(value, type) else type(value)
-    rewards = isinstance(value, type) and issubclass(value, BaseReward)
+    function = _is_function(value)
+    written = value if function or isinstance(value, type) else type(value)
+    is_class = isinstance(value, type) and issubclass(value, BaseReward)
     return (
-        (rewards or _is_environment(value))
-        and kind.__module__ == module
-        and not inspect.isabstract(kind)
+        (function or is_class or _is_environment(value))
+        and written.__module__ == module
+        and not inspect.isabstract(written)
     )

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from rm_gallery.core.graders.base import GraderError, GraderResult, GraderScore, as_result
@@ -21,7 +20,7 @@ from rm_gallery.core.score import (
     scored,
 )
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 
 T = TypeVar("T")
 Scale: TypeAlias = tuple[Bounds, bool]
@@ -95,8 +94,10 @@ class BaseAggregator:
     def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
         """The row's combined result; a GraderError where it has none."""
         components = self.wanted(results)
-        outcomes = {name: _outcome(result) for name, result in components.items()}
-        missing = {name: score.reason for name, score in outcomes.items() if not score.ok}
+        graded = {n: each for n, each in components.items() if isinstance(each, GraderScore)}
+        outcomes = {name: _outcome(each) for name, each in components.items()}
+        missing = {name: outcomes[name].reason for name in components if name not in graded}
+        metadata: dict[str, Any] = {"components": {}, "missing": missing}
         # an error knows its grader's scale: which one of them failed must not decide the scale of a
         # row
         scale = self._common(
@@ -107,58 +108,51 @@ class BaseAggregator:
                 and (each.ok or each.range != (None, None))
             }
         )
-        metadata: dict[str, Any] = {"components": {}, "missing": missing}
-        combine = partial(self._combined, components, scale, metadata)
-        whole = Combination(combine, self.on_error)(outcomes)
-        if self.on_error == "skip" and len(missing) == len(components):
-            whole = whole.without_value(NOTHING)
-        made: GraderResult = GraderError.of(self.name, whole)
-        if whole.value is not None and scale is not None:
-            bounds, higher = scale
-            made = GraderScore(
-                name=self.name,
-                score=whole.value,
-                reason=whole.reason,
-                range=bounds,
-                higher_is_better=higher,
-            )
-        return made.model_copy(update={"metadata": metadata})
 
-    def _combined(
-        self,
-        components: Mapping[str, GraderResult],
-        scale: Scale | None,
-        metadata: dict[str, Any],
-        scores: Mapping[str, float],
-    ) -> tuple[float, str]:
-        if not scores:
-            raise NotCombined(NOTHING)
-        graded = {n: each for n, each in components.items() if isinstance(each, GraderScore)}
-        if scale is None:
-            ranges = ", ".join(f"{name} {each.range}" for name, each in graded.items())
-            raise NotCombined(
-                f"the graders' ranges or directions differ ({ranges}); leave out normalize=False"
-            )
-        values = dict(scores)  # a number that stands in is on the common scale already
-        try:
-            if scale == _NORMALIZED:
-                values |= {name: each.normalized for name, each in graded.items()}
-        except ConfigError as error:
-            raise NotCombined(str(error)) from error
-        metadata["components"] = {
-            name: {"score": each.score, "value": values[name], "reason": each.reason}
-            for name, each in graded.items()
-        }
-        try:
-            value = self.combine(values)
-        except OverflowError:
-            value = math.inf  # costs this row its score, not the run
-        if not math.isfinite(value):
-            raise NotCombined(f"the combined score is {value}")
-        parts = ", ".join(f"{name} {score:g}" for name, score in values.items())
-        what = "skipped" if self.on_error == "skip" else f"taken as {self.on_error}"
-        without = f"; {what}: {', '.join(missing)}" if (missing := metadata["missing"]) else ""
-        return value, f"{type(self).__qualname__.removesuffix('Aggregator')} of {parts}{without}"
+        def combined(scores: Mapping[str, float]) -> tuple[float, str]:
+            if not scores:
+                raise NotCombined(NOTHING)
+            if scale is None:
+                ranges = ", ".join(f"{name} {each.range}" for name, each in graded.items())
+                differ = f"the graders' ranges or directions differ ({ranges})"
+                raise NotCombined(f"{differ}; leave out normalize=False")
+            values = dict(scores)  # a number that stands in is on the common scale already
+            try:
+                if scale == _NORMALIZED:
+                    values |= {name: each.normalized for name, each in graded.items()}
+            except ConfigError as error:
+                raise NotCombined(str(error)) from error
+            metadata["components"] = {
+                name: {"score": each.score, "value": values[name], "reason": each.reason}
+                for name, each in graded.items()
+            }
+            try:
+                value = self.combine(values)
+            except OverflowError:
+                value = math.inf  # costs this row its score, not the run
+            if not math.isfinite(value):
+                raise NotCombined(f"the combined score is {value}")
+            parts = ", ".join(f"{name} {score:g}" for name, score in values.items())
+            what = "skipped" if self.on_error == "skip" else f"taken as {self.on_error}"
+            without = f"; {what}: {', '.join(missing)}" if missing else ""
+            kind = type(self).__qualname__.removesuffix("Aggregator")
+            return value, f"{kind} of {parts}{without}"
+
+        whole = Combination(combined, self.on_error)(outcomes)
+        if whole.value is None or scale is None:
+            if self.on_error == "skip" and not graded:
+                whole = whole.without_value(NOTHING)
+            lost = GraderError.of(self.name, whole)
+            return lost.model_copy(update={"metadata": metadata})
+        bounds, higher = scale
+        return GraderScore(
+            name=self.name,
+            score=whole.value,
+            reason=whole.reason,
+            metadata=metadata,
+            range=bounds,
+            higher_is_better=higher,
+        )
 
     def _common(self, scales: Collection[Scale]) -> Scale | None:
         """The scale of what is combined: as it is where all graders share it, else normalised; None
@@ -184,16 +178,10 @@ class NotCombined(ScoreError):
 def _outcome(result: GraderResult) -> Score[Any]:
     if isinstance(result, GraderScore):
         return scored(result.score)
-    why = result.reason or type(result).__name__
+    why = failed("aggregate", "", "rule")
     if isinstance(result, GraderError):
-        return replace(result.outcome(), reason=why)
-    return failed("aggregate", why, "rule")
-
-
-def _check_known(what: str, names: Collection[str], graders: Collection[str]) -> None:
-    for name in names:
-        if name not in graders:
-            raise ConfigError(f"{what}: " + unknown_name("grader", name, graders))
+        why = result.outcome()
+    return replace(why, reason=result.reason or type(result).__name__)
 
 
 class WeightedSumAggregator(BaseAggregator):
@@ -230,7 +218,7 @@ class WeightedSumAggregator(BaseAggregator):
 
     def check(self, graders: Collection[str]) -> None:
         """Raise ConfigError for a weight of a grader there is not."""
-        _check_known(self.name, self.weights or (), graders)
+        check_known("grader", self.weights or (), graders, f"{self.name}: ")
 
     def wanted(self, results: Mapping[str, T]) -> Mapping[str, T]:
         """Those with a weight above 0."""
@@ -299,7 +287,7 @@ class GatedAggregator(BaseAggregator):
 
     def check(self, graders: Collection[str]) -> None:
         """Raise ConfigError when there is no such primary grader, or no other one."""
-        _check_known(self.name, [self.primary], graders)
+        check_known("grader", [self.primary], graders, f"{self.name}: ")
         if len(graders) < 2:
             raise ConfigError(
                 f"{self.name}: '{self.primary}' is the only grader; a gate needs another one "
