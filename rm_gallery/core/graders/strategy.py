@@ -153,13 +153,8 @@ class _Repeated(_Wrapper):
             )
         score, reason, metadata = self._verdict(graded, self.n - len(results))
         metadata["results"] = noted
-        return GraderScore(
-            score=score,
-            reason=reason,
-            metadata=metadata,
-            usage=usage_sum(results),
-            **self.about(),
-        )
+        usage = usage_sum(results)
+        return GraderScore(score=score, reason=reason, metadata=metadata, usage=usage)
 
     def _usual(self) -> int:
         return self.n
@@ -286,7 +281,6 @@ class BothOrdersGrader(_Comparing):
         results, [there], [back] = await self._compared(fields, responses, both_orders=True)
         flipped = there != back
         return GraderRank(
-            name=self.name,
             rank=[1, 1] if flipped else there,
             reason=results[0].reason,
             metadata={"flipped": flipped, "verdicts": [there, back]},
@@ -326,4 +320,4 @@ class TournamentGrader(_Comparing):
         if back:
             metadata["flips"] = sum(one != other for one, other in zip(there, back, strict=True))
         rank = [1 + sum(other > own for other in shares) for own in shares]
-        return GraderRank(name=self.name, rank=rank, metadata=metadata, usage=usage_sum(results))
+        return GraderRank(rank=rank, metadata=metadata, usage=usage_sum(results))

@@ -36,7 +36,7 @@ from rm_gallery.core.graders.run import (
 )
 from rm_gallery.core.graders.strategy import AverageGrader
 from rm_gallery.core.model.base import BaseLLM, resolve_llm
-from rm_gallery.core.reward.judges import asks_a_model, given_in_vain, lacking, resolved_judge
+from rm_gallery.core.reward.judges import given_in_vain, lacking, resolved_judge
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.rule import rule_class_of
@@ -49,7 +49,6 @@ from rm_gallery.core.utils.models import check_known
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_JUDGE = ("llm", "base_url")
 Dataset = Any
 """A list of dicts or any iterable of them, a pandas frame, a Hugging Face data set, or the path of
 a parquet, jsonl, json or csv file."""
@@ -324,11 +323,13 @@ def build_reward(
     settings, known = dict(params or {}), _known_of(made)
     asks, of_grader = asks_for_judge(made), getattr(made, "grader_class", None) is not None
     if given and not asks:
-        raise given_in_vain(name, known)
+        raise given_in_vain({name: known})
     if asks and ("llm" in settings or (of_grader and "model" in settings)):
         if given:
             raise Inapplicable(
-                "--param llm=… names the judge already; leave out --llm and --base-url.", *_JUDGE
+                "--param llm=… names the judge already; leave out --llm and --base-url.",
+                "llm",
+                "base_url",
             )
     elif asks and not llm:
         raise ConfigError(
@@ -377,20 +378,14 @@ def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> lis
     """
     asks = [asks_for_judge(reward) for reward in rewards]
     if rewards and not any(asks) and (llm is not None or base_url):
-        names = [
-            each
-            if isinstance(each, str)
-            else str(getattr(each, "__name__", None) or getattr(each, "name", type(each).__name__))
-            for each in rewards
-        ]
-        for name, each in zip(names, rewards, strict=True):
-            if asks_a_model(known := _known_of(each)):
-                raise given_in_vain(name, known)
-        call = "calls" if len(names) == 1 else "call"
-        raise Inapplicable(
-            f"{', '.join(names)} {call} no model; leave out --llm and --base-url.", *_JUDGE
-        )
+        raise given_in_vain({_name_of(reward): _known_of(reward) for reward in rewards})
     return [{"llm": llm, "base_url": base_url} if each else {} for each in asks]
+
+
+def _name_of(reward: Any) -> str:
+    kind = type(reward)
+    name = getattr(reward, "__name__", None) or getattr(reward, "name", kind.__name__)
+    return reward if kind is str else str(name)
 
 
 def asks_for_judge(reward: object) -> bool:
