@@ -245,7 +245,7 @@ class _Comparing(_Wrapper):
                 "grader that takes 'responses', a list, and orders them."
             )
 
-    async def _compared(
+    async def _compare_pairs(
         self, fields: Mapping[str, Any], responses: list[Any], both_orders: bool
     ) -> tuple[list[GraderResult], Ranks, Ranks]:
         """What came of the comparisons of every pair, the places that they give the first and the
@@ -278,7 +278,7 @@ class BothOrdersGrader(_Comparing):
             raise Unscored(
                 f"{self.name} compares two responses, found {len(responses)}.", reason="not_a_pair"
             )
-        results, [there], [back] = await self._compared(fields, responses, both_orders=True)
+        results, [there], [back] = await self._compare_pairs(fields, responses, both_orders=True)
         flipped = there != back
         return GraderRank(
             rank=[1, 1] if flipped else there,
@@ -307,11 +307,11 @@ class TournamentGrader(_Comparing):
             raise Unscored(
                 f"{self.name} needs two responses or more, found {n}.", reason="no_pairs"
             )
-        results, there, back = await self._compared(fields, responses, self.both_orders)
+        results, there, back = await self._compare_pairs(fields, responses, self.both_orders)
         pairs = combinations(range(n), 2)
         points = [0.0] * n
         for (a, b), rank in zip(cycle(pairs), [*there, *back]):
-            share = 0.5 if rank[0] == rank[1] else float(rank[0] < rank[1])
+            share = (1 + rank[1] - rank[0]) / 2  # the places are 1 and 2, or both 1
             points[a] += share
             points[b] += 1.0 - share
         games = 2 * len(results) / n  # of each response: in every game there are two

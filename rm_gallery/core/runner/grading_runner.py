@@ -321,17 +321,18 @@ def build_reward(
         return resolved_judge(made, llm, base_url, made.name)
     name = reward if isinstance(reward, str) else made.__name__
     settings, known = dict(params or {}), _known_of(made)
-    asks, of_grader = asks_for_judge(made), getattr(made, "grader_class", None) is not None
-    if given and not asks:
-        raise given_in_vain({name: known})
-    if asks and ("llm" in settings or (of_grader and "model" in settings)):
+    of_grader = getattr(made, "grader_class", None) is not None
+    own_judge = "llm" in settings or (of_grader and "model" in settings)
+    if not asks_for_judge(made):
         if given:
-            raise Inapplicable(
-                "--param llm=… names the judge already; leave out --llm and --base-url.",
-                "llm",
-                "base_url",
-            )
-    elif asks and not llm:
+            raise given_in_vain({name: known})
+    elif own_judge and given:
+        raise Inapplicable(
+            "--param llm=… names the judge already; leave out --llm and --base-url.",
+            "llm",
+            "base_url",
+        )
+    elif not own_judge and not llm:
         raise ConfigError(
             f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=)."
         )

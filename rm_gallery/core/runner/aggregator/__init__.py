@@ -51,19 +51,17 @@ class BaseAggregator:
     """
 
     formula: ClassVar[str] = ""
-    """How scores are combined where `combine` is not a class's own, and the name where none is
-    given.
-    """
+    """How scores are combined, where `combine` is not a class's own."""
 
     def __init__(
-        self, name: str | None = None, on_error: Missing = "none", normalize: bool | None = None
+        self, name: str, on_error: Missing = "none", normalize: bool | None = None
     ) -> None:
-        self.name, self.normalize = self.formula if name is None else name, normalize
-        if not isinstance(self.name, str) or not self.name:
+        if not isinstance(name, str) or not name:
             raise ConfigError(
-                f"An aggregator's name is a non-empty string, its column; found {self.name!r}."
+                f"An aggregator's name is a non-empty string, its column; found {name!r}."
             )
-        self.on_error = missing_policy(on_error, self.name, "none", "skip")
+        self.name, self.normalize = name, normalize
+        self.on_error = missing_policy(on_error, name, "none", "skip")
 
     @property
     def __name__(self) -> str:
@@ -240,11 +238,21 @@ class MinAggregator(BaseAggregator):
 
     formula = "min"
 
+    def __init__(
+        self, name: str = "min", on_error: Missing = "none", normalize: bool | None = None
+    ) -> None:
+        super().__init__(name, on_error, normalize)
+
 
 class MaxAggregator(BaseAggregator):
     """The highest score."""
 
     formula = "max"
+
+    def __init__(
+        self, name: str = "max", on_error: Missing = "none", normalize: bool | None = None
+    ) -> None:
+        super().__init__(name, on_error, normalize)
 
 
 class GeometricMeanAggregator(BaseAggregator):
