@@ -14,7 +14,7 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import COUNTS, Report, hundredths, interval
@@ -555,9 +555,7 @@ def read_config(path: Path) -> dict[str, Any]:
         )
     if not isinstance(config, dict) or not config.get("graders"):
         raise ConfigError(f"{path}: holds no 'graders'; write `graders: {{relevance: {{}}}}`.")
-    for name in config:
-        if name not in PARTS:
-            raise ConfigError(f"{path}: {unknown_name('part', str(name), PARTS)}")
+    check_known("part", config, PARTS, f"{path}: ")
     return config
 
 
@@ -613,9 +611,7 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
 
     if not isinstance(settings, Mapping):
         settings = {"grader": settings}
-    for key in settings:
-        if key not in GRADER:
-            raise ConfigError(f"graders.{name}: {unknown_name('field', str(key), GRADER)}")
+    check_known("field", settings, GRADER, f"graders.{name}: ")
     kind, params = str(settings.get("grader", name)), dict(settings.get("params") or {})
     kind = kind.removeprefix("grader:")
     reward = kind not in GraderRegistry.list() and (

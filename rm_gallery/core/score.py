@@ -166,6 +166,15 @@ def out_of_range(
     return outside(name, value, bounds, declared)
 
 
+def check_inside(what: str, value: object, who: str, bounds: Bounds, instead: str) -> None:
+    """Raise ConfigError for a number, given as `what`, that lies outside of what `who` gives or
+    takes; None and words are no numbers.
+    """
+    if isinstance(value, int | float) and out_of_range(what, value, bounds):
+        low, high = bounds
+        raise ConfigError(f"{what} is {value}, and {who} {low} to {high}; give {instead}.")
+
+
 def outside(name: str, value: float, bounds: Bounds, declared: bool) -> Score[Any]:
     """The score that stands for a value outside the declared range, or the default one."""
     ends = ", ".join("None" if end is None else f"{end:g}" for end in bounds)

@@ -26,7 +26,7 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.models import check_known, nearest
 from rm_gallery.integrations.causes import GroupMeans, OnError, checked_on_error, flags, value_of
 
 Conversation: TypeAlias = "str | Sequence[Any] | None"
@@ -597,9 +597,7 @@ def _run_options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
     if not isinstance(given, Mapping):
         raise ConfigError(f"options is {given!r:.80}; give RunOptions(…) or a dict of its fields.")
     known = [each.name for each in fields(RunOptions) if each.init]
-    for name in given:
-        if name not in known:
-            raise ConfigError(unknown_name("option of a run", str(name), known))
+    check_known("option of a run", given, known)
     return RunOptions(**{"max_workers": reward.max_workers, "progress": False, **given})
 
 

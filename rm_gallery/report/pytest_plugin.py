@@ -191,7 +191,7 @@ def _check_arguments(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
 
     from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.utils.errors import ConfigError
-    from rm_gallery.core.utils.models import nearest, unknown_name
+    from rm_gallery.core.utils.models import check_known, nearest
     from rm_gallery.study.benchmark import evaluate
 
     for name in ("reward", "data"):
@@ -212,9 +212,7 @@ def _check_arguments(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
         raise ConfigError(f"at_least is {lowest!r}; it is a share such as 0.8.")
     beats = wanted["beats"]
     wanted["beats"] = [beats] if isinstance(beats, str) else list(beats or ())
-    for name in wanted["beats"]:
-        if name not in _BASELINES:
-            raise ConfigError(unknown_name("baseline", str(name), _BASELINES))
+    check_known("baseline", wanted["beats"], _BASELINES)
 
 
 def _gate(wanted: dict[str, Any]) -> QualityGate:

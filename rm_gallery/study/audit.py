@@ -23,7 +23,7 @@ from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import worst_case_bounds
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import as_json, write_whole
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study import probes as of_answers
@@ -501,9 +501,7 @@ def prepare(
 
 def _prepared(asked: Asked, probes: Sequence[str] | None) -> Prepared:
     given = [probes] if isinstance(probes, str) else list(PROBES if probes is None else probes)
-    for name in given:
-        if name not in PROBES:
-            raise ConfigError(unknown_name("probe", str(name), PROBES))
+    check_known("probe", given, PROBES)
     if not given:
         raise ConfigError(f"probes is empty; name some of {', '.join(PROBES)}.")
     wanted = asked.source

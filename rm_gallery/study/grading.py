@@ -39,7 +39,7 @@ from rm_gallery.core.stats.denominator import (
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.study.runs import kept_in
 from rm_gallery.study.sheet import blank_is_none, value_of
@@ -270,9 +270,7 @@ def grade(
     """
     columns = [*runner.grader_configs, *(aggregator.name for aggregator in runner.aggregators)]
     wanted = {name: labels for name in columns} if isinstance(labels, str) else dict(labels or {})
-    for name in wanted:
-        if name not in columns:
-            raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
+    check_known("grader", wanted, columns, "labels: ")
     own = ("labels", "cluster", "limit", "seed", "shard")
     chosen = chosen_options(options, runner.options, run_options, None, own)[0]
     own_rows, chosen = sharded(shard, chosen)

@@ -35,7 +35,6 @@ BY_NAME = {
     ("rm_gallery/core/runner/in_files.py", "rm_gallery.envs.environment"),
     ("rm_gallery/core/graders/base.py", "rm_gallery.gallery.graders"),
     ("rm_gallery/core/data/load/converters.py", "rm_gallery.gallery.benchmarks.base"),
-    ("rm_gallery/core/runner/grading_runner.py", "rm_gallery.envs.environment"),
 }
 """What is reached for by its name alone, so that the floor below can do without it."""
 

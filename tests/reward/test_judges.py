@@ -114,6 +114,25 @@ def test_a_rule_asks_nobody(made: Any) -> None:
         judges_for([made()], "fake:a", None)
 
 
+class Silent:
+    """Asks nobody."""
+
+    def compute_reward(self, messages: Any, **kwargs: Any) -> float:
+        """One for everything."""
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [rule, f"func:{__name__}:rule", Silent, Silent(), f"env:{__name__}:Silent"],
+    ids=["function", "its name", "class", "object", "name of its class"],
+)
+def test_a_judge_in_vain_is_refused_alike_however_a_reward_is_spelled(spelled: Any) -> None:
+    for refuse in (build_reward, lambda one, llm: judges_for([one], llm, None)):
+        with pytest.raises(ConfigError, match="calls no model; leave out --llm and --base-url"):
+            refuse(spelled, llm="fake:a")
+
+
 def test_two_judges_are_both_named() -> None:
     total = WeightedSum({"a": JUDGE, "b": RewardRegistry.create(JUDGED, llm=model("b"))})
     assert judge_of(total)[0] == "a, b"

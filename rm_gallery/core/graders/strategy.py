@@ -2,7 +2,7 @@
 own.
 
 Each call of the inner grader has its own number in cache key and sampling seed, so that a vote is
-never a copy of another.
+never a copy of another. A strategy says which calls it makes and what their results come to.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import combinations, cycle
+from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny
 
@@ -33,7 +33,8 @@ from rm_gallery.core.reward.asking import repeat_index
 from rm_gallery.core.score import NOT_BEGUN, deciding, score_of_error, unscored
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
-TIE_BREAKS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+TieBreak = Callable[[Sequence[float], Sequence[float]], float]
+TIE_BREAKS: dict[str, TieBreak] = {
     "min": lambda tied, votes: min(tied),
     "max": lambda tied, votes: max(tied),
     "first": lambda tied, votes: next(vote for vote in votes if vote in tied),
@@ -41,27 +42,26 @@ TIE_BREAKS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
         tied, key=lambda score: (abs(score - statistics.fmean(votes)), score)
     ),
 }
+Ranks = Sequence[list[int]]
+Verdict = tuple[float, str, dict[str, Any]]
+"""A score, its reason, and what the metadata say of it."""
 
 
 class _Wrapper(BaseGrader):
     """A grader around another one: its fields, range and direction."""
 
+    taken: ClassVar[Sequence[str]] = (
+        *("name", "score_range", "higher_is_better", "threshold", "description", "deadline"),
+        "mode",
+    )
+    """The settings of the inner grader that are its own where none are given."""
     grader: SerializeAsAny[BaseGrader]
 
     def __init__(self, grader: BaseGrader | None = None, **settings: Any) -> None:
         """Take name, range, direction and threshold of the inner grader where none is given."""
         if isinstance(grader, BaseGrader):
-            own = {
-                "name": grader.name,
-                "score_range": grader.score_range,
-                "higher_is_better": grader.higher_is_better,
-            }
-            own |= {
-                "threshold": grader.threshold,
-                "description": grader.description,
-                "deadline": grader.deadline,
-            }
-            settings = {"mode": grader.mode, **own, "grader": grader, **settings}
+            own = {field: getattr(grader, field) for field in self.taken}
+            settings = {**own, "grader": grader, **settings}
         super().__init__(**settings)
 
     def check(self) -> None:
@@ -88,110 +88,111 @@ class _Wrapper(BaseGrader):
         """True: several calls wait side by side."""
         return True
 
-    async def _ask(self, fields: Mapping[str, Any], number: int) -> GraderResult:
-        repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
-        try:
-            result = await agraded(self.grader, dict(fields))
-        except Exception as error:  # noqa: BLE001 - an error of the run is raised again
-            result = GraderError.of(self.grader.name, score_of_error(error))
-        if isinstance(result, GraderError) and result.error_type in NOT_BEGUN:
-            # what was never asked is no missing vote: the whole is owed again
-            raise RunStopped(result.error, result.cause or "caller")
-        return result
+    async def _ask_all(
+        self, calls: Sequence[Mapping[str, Any]], first: int = 0
+    ) -> list[GraderResult]:
+        async def ask(number: int, fields: Mapping[str, Any]) -> GraderResult:
+            repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
+            return await agraded(self.grader, dict(fields))
 
-    async def _ask_all(self, many: Sequence[tuple[Mapping[str, Any], int]]) -> list[GraderResult]:
+        asked = (ask(number, fields) for number, fields in enumerate(calls, first))
+        results: list[GraderResult] = []
         # all end before one raises: what is in flight is paid for, and belongs into the cache
-        asked = (self._ask(fields, number) for fields, number in many)
-        results = await asyncio.gather(*asked, return_exceptions=True)
-        for one in results:
+        for one in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(one, Exception):  # an error of the run is raised again
+                one = GraderError.of(self.grader.name, score_of_error(one))
             if isinstance(one, BaseException):
                 raise one
-        return [one for one in results if not isinstance(one, BaseException)]
+            if isinstance(one, GraderError) and one.error_type in NOT_BEGUN:
+                # what was never asked is no missing vote: the whole is owed again
+                raise RunStopped(one.error, one.cause or "caller")
+            results.append(one)
+        return results
 
 
-def _noted(results: Sequence[GraderResult]) -> list[dict[str, Any]]:
-    return [
-        {"score": result.score, "reason": result.reason}
-        if isinstance(result, GraderScore)
-        else {"error": result.reason, "type": getattr(result, "error_type", type(result).__name__)}
-        for result in results
-    ]
-
-
-def _scores(results: Sequence[GraderResult], least: int, what: str) -> list[float]:
-    """The scores among the results; Unscored when fewer than `least` came of them."""
-    scores = [result.score for result in results if isinstance(result, GraderScore)]
-    if len(scores) < least:
-        missing = [result for result in results if not isinstance(result, GraderScore)]
-        why = missing[0].reason if missing else ""
-        raise _missed(
-            f"{len(scores)} of {len(results)} {what} gave a score, {least} are needed: {why}",
-            missing,
-            "votes",
-        )
-    return scores
-
-
-def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Exception:
+def _missed(message: str, results: Sequence[GraderResult], reason: str) -> Exception:
     """Why there is no result: failed where a part failed, which another run asks again, else
     unscored.
     """
-    lost = [one.outcome() for one in missing if isinstance(one, GraderError)]
+    lost = [one.outcome() for one in results if isinstance(one, GraderError)]
     why = deciding(lost) if lost else unscored(reason, message, "rule")
     code = why.code if why.status == "failed" else reason
     return error_of(replace(why, reason=message, code=code))
 
 
-class AverageGrader(_Wrapper):
+class _Repeated(_Wrapper):
+    """A strategy that grades the same several times, and takes the mean."""
+
+    what: ClassVar[str] = "gradings"
+    n: int = Field(default=3, ge=2)
+    least: int | None = Field(default=None, ge=1)
+    """So many of them have to give a score; by default all gradings of an average, and more than
+    half of the votes.
+    """
+
+    async def _grade(self, /, **fields: Any) -> GraderScore:
+        results: list[GraderResult] = []
+        while wave := self._wave(results):
+            results += await self._ask_all([fields] * wave, len(results))
+        noted: list[dict[str, Any]] = []
+        graded: list[GraderScore] = []
+        for one in results:
+            if isinstance(one, GraderScore):
+                graded.append(one)
+                noted.append({"score": one.score, "reason": one.reason})
+            else:
+                kind = getattr(one, "error_type", type(one).__name__)
+                noted.append({"error": one.reason, "type": kind})
+        if len(graded) < (least := self.least or self._usual()):
+            why = next((one["error"] for one in noted if "error" in one), "")
+            raise _missed(
+                f"{len(graded)} of {len(results)} {self.what} gave a score, {least} are needed: "
+                f"{why}",
+                results,
+                "votes",
+            )
+        score, reason, metadata = self._verdict(graded, self.n - len(results))
+        metadata["results"] = noted
+        usage = usage_sum(results)
+        return GraderScore(score=score, reason=reason, metadata=metadata, usage=usage)
+
+    def _usual(self) -> int:
+        return self.n
+
+    def _wave(self, results: Sequence[GraderResult]) -> int:
+        """How many to ask next."""
+        return self.n - len(results)
+
+    def _verdict(self, graded: Sequence[GraderScore], saved: int) -> Verdict:
+        scores = [each.score for each in graded]
+        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
+        metadata = {"n": len(scores), "std": spread, "min": min(scores), "max": max(scores)}
+        return math.fsum(scores) / len(scores), graded[0].reason, metadata
+
+
+class AverageGrader(_Repeated):
     """The mean of `n` gradings, with their spread in the metadata; all have to give a score unless
     `least` is lower.
     """
 
-    if TYPE_CHECKING:
-
-        def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
-
-    n: int = Field(default=3, ge=2)
-    least: int | None = Field(default=None, ge=1)
-    """So many gradings have to give a score; all of them by default."""
-
-    async def _grade(self, /, **fields: Any) -> GraderScore:
-        results = await self._ask_all([(fields, number) for number in range(self.n)])
-        scores = _scores(results, self.least or self.n, "gradings")
-        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        metadata = {
-            "n": len(scores),
-            "std": spread,
-            "min": min(scores),
-            "max": max(scores),
-            "results": _noted(results),
-        }
-        reason = next(result.reason for result in results if isinstance(result, GraderScore))
-        mean = math.fsum(scores) / len(scores)
-        return GraderScore(
-            score=mean, reason=reason, metadata=metadata, usage=usage_sum(results), **self.about()
-        )
+    __init__ = _Wrapper.__init__
 
 
-class VotingGrader(_Wrapper):
+class VotingGrader(_Repeated):
     """The score that most of `n` gradings give.
 
     With `early_stop` it asks only as many as are needed: no more once the leader cannot be caught;
     the metadata say how many calls that saved.
     """
 
-    if TYPE_CHECKING:
+    __init__ = _Wrapper.__init__
 
-        def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
-
-    n: int = Field(default=3, ge=2)
-    tie_break: str | Callable[[Sequence[float], Sequence[float]], float] = "min"
+    what = "votes"
+    tie_break: str | TieBreak = "min"
     """Which of several equally frequent scores: min, max, first, closest_to_mean, or a function of
     (tied, votes).
     """
     early_stop: bool = False
-    least: int | None = Field(default=None, ge=1)
-    """So many votes have to be valid; more than half of them by default."""
 
     def check(self) -> None:
         """Raise ConfigError for a tie-break there is not."""
@@ -202,57 +203,37 @@ class VotingGrader(_Wrapper):
                 f"{', '.join(TIE_BREAKS)}."
             )
 
-    async def _grade(self, /, **fields: Any) -> GraderScore:
-        results: list[GraderResult] = []
-        while len(results) < self.n:
-            missing = self.n - len(results)
-            wave = min(missing, self._needed(results)) if self.early_stop else missing
-            if wave <= 0:
-                break
-            results += await self._ask_all(
-                [(fields, len(results) + number) for number in range(wave)]
-            )
-        votes = _scores(results, self.least or self.n // 2 + 1, "votes")
+    def _usual(self) -> int:
+        return self.n // 2 + 1
+
+    def _wave(self, results: Sequence[GraderResult]) -> int:
+        left = super()._wave(results)
+        if not self.early_stop:
+            return left
+        counts = Counter(result.score for result in results if isinstance(result, GraderScore))
+        first, second = ([count for _, count in counts.most_common(2)] + [0, 0])[:2]
+        if first > second + left and first >= (self.least or 1):
+            return 0  # the leader cannot be caught
+        return min(left, max(1, (left + second - first) // 2 + 1))
+
+    def _verdict(self, graded: Sequence[GraderScore], saved: int) -> Verdict:
+        votes = [each.score for each in graded]
         counts = Counter(votes)
         top = max(counts.values())
-        tied = sorted(score for score, count in counts.items() if count == top)
+        tied = sorted(score for score in counts if counts[score] == top)
         choose = TIE_BREAKS[self.tie_break] if isinstance(self.tie_break, str) else self.tie_break
         score = tied[0] if len(tied) == 1 else float(choose(tied, votes))
-        reason = next(
-            (r.reason for r in results if isinstance(r, GraderScore) and r.score == score), ""
-        )
-        metadata = {
-            "votes": votes,
-            "share": counts[score] / len(votes),
-            "tied": len(tied) > 1,
-            "results": _noted(results),
-        }
-        if self.early_stop:
-            metadata["calls_saved"] = self.n - len(results)
-        return GraderScore(
-            score=score, reason=reason, metadata=metadata, usage=usage_sum(results), **self.about()
-        )
-
-    def _needed(self, results: Sequence[GraderResult]) -> int:
-        """How many more votes could decide it at the earliest; 0 when the leader cannot be caught."""
-        counts = Counter(result.score for result in results if isinstance(result, GraderScore))
-        left = self.n - len(results)
-        first, second = ([count for _, count in counts.most_common(2)] + [0, 0])[:2]
-        if results and first > second + left and first >= (self.least or 1):
-            return 0
-        return max(1, (left + second - first) // 2 + 1) if left else 0
+        metadata = {"votes": votes, "share": counts[score] / len(votes), "tied": len(tied) > 1}
+        metadata |= {"calls_saved": saved} if self.early_stop else {}
+        return score, next((each.reason for each in graded if each.score == score), ""), metadata
 
 
 class _Comparing(_Wrapper):
-    """A strategy over comparisons."""
+    """A strategy over comparisons of two."""
 
+    # whatever mode the inner grader has: a function that compares need not say that it does
+    taken = _Wrapper.taken[:-1]
     mode: GraderMode = GraderMode.LISTWISE
-
-    def __init__(self, grader: BaseGrader | None = None, **settings: Any) -> None:
-        """Give ranks, whatever mode the inner grader has: a function that compares need not say
-        that it does.
-        """
-        super().__init__(grader, **{"mode": GraderMode.LISTWISE, **settings})
 
     def check(self) -> None:
         """Raise ConfigError when the inner grader compares nothing."""
@@ -264,6 +245,23 @@ class _Comparing(_Wrapper):
                 "grader that takes 'responses', a list, and orders them."
             )
 
+    async def _compare_pairs(
+        self, fields: Mapping[str, Any], responses: list[Any], both_orders: bool
+    ) -> tuple[list[GraderResult], Ranks, Ranks]:
+        """What came of the comparisons of every pair, the places that they give the first and the
+        second of it, and those where the pair was shown in the other order.
+        """
+        pairs = list(combinations(responses, 2))
+        shown = pairs + [pair[::-1] for pair in pairs if both_orders]
+        results = await self._ask_all([{**fields, "responses": list(pair)} for pair in shown])
+        ranks = [result.rank for result in results if isinstance(result, GraderRank)]
+        if len(ranks) < len(results):
+            lost = next(result for result in results if not isinstance(result, GraderRank))
+            wrong = f"it gave a {type(lost).__name__}"
+            what = lost.reason if isinstance(lost, GraderError) else wrong
+            raise _missed(f"a comparison gave no rank: {what}", results, "no_rank")
+        return results, ranks[: len(pairs)], [rank[::-1] for rank in ranks[len(pairs) :]]
+
 
 class BothOrdersGrader(_Comparing):
     """A comparison of two responses shown in both orders; verdicts that contradict each other are a
@@ -272,30 +270,20 @@ class BothOrdersGrader(_Comparing):
     The inner grader takes `responses`, a list, and gives a GraderRank.
     """
 
-    if TYPE_CHECKING:
-
-        def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
-
-    pair: ClassVar[int] = 2
+    __init__ = _Wrapper.__init__
 
     async def _grade(self, /, **fields: Any) -> GraderRank:
         responses = list(fields["responses"])
-        if len(responses) != self.pair:
+        if len(responses) != 2:
             raise Unscored(
                 f"{self.name} compares two responses, found {len(responses)}.", reason="not_a_pair"
             )
-        shown = [{**fields, "responses": responses}, {**fields, "responses": responses[::-1]}]
-        results = await self._ask_all([(one, number) for number, one in enumerate(shown)])
-        ranks = _ranks(results)
-        there, back = ranks[0], ranks[1][::-1]
+        results, [there], [back] = await self._compare_pairs(fields, responses, both_orders=True)
         flipped = there != back
-        rank = [1, 1] if flipped else there
-        metadata = {"flipped": flipped, "verdicts": [there, back]}
         return GraderRank(
-            name=self.name,
-            rank=rank,
+            rank=[1, 1] if flipped else there,
             reason=results[0].reason,
-            metadata=metadata,
+            metadata={"flipped": flipped, "verdicts": [there, back]},
             usage=usage_sum(results),
         )
 
@@ -308,55 +296,28 @@ class TournamentGrader(_Comparing):
     1 (a tie counts half), `pairs` judged, `flips`.
     """
 
-    if TYPE_CHECKING:
-
-        def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
+    __init__ = _Wrapper.__init__
 
     both_orders: bool = True
 
     async def _grade(self, /, **fields: Any) -> GraderRank:
         responses = list(fields["responses"])
-        if len(responses) < 2:
+        n = len(responses)
+        if n < 2:
             raise Unscored(
-                f"{self.name} needs two responses or more, found {len(responses)}.",
-                reason="no_pairs",
+                f"{self.name} needs two responses or more, found {n}.", reason="no_pairs"
             )
-        pairs = list(combinations(range(len(responses)), 2))
-        orders = [(a, b) for a, b in pairs] + (
-            [(b, a) for a, b in pairs] if self.both_orders else []
-        )
-        asked = [
-            ({**fields, "responses": [responses[a], responses[b]]}, number)
-            for number, (a, b) in enumerate(orders)
-        ]
-        results = await self._ask_all(asked)
-        points = [0.0] * len(responses)
-        for (a, b), rank in zip(orders, _ranks(results), strict=True):
-            share = 0.5 if rank[0] == rank[1] else float(rank[0] < rank[1])
+        results, there, back = await self._compare_pairs(fields, responses, self.both_orders)
+        pairs = combinations(range(n), 2)
+        points = [0.0] * n
+        for (a, b), rank in zip(cycle(pairs), [*there, *back]):
+            share = (1 + rank[1] - rank[0]) / 2  # the places are 1 and 2, or both 1
             points[a] += share
             points[b] += 1.0 - share
-        games = (len(responses) - 1) * (2 if self.both_orders else 1)
+        games = 2 * len(results) / n  # of each response: in every game there are two
         shares = [won / games for won in points]
+        metadata: dict[str, Any] = {"points": shares, "pairs": len(there)}
+        if back:
+            metadata["flips"] = sum(one != other for one, other in zip(there, back, strict=True))
         rank = [1 + sum(other > own for other in shares) for own in shares]
-        metadata: dict[str, Any] = {"points": shares, "pairs": len(pairs)}
-        if self.both_orders:
-            ranks = _ranks(results)
-            back = ranks[len(pairs) :]
-            metadata["flips"] = sum(
-                one != other[::-1] for one, other in zip(ranks[: len(pairs)], back, strict=True)
-            )
-        return GraderRank(
-            name=self.name, rank=rank, reason="", metadata=metadata, usage=usage_sum(results)
-        )
-
-
-def _ranks(results: Sequence[GraderResult]) -> list[list[int]]:
-    for result in results:
-        if not isinstance(result, GraderRank):
-            what = (
-                result.reason
-                if isinstance(result, GraderError)
-                else f"it gave a {type(result).__name__}"
-            )
-            raise _missed(f"a comparison gave no rank: {what}", results, "no_rank")
-    return [result.rank for result in results if isinstance(result, GraderRank)]
+        return GraderRank(rank=rank, metadata=metadata, usage=usage_sum(results))

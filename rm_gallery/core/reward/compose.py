@@ -546,7 +546,8 @@ class Gate(Cascade):
 
 
 class WeightedSum(Composition):
-    """The sum of rewards, each times its weight, as trainers add up the components of a reward.
+    """The sum of rewards, each times its weight, as trainers add up the components of a reward; the
+    founding `WeightedSumAggregator` averages instead.
 
     A weight of 2 counts twice. A penalty is a reward that says how much of a flaw is there, higher
     for more, with a negative weight; it is not turned round as well. A part of which lower is

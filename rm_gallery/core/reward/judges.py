@@ -106,7 +106,7 @@ def resolved_judge(value: V, llm: Any, base_url: str | None, name: str) -> V:
     if llm is None and not base_url:
         return value
     if not lacking(value):
-        raise given_in_vain(name, value)
+        raise given_in_vain({name: value})
     if llm is None or llm == "":
         raise Inapplicable(
             f"{name}: base_url names an endpoint and no model; name the judge with --llm MODEL "
@@ -118,14 +118,15 @@ def resolved_judge(value: V, llm: Any, base_url: str | None, name: str) -> V:
     return with_judge(value, resolve_llm(llm, **({"base_url": base_url} if base_url else {})))
 
 
-def given_in_vain(name: str, scorer: Any = None) -> Inapplicable:
-    """Why a judge cannot be named for this: it calls no model, or has been given its own."""
-    known = ", ".join(model.model for model in models_of(scorer))
-    if known or asks_a_model(scorer):
-        what = f"asks {known or 'a model'} already, named where it is made"
-    else:
-        what = "calls no model"
-    return Inapplicable(f"{name} {what}; leave out --llm and --base-url.", "llm", "base_url")
+def given_in_vain(scorers: Mapping[str, Any]) -> Inapplicable:
+    """Why a judge cannot be named for these: one has been given its own, or none calls a model."""
+    what = f"{', '.join(scorers)} {'calls' if len(scorers) == 1 else 'call'} no model"
+    for name, scorer in scorers.items():
+        if asks_a_model(scorer):
+            known = ", ".join(model.model for model in models_of(scorer))
+            what = f"{name} asks {known or 'a model'} already, named where it is made"
+            break
+    return Inapplicable(f"{what}; leave out --llm and --base-url.", "llm", "base_url")
 
 
 def _judge_missing(scorer: Identified) -> str:

@@ -4,29 +4,28 @@ them.
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import math
 import os
 from collections.abc import (
     AsyncGenerator,
     Callable,
     Generator,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
+    Sized,
 )
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rm_gallery.core.data.load.padding import number, plain
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.graders.rows import Mapper
 from rm_gallery.core.graders.run import (
     GraderBatch,
@@ -35,15 +34,17 @@ from rm_gallery.core.graders.run import (
     grader_batch,
     results_of,
 )
+from rm_gallery.core.graders.strategy import AverageGrader
 from rm_gallery.core.model.base import BaseLLM, resolve_llm
-from rm_gallery.core.reward.judges import asks_a_model, given_in_vain, lacking, resolved_judge
+from rm_gallery.core.reward.judges import given_in_vain, lacking, resolved_judge
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.rule import rule_class_of
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
-from rm_gallery.core.score import Missing, missing_policy, out_of_range
+from rm_gallery.core.runner.in_files import reward_of
+from rm_gallery.core.score import Missing, check_inside, missing_policy
 from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -89,20 +90,17 @@ class GraderConfig:
                 f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number."
             )
         policy = missing_policy(self.on_error, "GraderConfig", "none", "raise")
-        bounds = self.grader.score_range
-        if not isinstance(policy, str) and out_of_range(self.grader.name, policy, bounds):
-            raise ConfigError(
-                f"GraderConfig: on_error is {policy}, and {self.grader.name} gives {bounds[0]} to "
-                f"{bounds[1]}; give a number of that range, none or raise."
-            )
+        check_inside(
+            "GraderConfig: on_error",
+            policy,
+            f"{self.grader.name} gives",
+            self.grader.score_range,
+            "a number of that range, none or raise",
+        )
         object.__setattr__(self, "on_error", policy)
-        if isinstance(self.mapper, Mapping) and "*" not in self.grader.inputs:
-            for name in self.mapper:
-                if name not in self.grader.inputs:
-                    what = f"field of {self.grader.name}"
-                    raise ConfigError(
-                        f"mapper: {unknown_name(what, str(name), self.grader.inputs)}"
-                    )
+        inputs = self.grader.inputs
+        if isinstance(self.mapper, Mapping) and "*" not in inputs:
+            check_known(f"field of {self.grader.name}", self.mapper, inputs, "mapper: ")
 
     @classmethod
     def create(cls, given: Any) -> GraderConfig:
@@ -112,11 +110,7 @@ class GraderConfig:
         if isinstance(given, GraderConfig):
             return given
         if isinstance(given, Mapping):
-            unknown = sorted(set(given) - set(cls.__dataclass_fields__))
-            if unknown:
-                raise ConfigError(
-                    unknown_name("field of GraderConfig", str(unknown[0]), cls.__dataclass_fields__)
-                )
+            check_known("field of GraderConfig", sorted(given), cls.__dataclass_fields__)
             return cls(**given)
         if isinstance(given, tuple):
             return cls(*given)
@@ -124,11 +118,8 @@ class GraderConfig:
 
     def plan(self) -> GraderPlan:
         """The grader as it is run."""
-        if self.repeat == 1:
-            return GraderPlan(self.grader, self.mapper, self.on_error)
-        from rm_gallery.core.graders.strategy import AverageGrader
-
-        return GraderPlan(AverageGrader(self.grader, n=self.repeat), self.mapper, self.on_error)
+        grader = self.grader if self.repeat == 1 else AverageGrader(self.grader, n=self.repeat)
+        return GraderPlan(grader, self.mapper, self.on_error)
 
 
 class GradingRunner:
@@ -151,10 +142,7 @@ class GradingRunner:
     def __init__(
         self,
         grader_configs: Mapping[str, Any],
-        aggregators: BaseAggregator
-        | Callable[..., Any]
-        | Sequence[BaseAggregator | Callable[..., Any]]
-        | None = None,
+        aggregators: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         max_concurrency: int | None = None,
         show_progress: bool = True,
         *,
@@ -171,20 +159,17 @@ class GradingRunner:
         self.aggregators = [
             a if isinstance(a, BaseAggregator) else CallableAggregator(a) for a in given
         ]
-        known = list(self.grader_configs)
+        graders = {name: config.grader for name, config in self.grader_configs.items()}
+        scales = {name: (each.score_range, each.higher_is_better) for name, each in graders.items()}
+        self._columns = list(graders)
         for aggregator in self.aggregators:
-            if aggregator.name in known:
+            if aggregator.name in self._columns:
                 raise ConfigError(
                     f"The column '{aggregator.name}' is taken; give the aggregator another name."
                 )
-            aggregator.check(list(self.grader_configs))
-            aggregator.check_scales(
-                {
-                    name: (config.grader.score_range, config.grader.higher_is_better)
-                    for name, config in self.grader_configs.items()
-                }
-            )
-            known.append(aggregator.name)
+            aggregator.check(graders)
+            aggregator.check_scales(scales)
+            self._columns.append(aggregator.name)
         own = RunOptions(progress=None if show_progress else False)
         given = {"max_workers": max_concurrency, **keywords}
         self.options = chosen_options(options, own, given, None)[0]
@@ -211,7 +196,7 @@ class GradingRunner:
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
     ) -> RunnerResult:
         """Grade all rows, from any event loop."""
-        return self._columns(await self._batch(dataset, options, keywords).results())
+        return self._by_column(await self._batch(dataset, options, keywords).results())
 
     def stream(
         self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
@@ -241,44 +226,39 @@ class GradingRunner:
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
         """One result per data set, in order, under one limit."""
-        rows, sizes = _joined(datasets)
-        return self._by_dataset(self.run(rows, **options), sizes)
+        parts = [list(rows_of(dataset)) for dataset in datasets]
+        return _by_dataset(self.run(list(chain(*parts)), **options), parts)
 
     async def arun_multiple_datasets(
         self, datasets: Sequence[Dataset], **options: Any
     ) -> list[RunnerResult]:
         """Awaitable twin of `run_multiple_datasets`."""
-        rows, sizes = _joined(datasets)
-        return self._by_dataset(await self.arun(rows, **options), sizes)
+        parts = [list(rows_of(dataset)) for dataset in datasets]
+        return _by_dataset(await self.arun(list(chain(*parts)), **options), parts)
 
     def _aggregated(self, results: Results) -> Results:
         made = {aggregator.name: aggregator(results) for aggregator in self.aggregators}
         return {**results, **made}
 
-    def _columns(self, graded: Sequence[Results]) -> RunnerResult:
-        names = [*self.grader_configs, *(aggregator.name for aggregator in self.aggregators)]
+    def _by_column(self, graded: Sequence[Results]) -> RunnerResult:
         rows = [self._aggregated(results) for results in graded]
-        return {name: [row[name] for row in rows] for name in names}
-
-    @staticmethod
-    def _by_dataset(columns: RunnerResult, sizes: Sequence[int]) -> list[RunnerResult]:
-        ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-        parts = list(zip(ends, sizes, strict=True))
-        return [
-            {name: column[end - size : end] for name, column in columns.items()}
-            for end, size in parts
-        ]
+        return {name: [row[name] for row in rows] for name in self._columns}
 
 
-def _joined(datasets: Sequence[Dataset]) -> tuple[list[Mapping[str, Any]], list[int]]:
-    parts = [list(rows_of(dataset)) for dataset in datasets]
-    return [row for part in parts for row in part], [len(part) for part in parts]
+def _by_dataset(columns: RunnerResult, parts: Sequence[Sized]) -> list[RunnerResult]:
+    left = {name: iter(column) for name, column in columns.items()}
+    return [
+        {name: list(islice(column, len(part))) for name, column in left.items()} for part in parts
+    ]
 
 
 def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
     """The rows of a data set as dicts; DataError for what is none."""
     if isinstance(dataset, (str, os.PathLike)):
-        return _of_files(Path(dataset).expanduser())
+        path = Path(dataset).expanduser()
+        if not path.exists():
+            raise DataError(f"{path}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+        return rows_in(path)
     if hasattr(dataset, "to_dict") and hasattr(dataset, "columns"):
         return _of_frame(dataset)
     if isinstance(dataset, Mapping):
@@ -298,42 +278,12 @@ def _of_frame(frame: Any) -> list[Mapping[str, Any]]:
     """The rows of a frame; lists that came as arrays are lists again, and a text that is missing is
     None.
     """
-    records: list[dict[str, Any]] = frame.to_dict("records")
-    texts = [
-        c
-        for c, kind in zip(frame.columns, frame.dtypes, strict=True)
-        if getattr(kind, "kind", "O") == "O"
+    kinds = zip(frame.columns, frame.dtypes, strict=True)
+    texts = {name for name, kind in kinds if getattr(kind, "kind", "O") == "O"}
+    return [
+        {name: number(plain(cell)) if name in texts else cell for name, cell in row.items()}
+        for row in frame.to_dict("records")
     ]
-    for row in records:
-        for column in texts:
-            value = row[column]
-            if not isinstance(value, str):
-                missing = (
-                    isinstance(value, float)
-                    and math.isnan(value)
-                    or type(value).__name__ == "NAType"
-                )
-                row[column] = None if missing else _listed(value)
-    return list(records)
-
-
-def _listed(value: Any) -> Any:
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, list):
-        return [_listed(one) for one in value]
-    return {name: _listed(one) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-def _of_files(path: Path) -> Iterator[Mapping[str, Any]]:
-    if not path.exists():
-        raise DataError(f"{path}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
-    yield from rows_in(path)
-
-
-# Resolved when asked for: what is written as an object with compute_reward is the floor above's to
-# know.
-ENVIRONMENTS = "rm_gallery.envs.environment"
-_JUDGE = ("llm", "base_url")
 
 
 def build_reward(
@@ -360,53 +310,55 @@ def build_reward(
         ConfigError: the name is unknown, nothing of the kinds above was given, a parameter does not
             exist, or a judge is missing or given in vain.
     """
-    reward = rule_class_of(reward) or reward
-    if isinstance(reward, BaseReward):
-        if params or ((llm is not None or base_url) and not lacking(reward)):
+    made, given = _reward_or_class(reward), llm is not None or bool(base_url)
+    if isinstance(made, BaseReward):
+        if params or (given and not lacking(made)):
             raise ConfigError(
-                f"{reward.name} is built already; give params, llm and base_url where it is made."
+                f"{made.name} is built already; give params, llm and base_url where it is made."
             )
-        return resolved_judge(reward, llm, base_url, reward.name)
-    params = dict(params or {})
-    if isinstance(reward, BaseGrader):
-        return build_reward(as_reward(reward), params, llm, base_url, seed)
-    reward_class: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
-    if not (isinstance(reward_class, type) and issubclass(reward_class, BaseReward)):
-        return build_reward(_wrapped(reward, params), None, llm, base_url, seed)
-    name = reward if isinstance(reward, str) else reward_class.__name__
-    fields, given = reward_class.model_fields, llm is not None or bool(base_url)
-    _check_judge(name, reward_class, params, llm, given)
-    known_one = getattr(reward_class, "stands_for", None) is not None
-    if llm is not None and not known_one:
-        params["llm"] = resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
-    if "seed" in fields:
-        params.setdefault("seed", seed)
-    built: BaseReward = (
-        RewardRegistry.create(reward, **params)
-        if isinstance(reward, str)
-        else reward_class(**params)
-    )
-    return resolved_judge(built, llm, base_url, name) if known_one else built
-
-
-def _check_judge(
-    name: str, reward_class: Any, params: Mapping[str, Any], llm: Any, given: bool
-) -> None:
-    """Raise ConfigError where a judge is missing, or given in vain."""
-    if not asks_for_judge(reward_class):
+        return resolved_judge(made, llm, base_url, made.name)
+    name = reward if isinstance(reward, str) else made.__name__
+    settings, known = dict(params or {}), _known_of(made)
+    of_grader = getattr(made, "grader_class", None) is not None
+    own_judge = "llm" in settings or (of_grader and "model" in settings)
+    if not asks_for_judge(made):
         if given:
-            raise given_in_vain(name, _known_of(reward_class))
-    elif "llm" in params or (
-        getattr(reward_class, "grader_class", None) is not None and "model" in params
-    ):
-        if given:
-            raise Inapplicable(
-                "--param llm=… names the judge already; leave out --llm and --base-url.", *_JUDGE
-            )
-    elif llm is None or llm == "":
+            raise given_in_vain({name: known})
+    elif own_judge and given:
+        raise Inapplicable(
+            "--param llm=… names the judge already; leave out --llm and --base-url.",
+            "llm",
+            "base_url",
+        )
+    elif not own_judge and not llm:
         raise ConfigError(
             f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=)."
         )
+    if known is made and llm is not None:
+        settings["llm"] = resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
+    if "seed" in made.model_fields:
+        settings.setdefault("seed", seed)
+    built: BaseReward = made(**settings)
+    return built if known is made else resolved_judge(built, llm, base_url, name)
+
+
+def build_part(value: object) -> BaseReward:
+    """As `build_reward`, but what is judged by a model has no judge yet: who uses the whole names
+    one, or its first use is refused.
+    """
+    made = _reward_or_class(value)
+    return made() if isinstance(made, type) and asks_for_judge(made) else build_reward(value)
+
+
+def _reward_or_class(reward: object) -> Any:
+    """What a name or an object stands for: a built reward, or a class of rewards."""
+    made = RewardRegistry.get(reward) if isinstance(reward, str) else reward_of(reward)
+    if made is None:
+        raise ConfigError(
+            f"reward is {reward!r:.80}; give a registered name, or a reward or its class: a class "
+            f"derived from a kind such as BasePointWiseReward, with _evaluate(sample, **kwargs)."
+        )
+    return made
 
 
 def _known_of(reward: object) -> Any:
@@ -417,17 +369,6 @@ def _known_of(reward: object) -> Any:
     return getattr(known, "stands_for", known)
 
 
-def build_part(value: object) -> BaseReward:
-    """As `build_reward`, but what is judged by a model has no judge yet: who uses the whole names
-    one, or its first use is refused.
-    """
-    if isinstance(value, str | type) and asks_for_judge(value):
-        made: Any = RewardRegistry.get(value) if isinstance(value, str) else value
-        part: BaseReward = made()
-        return part
-    return build_reward(value)
-
-
 def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> list[dict[str, Any]]:
     """For each of several rewards the judge as keywords of `build_reward`: the one given, for those
     that ask for one.
@@ -436,53 +377,24 @@ def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> lis
     """
     asks = [asks_for_judge(reward) for reward in rewards]
     if rewards and not any(asks) and (llm is not None or base_url):
-        names = [
-            each
-            if isinstance(each, str)
-            else str(getattr(each, "__name__", None) or getattr(each, "name", type(each).__name__))
-            for each in rewards
-        ]
-        for name, each in zip(names, rewards, strict=True):
-            if asks_a_model(known := _known_of(each)):
-                raise given_in_vain(name, known)
-        call = "calls" if len(names) == 1 else "call"
-        raise Inapplicable(
-            f"{', '.join(names)} {call} no model; leave out --llm and --base-url.", *_JUDGE
-        )
+        raise given_in_vain({_name_of(reward): _known_of(reward) for reward in rewards})
     return [{"llm": llm, "base_url": base_url} if each else {} for each in asks]
+
+
+def _name_of(reward: Any) -> str:
+    kind = type(reward)
+    name = getattr(reward, "__name__", None) or getattr(reward, "name", kind.__name__)
+    return reward if kind is str else str(name)
 
 
 def asks_for_judge(reward: object) -> bool:
     """Whether this is something that `build_reward` takes an `llm` for: a name or class, or what
     was built without its judge.
     """
-    scorer: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
-    scorer = getattr(scorer, "stands_for", scorer)
-    if not isinstance(scorer, type):
-        return bool(lacking(scorer))
-    grader = getattr(scorer, "grader_class", None)
-    return "llm" in getattr(scorer, "model_fields", ()) or (
+    known = _known_of(reward)
+    if not isinstance(known, type):
+        return bool(lacking(known))
+    grader = getattr(known, "grader_class", None)
+    return "llm" in getattr(known, "model_fields", ()) or (
         grader is not None and "llm" in grader.needs
-    )
-
-
-def _wrapped(reward: Any, params: dict[str, Any]) -> BaseReward:
-    """The reward of what is none itself: a reward function, an environment, a plain function."""
-    if any(
-        callable(getattr(reward, name, None)) for name in ("compute_reward", "compute_group_reward")
-    ):
-        environment: BaseReward = importlib.import_module(ENVIRONMENTS).environment_reward(
-            reward, **params
-        )
-        return environment
-    if not callable(getattr(reward, "reward", None)) and inspect.isroutine(reward):
-        reward = importlib.import_module("rm_gallery.core.reward.function").reward_function(reward)
-    if not isinstance(reward, type) and callable(getattr(reward, "reward", None)):
-        made: BaseReward = reward.reward(**params)
-        return made
-    kind = (
-        "a class derived from a kind such as BasePointWiseReward, with _evaluate(sample, **kwargs)"
-    )
-    raise ConfigError(
-        f"reward is {reward!r:.80}; give a registered name, or a reward or its class: {kind}."
     )

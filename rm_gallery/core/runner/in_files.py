@@ -53,40 +53,48 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
         raise ConfigError(weight)
     where, name = split_target(target)
     module = load_module(where)
-    there = {
-        key: value for key, value in vars(module).items() if _is_reward(value, module.__name__)
-    }
-    plain = {
-        key: value for key, value in vars(module).items() if _is_plain(key, value, module.__name__)
-    }
+    held, own_module = vars(module), module.__name__
+    there = [key for key, value in held.items() if _is_reward(value, own_module)]
+    plain = [  # functions of the file's own that nobody decorated
+        key
+        for key, value in held.items()
+        if inspect.isfunction(value) and value.__module__ == own_module and key[0] != "_"
+    ]
     if not name:
         meant = _is_environment if scheme == "env:" else _is_function
-        own = [key for key, value in there.items() if meant(value)]
-        own = own if len(own) == 1 else list(there) or [key for key in plain if scheme != "env:"]
+        own = [key for key in there if meant(held[key])]
+        own = own if len(own) == 1 else there or [key for key in plain if scheme != "env:"]
         if len(own) != 1:
-            held = f"it holds {', '.join(sorted(own))}" if own else "it holds none"
+            found = f"it holds {', '.join(sorted(own))}" if own else "it holds none"
             full = where if where.endswith(".py") else f"{scheme}{where}"
             raise ConfigError(
-                f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {held}."
+                f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {found}."
             )
         (name,) = own
     kind = getattr(module, name, None)
     if kind is None:
-        raise ConfigError(
-            f"{target}: {unknown_name(f'reward in {where}', name, {**there, **plain})}"
-        )
-    if isinstance(kind, type) and issubclass(kind, BaseReward):
-        return kind
-    if isinstance(kind, BaseReward | BaseGrader):
-        return class_of_built(as_reward(kind))
-    if _is_environment(kind):
-        made: type[BaseReward] = importlib.import_module(ENVIRONMENTS).class_of(kind)
+        raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, there + plain)}")
+    made = reward_of(kind)
+    if made is None:
+        raise ConfigError(f"{target}: {name} is a {type(kind).__name__} and no reward: {KINDS}.")
+    return class_of_built(made) if isinstance(made, BaseReward) else made
+
+
+def reward_of(value: Any) -> type[BaseReward] | BaseReward | None:
+    """What a Python object is as a reward: one that is built, or a class that makes it; None for
+    what is no reward.
+    """
+    if isinstance(value, BaseReward | BaseGrader):
+        return as_reward(value)
+    if _is_environment(value):
+        made: type[BaseReward] = importlib.import_module(ENVIRONMENTS).class_of(value)
         return made
-    if (made_by_rule := rule_class_of(kind)) is not None:
-        return made_by_rule
-    if _is_function(kind) or inspect.isfunction(kind):
-        return (kind if _is_function(kind) else RewardFunction(kind)).reward_class()
-    raise ConfigError(f"{target}: {name} is a {type(kind).__name__} and no reward: {KINDS}.")
+    if isinstance(value, type) and issubclass(value, BaseReward):
+        return value
+    if (of_rule := rule_class_of(value)) is not None:
+        return of_rule
+    function = RewardFunction(value) if inspect.isroutine(value) else value
+    return function.reward_class() if _is_function(function) else None
 
 
 def cases_beside(name: str) -> Any:
@@ -109,21 +117,15 @@ def _is_environment(value: Any) -> bool:
     return not _is_function(value) and any(callable(getattr(value, name, None)) for name in HOOKS)
 
 
-def _is_plain(name: str, value: Any, module: str) -> bool:
-    """Whether this is a function of the file's own that nobody decorated."""
-    return inspect.isfunction(value) and value.__module__ == module and not name.startswith("_")
-
-
 def _is_reward(value: Any, module: str) -> bool:
     """Whether this is a reward of the file's own, and not one that it imports to build on."""
-    if _is_function(value):
-        return bool(value.function.__module__ == module)
     if isinstance(value, BaseReward | BaseGrader):
         return True
-    kind = value if isinstance(value, type) else type(value)
-    rewards = isinstance(value, type) and issubclass(value, BaseReward)
+    function = _is_function(value)
+    written = value if function or isinstance(value, type) else type(value)
+    is_class = isinstance(value, type) and issubclass(value, BaseReward)
     return (
-        (rewards or _is_environment(value))
-        and kind.__module__ == module
-        and not inspect.isabstract(kind)
+        (function or is_class or _is_environment(value))
+        and written.__module__ == module
+        and not inspect.isabstract(written)
     )

@@ -7,7 +7,7 @@ than one.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
@@ -210,3 +210,10 @@ def unknown_name(
         else ""
     )
     return f"There is no {what} '{name}'.{suggestion}" + (f" {hint}" if hint else "")
+
+
+def check_known(what: str, names: Iterable[str], known: Collection[str], where: str = "") -> None:
+    """Raise ConfigError for the first of the names that is not known."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(where + unknown_name(what, str(name), known))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import read_file
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 
 REQUIRED = ("measures", "source", "licence", "formula", "layout", "traps")
 """Fields that every file holds; the others are for what not every benchmark has."""
@@ -63,9 +63,7 @@ def read_page(path: Path) -> Page:
     if not isinstance(fields, dict):
         raise ConfigError(f"{path} holds no fields; start it with measures: and a text.")
     known = Page.model_fields
-    for name in fields:
-        if name not in known:
-            raise ConfigError(f"{path}: {unknown_name('field', str(name), known)}")
+    check_known("field", fields, known, f"{path}: ")
     for name in REQUIRED:
         if not fields.get(name):
             raise ConfigError(
