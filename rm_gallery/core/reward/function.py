@@ -13,6 +13,8 @@ import typing
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
@@ -21,7 +23,6 @@ from pydantic import BaseModel, Field, SkipValidation
 from rm_gallery.core.data.conversation import (
     Message,
     as_messages,
-    dict_of,
     message_dicts,
     messages_of,
     response_in,
@@ -94,7 +95,7 @@ def _own_models(model: type[BaseModel], value: Any, what: str) -> Any:
 
 
 def _messages_or_value(value: Any, what: str) -> Any:
-    messages = isinstance(value, list) and value and not isinstance(value[0], str)
+    messages = isinstance(value, list) and str not in map(type, value)
     return as_messages(value, what) if messages else value
 
 
@@ -143,11 +144,14 @@ def _forget() -> None:
 library_loop.after_fork(_forget)
 
 
+@dataclass(eq=False)
 class Resources:
     """The resources of one function, set up once per process at the first call."""
 
-    def __init__(self, given: GivenResources, name: str) -> None:
-        self.given, self._name = given, name
+    given: GivenResources
+    name: str
+
+    def __post_init__(self) -> None:
         self.begin()
         _made.add(self)
 
@@ -160,15 +164,13 @@ class Resources:
         """The resources, set up; what was set up before one that fails is cleaned, and the next
         call tries again.
         """
-        if self._cleanups is None:
-            with self._lock, ExitStack() as done:
-                if self._cleanups is None:
-                    for items in self.given.values():
-                        for item in items:
-                            item.setup()
-                            done.callback(self._clean, item)
-                    self._cleanups = done.pop_all()
-                    atexit.register(self.close)
+        with self._lock, ExitStack() as done:
+            if self._cleanups is None:
+                for item in chain.from_iterable(self.given.values()):
+                    item.setup()
+                    done.callback(self._clean, item)
+                self._cleanups = done.pop_all()
+                atexit.register(self.close)
         return self.given
 
     def close(self) -> None:
@@ -183,7 +185,7 @@ class Resources:
             getattr(item, "cleanup", lambda: None)()
         except Exception as error:  # noqa: BLE001  # the others are to be cleaned all the same
             logger.warning(
-                f"{self._name}: {type(item).__name__}.cleanup() failed: "
+                f"{self.name}: {type(item).__name__}.cleanup() failed: "
                 f"{type(error).__name__}: {error}"
             )
 
@@ -208,24 +210,24 @@ class InvalidResult(RMGalleryError):
 
 def _then(returned: Any, read: Callable[[Any], Any]) -> Any:
     """`read` of what was returned, or of what is awaited where it has to be."""
-    if not inspect.isawaitable(returned):
-        return read(returned)
 
-    async def later(coming: Awaitable[Any]) -> Any:
-        return read(await coming)
+    async def later() -> Any:
+        return read(await returned)
 
-    return later(returned)
+    return later() if inspect.isawaitable(returned) else read(returned)
 
 
 class _OfFunction(BaseReward):
     """What both kinds share: the function, its fixed values, and what it is given."""
 
     may_ask_others: ClassVar[bool] = True
+    stands_for: ClassVar[Any]
+    """Of the classes of one function, that function."""
     # what the function declares; a class has none before it has a function
-    score_range = property(attrgetter("function.score_range"))  # type: ignore[assignment]
-    range_declared = property(attrgetter("function.range_declared"))  # type: ignore[assignment]
-    deterministic = property(attrgetter("function.deterministic"))  # type: ignore[assignment]
-    fingerprint = property(attrgetter("function.fingerprint"))  # type: ignore[assignment]
+    score_range = property(attrgetter("function.score_range"))
+    range_declared = property(attrgetter("function.range_declared"))
+    deterministic = property(attrgetter("function.deterministic"))
+    fingerprint = property(attrgetter("function.fingerprint"))
 
     function: SkipValidation[Any] = Field(default=...)
     params: dict[str, Any] = Field(default_factory=dict)
@@ -246,20 +248,22 @@ class _OfFunction(BaseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         """Call the function with what is known about the sample, by the names that it uses."""
-        about, function = sample.metadata or {}, self.function
+        rollouts = [messages_of(sample, output) for output in sample.output]
+        about, truth = sample.metadata or {}, sample.reference()
+        prompt, function = about.get("original_messages"), self.function
         given = {name: value for name, value in about.items() if name not in GIVEN}
-        if (truth := sample.reference()) is not None:
+        given["original_messages"] = rollouts[0][: len(sample.input)] if prompt is None else prompt
+        if truth is not None:
             given["ground_truth"] = truth
-        if function.takes("original_messages"):
-            prompt = about.get("original_messages")
-            given["original_messages"] = (
-                [dict_of(message) for message in sample.input] if prompt is None else prompt
-            )
         if "trainer_state" in function.named:
             given["trainer_state"] = _trainer_state()
         arguments = function.arguments({**given, **self.params, **kwargs})
-        rollouts = [messages_of(sample, output) for output in sample.output]
-        return _then(function.call(rollouts, arguments), self._read)
+        judged = rollouts if function.mode == "batch" else rollouts[0]
+        return _then(function(**{function.judges: judged}, **arguments), self._read)
+
+    def _read(self, returned: Any) -> Any:
+        """What the reward's kind makes of what the function returned; here of one result."""
+        return self._result(returned)
 
     def _result(self, evaluated: EvaluateResult) -> RewardResult:
         """A result as a reward returns it; what the function could not judge is raised."""
@@ -283,7 +287,7 @@ def _trainer_state() -> Any:
     run = current_run.get()
     while run is not None and run.trainer_state is None:
         run = run.parent
-    return None if run is None else run.trainer_state
+    return getattr(run, "trainer_state", None)
 
 
 class FunctionReward(_OfFunction, BasePointWiseReward):
@@ -295,8 +299,6 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
     names. Its metrics are in `extra_data["metrics"]`. The range is the one the function declares,
     else [0, 1]; higher is better. A score outside is an error, never clipped.
     """
-
-    _read = _OfFunction._result
 
 
 class AsyncFunctionReward(FunctionReward):
@@ -318,7 +320,7 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
     the score.
     """
 
-    def _read(self, returned: list[EvaluateResult]) -> list[Score[RewardResult]]:
+    def _read(self, returned: list[EvaluateResult]) -> Any:
         return [self._outcome(evaluated) for evaluated in returned]
 
     def _outcome(self, evaluated: EvaluateResult) -> Score[RewardResult]:
@@ -348,14 +350,8 @@ def _class_for(
     stands_for: Any, like: Any, base: Any, make: Callable[..., BaseReward], **facts: Any
 ) -> type[BaseReward]:
     """A class that says what is known of what it stands for, and whose rewards `make` gives."""
-    facts["stands_for"] = stands_for
-    body = {
-        "__new__": lambda cls, **settings: make(**settings),
-        "__module__": like.__module__,
-        "__qualname__": like.__qualname__,
-        "__doc__": like.__doc__,
-        "__annotations__": dict.fromkeys(facts, ClassVar[Any]),
-    }
+    body = {name: getattr(like, name) for name in ("__module__", "__qualname__", "__doc__")}
+    body |= {"__new__": lambda cls, **settings: make(**settings), "stands_for": stands_for}
     made: type[BaseReward] = RewardMeta(like.__name__, (base,), body | facts)
     return made
 
@@ -411,17 +407,19 @@ class RewardFunction(Generic[R]):
             raise ConfigError(f"reward_function: mode is {mode!r:.80}; 'pointwise' or 'batch'.")
         functools.update_wrapper(self, function)
         for name in ("__name__", "__qualname__"):
-            self.__dict__.setdefault(name, getattr(type(function), name))
-        self.name: str = id or self.__name__
-        self.function, self.mode, self.id = function, mode, id
-        self.requirements = [requirements] if isinstance(requirements, str) else requirements or []
+            vars(self).setdefault(name, getattr(type(function), name))
+        self.function, self.mode, self.id, self.name = function, mode, id, id or self.__name__
+        self.deterministic, self.fingerprint = deterministic, fingerprint
+        self.requirements = (
+            [requirements] if isinstance(requirements, str) else list(requirements or ())
+        )
         self.range_declared = score_range is not None
         self.score_range = checked_bounds(
-            score_range or (0.0, 1.0), f"reward_function: score_range of {self.name}"
+            score_range if self.range_declared else (0.0, 1.0),
+            f"reward_function: score_range of {self.name}",
         )
-        self.deterministic, self.fingerprint = deterministic, fingerprint
         self._resources = Resources(resources or {}, self.name)
-        self._declared = (mode, id, requirements, resources, score_range, deterministic, fingerprint)
+        self._declared = mode, id, requirements, resources, score_range, deterministic, fingerprint
         parameters = inspect.signature(function).parameters.values()
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self.named = {
@@ -430,12 +428,12 @@ class RewardFunction(Generic[R]):
             if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         }
         """The parameters that the function names, and whether it needs them."""
-        self._judges, self._answer = _FORMS[mode]
-        if self._judges not in self.named:
+        self.judges, self._answer = _FORMS[mode]
+        if self.judges not in self.named:
             raise ConfigError(
-                f"reward_function: {self.name} has no parameter '{self._judges}', found "
+                f"reward_function: {self.name} has no parameter '{self.judges}', found "
                 f"{', '.join(self.named) or 'none'}; a {mode} function is written def "
-                f"{self.__name__}({self._judges}, ground_truth=None, **kwargs)."
+                f"{self.__name__}({self.judges}, ground_truth=None, **kwargs)."
             )
 
     @property
@@ -448,10 +446,10 @@ class RewardFunction(Generic[R]):
         hints = resolved_hints(self.function)
         read = {
             name: message_reader(hints.get(name))
-            for name in (self._judges, "original_messages")
+            for name in (self.judges, "original_messages")
             if name in self.named
         }
-        read[self._judges] = functools.partial(self._each, read[self._judges])
+        read[self.judges] = functools.partial(self._each, read[self.judges])
         if Message in annotation_parts(hints.get("ground_truth")):
             read["ground_truth"] = _messages_or_value
         return read
@@ -470,15 +468,15 @@ class RewardFunction(Generic[R]):
         """
         if args:
             kwargs = {**inspect.signature(self.function).bind_partial(*args).arguments, **kwargs}
-        judged = kwargs.get(self._judges)
-        if self._answer in self.named and judged is not None:
-            kwargs.setdefault(self._answer, self._each(_response, judged, self._judges))
+        judged = kwargs.get(self.judges) or ()
+        if self._answer in self.named:
+            kwargs.setdefault(self._answer, self._each(_response, judged, self.judges))
         for name, read in self._readers.items():
             if kwargs.get(name) is not None:
                 kwargs[name] = read(kwargs[name], name)
         if self._resources.given and "resources" not in kwargs and self.takes("resources"):
             kwargs["resources"] = self._resources.ready()
-        found: R = _then(self.function(**kwargs), functools.partial(self._results, judged or ()))
+        found: R = _then(self.function(**kwargs), functools.partial(self._results, judged))
         return found
 
     def _results(self, judged: Sequence[Any], returned: Any) -> Any:
@@ -491,11 +489,6 @@ class RewardFunction(Generic[R]):
                     f"returns one result for each."
                 )
         return self._each(lambda one, _: checked_result(one, self.name), returned, "results")
-
-    def call(self, rollouts: list[Any], arguments: Mapping[str, Any]) -> Any:
-        """Call it with conversations: all of them, or the one there is."""
-        judged = rollouts if self.mode == "batch" else rollouts[0]
-        return self(**{self._judges: judged}, **arguments)
 
     def takes(self, name: str) -> bool:
         """Whether the function has a parameter of this name, or takes all."""
@@ -540,7 +533,7 @@ class RewardFunction(Generic[R]):
         fields = self._kind.model_fields.keys() - {"function"}
         known = fields | (self.named.keys() - GIVEN)
         params = dict(settings.pop("params", None) or {})
-        for key in settings.keys() - fields:
+        for key in [key for key in settings if key not in fields]:
             if key not in known:
                 raise ConfigError(unknown_name(f"setting of {self.name}", key, known - {"params"}))
             params[key] = settings.pop(key)
@@ -604,10 +597,10 @@ def _of_file(origin: str, name: str) -> Any:
     return attrgetter(name)(load_module(origin))
 
 
-def _unpickled(function: Any, *declared: Any) -> RewardFunction[Any]:
-    made: RewardFunction[Any] = RewardFunction(function, *declared)
+def _unpickled(*declared: Any) -> RewardFunction[Any]:
+    made: RewardFunction[Any] = RewardFunction(*declared)
     here = _at(made.__module__, made.__qualname__.removesuffix(".function"))
-    return here if isinstance(here, RewardFunction) and here.function is function else made
+    return here if isinstance(here, RewardFunction) and here.function is made.function else made
 
 
 @overload

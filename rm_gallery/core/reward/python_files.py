@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import sys
 import threading
-from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -18,16 +16,6 @@ _PREFIX = "reward_file_"
 _lock = threading.RLock()
 _known: dict[Path, tuple[str, ModuleType]] = {}
 """By file: a hash of what it said when it was loaded, and the module it gave."""
-
-
-class _Unkept(SourceFileLoader):
-    """Reads the source and no bytecode: what is kept of that goes by the size and the second of the
-    last change.
-    """
-
-    def path_stats(self, path: str) -> NoReturn:
-        """None, by which the import system knows that nothing is to be kept."""
-        raise OSError(path)
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -42,8 +30,10 @@ def origin_of(module: str | None) -> str | None:
     """The file a module of this kind was loaded from, None for a module that is imported by its
     name.
     """
-    loaded = sys.modules.get(module or "") if (module or "").startswith(_PREFIX) else None
-    return None if loaded is None else str(loaded.__file__)
+    if module is None or not module.startswith(_PREFIX):
+        return None
+    file: str | None = getattr(sys.modules.get(module), "__file__", None)
+    return file
 
 
 def load_module(where: str) -> ModuleType:
@@ -77,7 +67,7 @@ def load_module(where: str) -> ModuleType:
         known = _known.get(path)
         if known is not None and known[0] == says:
             return known[1]
-        module = _executed(path, where)
+        module = _executed(path, where, source)
         _known[path] = (says, module)
         return module
 
@@ -86,35 +76,27 @@ def _imported(where: str) -> ModuleType:
     """The module of this name, which may lie in the working directory: a command has that not on
     its path, as `python` has.
     """
-    try:
-        return importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        here = str(Path.cwd())
-        if error.name != where.partition(".")[0] or here in sys.path:
-            raise
-        sys.path.append(
-            here
-            # last, so that it hides nothing, and for good, since workers import what they are sent
-            # by this name
-        )
+    top, here = where.partition(".")[0], str(Path.cwd())
+    if top not in sys.modules and here not in sys.path and find_spec(top) is None:
+        # last, so that it hides nothing, and for good, since workers import what they are sent by
+        # this name
+        sys.path.append(here)
         importlib.invalidate_caches()
-        return importlib.import_module(where)
+    return importlib.import_module(where)
 
 
-def _executed(path: Path, where: str) -> ModuleType:
-    name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+def _executed(path: Path, where: str, source: bytes) -> ModuleType:
+    if path.suffix != ".py":
         raise ConfigError(f"{where}: {path.name} is no Python file; its name ends in .py.")
-    if isinstance(spec.loader, SourceFileLoader):
-        spec.loader = _Unkept(name, str(path))
-    module = importlib.util.module_from_spec(spec)
-    before = sys.modules.get(name)
+    name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    module, before = ModuleType(name), sys.modules.get(name)
+    module.__file__ = str(path)
     _set_aside(path.parent)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        # what is kept of bytecode goes by the size and the second of the last change
+        exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:  # a script without a main guard may end the process
         sys.modules.pop(name)
         if before is not None:
