@@ -42,7 +42,7 @@ from rm_gallery.core.reward.outputs import write_scores
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.rule import one_score
-from rm_gallery.core.reward.schema import RewardMeta, RewardResult
+from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
@@ -69,15 +69,17 @@ def message_reader(annotation: Any) -> Reader:
     """How messages are handed to a parameter: as `Message` objects, as dicts, or as models of a
     class of the user's own.
     """
+    dicts: object
     # names that mean nothing where the function stands, such as imports for type checkers
     if isinstance(annotation, str):
         dicts = re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation
-        return message_dicts if dicts else as_messages
-    parts = list(annotation_parts(annotation))
-    models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
-    if models:
-        return as_messages if Message in models else functools.partial(_own_models, models[0])
-    dicts = any(part in (dict, Mapping) or typing.is_typeddict(part) for part in parts)
+    else:
+        parts = list(annotation_parts(annotation))
+        models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+        if models and Message not in models:
+            return functools.partial(_own_models, models[0])
+        plain = [part for part in parts if part in (dict, Mapping) or typing.is_typeddict(part)]
+        dicts = plain and not models
     return message_dicts if dicts else as_messages
 
 
@@ -261,11 +263,7 @@ class _OfFunction(BaseReward):
         judged = rollouts if function.mode == "batch" else rollouts[0]
         return _then(function(**{function.judges: judged}, **arguments), self._read)
 
-    def _read(self, returned: Any) -> Any:
-        """What the reward's kind makes of what the function returned; here of one result."""
-        return self._result(returned)
-
-    def _result(self, evaluated: EvaluateResult) -> RewardResult:
+    def _read(self, evaluated: Any) -> Any:
         """A result as a reward returns it; what the function could not judge is raised."""
         if evaluated.error:
             raise InvalidResult(f"{self.name}: {evaluated.error}")
@@ -320,12 +318,11 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
     the score.
     """
 
-    def _read(self, returned: list[EvaluateResult]) -> Any:
-        return [self._outcome(evaluated) for evaluated in returned]
-
-    def _outcome(self, evaluated: EvaluateResult) -> Score[RewardResult]:
+    def _read(self, evaluated: Any) -> Any:
+        if isinstance(evaluated, list):
+            return [self._read(one) for one in evaluated]
         try:
-            return scored(self._result(evaluated))
+            return scored(super()._read(evaluated))
         except RMGalleryError as error:
             return score_of_error(error)
 
@@ -403,7 +400,7 @@ class RewardFunction(Generic[R]):
                 f"reward_function is given {function!r:.80}; write @reward_function above a "
                 f"function."
             )
-        if mode not in _FORMS:
+        if mode not in tuple(_FORMS):
             raise ConfigError(f"reward_function: mode is {mode!r:.80}; 'pointwise' or 'batch'.")
         functools.update_wrapper(self, function)
         for name in ("__name__", "__qualname__"):

@@ -6,9 +6,11 @@ import hashlib
 import importlib
 import sys
 import threading
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -16,6 +18,16 @@ _PREFIX = "reward_file_"
 _lock = threading.RLock()
 _known: dict[Path, tuple[str, ModuleType]] = {}
 """By file: a hash of what it said when it was loaded, and the module it gave."""
+
+
+class _Unkept(SourceFileLoader):
+    """Reads the source and no bytecode: what is kept of that goes by the size and the second of the
+    last change.
+    """
+
+    def path_stats(self, path: str) -> NoReturn:
+        """None, by which the import system knows that nothing is to be kept."""
+        raise OSError(path)
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -67,7 +79,7 @@ def load_module(where: str) -> ModuleType:
         known = _known.get(path)
         if known is not None and known[0] == says:
             return known[1]
-        module = _executed(path, where, source)
+        module = _executed(path, where)
         _known[path] = (says, module)
         return module
 
@@ -85,18 +97,19 @@ def _imported(where: str) -> ModuleType:
     return importlib.import_module(where)
 
 
-def _executed(path: Path, where: str, source: bytes) -> ModuleType:
+def _executed(path: Path, where: str) -> ModuleType:
     if path.suffix != ".py":
         raise ConfigError(f"{where}: {path.name} is no Python file; its name ends in .py.")
     name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
-    module, before = ModuleType(name), sys.modules.get(name)
-    module.__file__ = str(path)
+    loader = _Unkept(name, str(path))
+    spec = ModuleSpec(name, loader, origin=str(path))
+    spec.has_location = True
+    module, before = module_from_spec(spec), sys.modules.get(name)
     _set_aside(path.parent)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
-        # what is kept of bytecode goes by the size and the second of the last change
-        exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a script without a main guard may end the process
         sys.modules.pop(name)
         if before is not None:
