@@ -198,7 +198,7 @@ R = TypeVar("R", covariant=True)
 Mode = Literal["pointwise", "batch"]
 _FORMS = {"pointwise": ("messages", "response"), "batch": ("rollouts_messages", "responses")}
 """By mode, the names of what a function judges and of the model's last words in it."""
-_OF_THE_CALL = frozenset(("resources", *(name for form in _FORMS.values() for name in form)))
+_OF_THE_CALL = frozenset("messages rollouts_messages response responses resources".split())
 GIVEN = _OF_THE_CALL | {"original_messages", "ground_truth"}
 """What a function gets by these names; columns of a data set with such a name do not come through.
 """
@@ -223,6 +223,8 @@ class _OfFunction(BaseReward):
     """What both kinds share: the function, its fixed values, and what it is given."""
 
     may_ask_others: ClassVar[bool] = True
+    declares_missing: ClassVar[bool] = False
+    """The function may hide what it does not get."""
     stands_for: ClassVar[Any]
     """Of the classes of one function, that function."""
     # what the function declares; a class has none before it has a function
@@ -243,11 +245,6 @@ class _OfFunction(BaseReward):
             settings = {"name": function.name, **settings, "function": function}
         super().__init__(**settings)
 
-    @property
-    def declares_missing(self) -> bool:
-        """False: the function may hide what it does not get."""
-        return False
-
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         """Call the function with what is known about the sample, by the names that it uses."""
         rollouts = [messages_of(sample, output) for output in sample.output]
@@ -261,9 +258,9 @@ class _OfFunction(BaseReward):
             given["trainer_state"] = _trainer_state()
         arguments = function.arguments({**given, **self.params, **kwargs})
         judged = rollouts if function.mode == "batch" else rollouts[0]
-        return _then(function(**{function.judges: judged}, **arguments), self._read)
+        return _then(function(**{function.judges: judged}, **arguments), self._reward_result)
 
-    def _read(self, evaluated: Any) -> Any:
+    def _reward_result(self, evaluated: Any) -> Any:
         """A result as a reward returns it; what the function could not judge is raised."""
         if evaluated.error:
             raise InvalidResult(f"{self.name}: {evaluated.error}")
@@ -318,11 +315,11 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
     the score.
     """
 
-    def _read(self, evaluated: Any) -> Any:
+    def _reward_result(self, evaluated: Any) -> Any:
         if isinstance(evaluated, list):
-            return [self._read(one) for one in evaluated]
+            return [self._reward_result(one) for one in evaluated]
         try:
-            return scored(super()._read(evaluated))
+            return scored(super()._reward_result(evaluated))
         except RMGalleryError as error:
             return score_of_error(error)
 
@@ -344,11 +341,16 @@ class AsyncFunctionGroupReward(FunctionGroupReward):
 
 
 def _class_for(
-    stands_for: Any, like: Any, base: Any, make: Callable[..., BaseReward], **facts: Any
+    stands_for: Any, like: Any, base: Any, make: Callable[..., BaseReward], facts: dict[str, Any]
 ) -> type[BaseReward]:
     """A class that says what is known of what it stands for, and whose rewards `make` gives."""
-    body = {name: getattr(like, name) for name in ("__module__", "__qualname__", "__doc__")}
-    body |= {"__new__": lambda cls, **settings: make(**settings), "stands_for": stands_for}
+    body = {
+        "__new__": lambda cls, **settings: make(**settings),
+        "__module__": like.__module__,
+        "__qualname__": like.__qualname__,
+        "__doc__": like.__doc__,
+        "stands_for": stands_for,
+    }
     made: type[BaseReward] = RewardMeta(like.__name__, (base,), body | facts)
     return made
 
@@ -363,8 +365,8 @@ def class_of_built(reward: BaseReward) -> type[BaseReward]:
             )
         return reward.model_copy(update=settings) if settings else reward
 
-    facts = {name: getattr(reward, name) for name in ("kind", "judged", "needs")}
-    return _class_for(reward, type(reward), BasePointWiseReward, make, **facts)
+    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs}
+    return _class_for(reward, type(reward), BasePointWiseReward, make, facts)
 
 
 # -- the decorator ---------------------------------------------------------------------------------
@@ -473,10 +475,10 @@ class RewardFunction(Generic[R]):
                 kwargs[name] = read(kwargs[name], name)
         if self._resources.given and "resources" not in kwargs and self.takes("resources"):
             kwargs["resources"] = self._resources.ready()
-        found: R = _then(self.function(**kwargs), functools.partial(self._results, judged))
+        found: R = _then(self.function(**kwargs), functools.partial(self._checked_results, judged))
         return found
 
-    def _results(self, judged: Sequence[Any], returned: Any) -> Any:
+    def _checked_results(self, judged: Sequence[Any], returned: Any) -> Any:
         if self.mode == "batch":
             many = isinstance(returned, Sequence) and not isinstance(returned, (str, bytes))
             if not many or len(returned) != len(judged):
@@ -542,7 +544,7 @@ class RewardFunction(Generic[R]):
         registry holds.
         """
         make = functools.partial(self.reward, name=name) if name else self.reward
-        return _class_for(self, self, self._kind, make, score_range=self.score_range)
+        return _class_for(self, self, self._kind, make, {"score_range": self.score_range})
 
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its name, what it remembers, and what is declared about it."""

@@ -10,11 +10,10 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rm_gallery.core.utils.errors import ConfigError
 
-_PREFIX = "reward_file_"
 _lock = threading.RLock()
 _known: dict[Path, tuple[str, ModuleType]] = {}
 """By file: a hash of what it said when it was loaded, and the module it gave."""
@@ -42,10 +41,9 @@ def origin_of(module: str | None) -> str | None:
     """The file a module of this kind was loaded from, None for a module that is imported by its
     name.
     """
-    if module is None or not module.startswith(_PREFIX):
-        return None
-    file: str | None = getattr(sys.modules.get(module), "__file__", None)
-    return file
+    loaded: Any = sys.modules.get(module or "")
+    ours = isinstance(getattr(loaded, "__loader__", None), _Unkept)
+    return str(loaded.__file__) if ours else None
 
 
 def load_module(where: str) -> ModuleType:
@@ -100,7 +98,7 @@ def _imported(where: str) -> ModuleType:
 def _executed(path: Path, where: str) -> ModuleType:
     if path.suffix != ".py":
         raise ConfigError(f"{where}: {path.name} is no Python file; its name ends in .py.")
-    name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    name = f"reward_file_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
     loader = _Unkept(name, str(path))
     spec = ModuleSpec(name, loader, origin=str(path))
     spec.has_location = True
