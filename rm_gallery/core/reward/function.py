@@ -257,8 +257,8 @@ class _OfFunction(BaseReward):
         if "trainer_state" in function.named:
             given["trainer_state"] = _trainer_state()
         arguments = function.arguments({**given, **self.params, **kwargs})
-        judged = rollouts if function.mode == "batch" else rollouts[0]
-        return _then(function(**{function.judges: judged}, **arguments), self._reward_result)
+        arguments[function.judges] = rollouts if function.mode == "batch" else rollouts[0]
+        return _then(function(**arguments), self._reward_result)
 
     def _reward_result(self, evaluated: Any) -> Any:
         """A result as a reward returns it; what the function could not judge is raised."""
@@ -518,7 +518,7 @@ class RewardFunction(Generic[R]):
         self._resources.close()
 
     @property
-    def _kind(self) -> Any:
+    def _kind(self) -> type[_OfFunction]:
         if self.mode == "batch":
             return AsyncFunctionGroupReward if self.is_async else FunctionGroupReward
         return AsyncFunctionReward if self.is_async else FunctionReward
@@ -536,8 +536,7 @@ class RewardFunction(Generic[R]):
             if key not in known:
                 raise ConfigError(unknown_name(f"setting of {self.name}", key, known - {"params"}))
             params[key] = settings.pop(key)
-        made: BaseReward = self._kind(function=self, **settings, params=params)
-        return made
+        return self._kind(self, **settings, params=params)
 
     def reward_class(self, name: str | None = None) -> type[BaseReward]:
         """A class that makes rewards of this function, under `name` when one is given: what a
@@ -566,8 +565,7 @@ class RewardFunction(Generic[R]):
     def __reduce__(self) -> Any:
         module, name = self.__module__, self.__qualname__
         if _at(module, name) is self:
-            origin = origin_of(module)
-            if origin is not None:
+            if (origin := origin_of(module)) is not None:
                 return _of_file, (origin, name)
             if module != "__main__":
                 return name

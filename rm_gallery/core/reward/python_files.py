@@ -33,8 +33,8 @@ def split_target(target: str) -> tuple[str, str]:
     """File or module, and the name in it (empty when left out), of `FILE:NAME`; a drive letter is
     no name.
     """
-    where, colon, name = target.rpartition(":")
-    return (where, name) if colon and where and name.isidentifier() else (target.rstrip(":"), "")
+    where, _, name = target.rpartition(":")
+    return (where, name) if where and name.isidentifier() else (target.rstrip(":"), "")
 
 
 def origin_of(module: str | None) -> str | None:
