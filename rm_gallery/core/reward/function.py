@@ -11,7 +11,11 @@ import threading
 import types
 import typing
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
 from pydantic import BaseModel, Field, SkipValidation
@@ -19,7 +23,6 @@ from pydantic import BaseModel, Field, SkipValidation
 from rm_gallery.core.data.conversation import (
     Message,
     as_messages,
-    dict_of,
     message_dicts,
     messages_of,
     response_in,
@@ -38,7 +41,8 @@ from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.outputs import write_scores
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardMeta, RewardResult
+from rm_gallery.core.reward.rule import one_score
+from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
@@ -54,35 +58,32 @@ __all__ = [
     "reward_function",
 ]
 
-
+Function = Callable[..., Any]
 Reader = Callable[[Any, str], Any]
 
 
-def _as_dicts(value: Any, what: str) -> Any:
-    return message_dicts(value, what)
+# -- how a function wants messages -----------------------------------------------------------------
 
 
 def message_reader(annotation: Any) -> Reader:
     """How messages are handed to a parameter: as `Message` objects, as dicts, or as models of a
     class of the user's own.
     """
+    dicts: object
     # names that mean nothing where the function stands, such as imports for type checkers
     if isinstance(annotation, str):
-        return (
-            _as_dicts
-            if re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation
-            else as_messages
-        )
-    parts = list(annotation_parts(annotation))
-    models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
-    if models:
-        return as_messages if Message in models else functools.partial(_own_models, models[0])
-    if any(part in (dict, Mapping) or typing.is_typeddict(part) for part in parts):
-        return _as_dicts
-    return as_messages
+        dicts = re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation
+    else:
+        parts = list(annotation_parts(annotation))
+        models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+        if models and Message not in models:
+            return functools.partial(_own_models, models[0])
+        plain = [part for part in parts if part in (dict, Mapping) or typing.is_typeddict(part)]
+        dicts = plain and not models
+    return message_dicts if dicts else as_messages
 
 
-def annotation_parts(annotation: Any) -> typing.Iterator[Any]:
+def annotation_parts(annotation: Any) -> Iterator[Any]:
     """The types an annotation is made of, from the outside in."""
     yield typing.get_origin(annotation) or annotation
     for argument in typing.get_args(annotation):
@@ -95,28 +96,31 @@ def _own_models(model: type[BaseModel], value: Any, what: str) -> Any:
     return [model.model_validate(message) for message in message_dicts(value, what)]
 
 
-def resolved_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations, resolved where they can be: one that cannot costs the others nothing."""
+def _messages_or_value(value: Any, what: str) -> Any:
+    messages = isinstance(value, list) and str not in map(type, value)
+    return as_messages(value, what) if messages else value
+
+
+def _response(messages: Any, what: str) -> str:
+    return response_in(message_dicts(messages, what))
+
+
+def resolved_hints(function: Function) -> dict[str, Any]:
+    """The annotations, each resolved where it can be: one that cannot stays as it is written, and
+    costs the others nothing.
+    """
     target = inspect.unwrap(function)
-    try:
-        return typing.get_type_hints(target)
-    except _UNRESOLVED:
-        return {
-            name: _resolved(target, name, hint)
-            for name, hint in getattr(target, "__annotations__", {}).items()
-        }
+    hints = dict(getattr(target, "__annotations__", {}))
+    for name, hint in hints.items():
+        alone = types.SimpleNamespace(__annotations__={name: hint})
+        try:
+            hints |= typing.get_type_hints(alone, globalns=getattr(target, "__globals__", {}))
+        except (NameError, AttributeError, TypeError, SyntaxError):
+            continue
+    return hints
 
 
-_UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
-
-
-def _resolved(target: Any, name: str, hint: Any) -> Any:
-    """One annotation, as it is written where it means nothing."""
-    holder = types.SimpleNamespace(__annotations__={name: hint})
-    try:
-        return typing.get_type_hints(holder, globalns=getattr(target, "__globals__", {}))[name]
-    except _UNRESOLVED:
-        return hint
+# -- what a function needs ready -------------------------------------------------------------------
 
 
 class Resource(Protocol):
@@ -128,6 +132,7 @@ class Resource(Protocol):
         """Make it ready."""
 
 
+GivenResources = Mapping[str, Sequence[Resource]]
 _made: weakref.WeakSet[Resources] = weakref.WeakSet()
 
 
@@ -135,78 +140,66 @@ def _forget() -> None:
     # what a process set up is its own: a child that was forked from it sets up anew, and cleans
     # that alone
     for each in _made:
-        each._begin()
+        each.begin()
 
 
 library_loop.after_fork(_forget)
 
 
+@dataclass(eq=False)
 class Resources:
     """The resources of one function, set up once per process at the first call."""
 
-    def __init__(self, given: Mapping[str, Sequence[Resource]], name: str) -> None:
-        self.given = {key: list(items) for key, items in given.items()}
-        self._name = name
-        self._begin()
+    given: GivenResources
+    name: str
+
+    def __post_init__(self) -> None:
+        self.begin()
         _made.add(self)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Hold nothing that was set up."""
         self._lock = threading.Lock()
-        self._ready: list[Any] | None = None
+        self._cleanups: ExitStack | None = None
 
-    def ready(self) -> dict[str, list[Resource]]:
+    def ready(self) -> GivenResources:
         """The resources, set up; what was set up before one that fails is cleaned, and the next
         call tries again.
         """
-        if self._ready is None:
-            with self._lock:
-                if self._ready is None:
-                    done: list[Any] = []
-                    try:
-                        for item in (item for items in self.given.values() for item in items):
-                            item.setup()
-                            done.append(item)
-                    except BaseException:
-                        self._clean(done)
-                        raise
-                    self._ready = done
-                    atexit.register(self.close)
+        with self._lock, ExitStack() as done:
+            if self._cleanups is None:
+                for item in chain.from_iterable(self.given.values()):
+                    item.setup()
+                    done.callback(self._clean, item)
+                self._cleanups = done.pop_all()
+                atexit.register(self.close)
         return self.given
 
     def close(self) -> None:
         """Clean up what was set up, last first."""
         with self._lock:
-            done, self._ready = self._ready or [], None
+            done, self._cleanups = self._cleanups or ExitStack(), None
         atexit.unregister(self.close)
-        self._clean(done)
+        done.close()
 
-    def _clean(self, done: list[Any]) -> None:
-        for item in reversed(done):
-            try:
-                getattr(item, "cleanup", lambda: None)()
-            except Exception as error:  # noqa: BLE001  # the others are to be cleaned all the same
-                logger.warning(
-                    f"{self._name}: {type(item).__name__}.cleanup() failed: "
-                    f"{type(error).__name__}: {error}"
-                )
+    def _clean(self, item: Any) -> None:
+        try:
+            getattr(item, "cleanup", lambda: None)()
+        except Exception as error:  # noqa: BLE001  # the others are to be cleaned all the same
+            logger.warning(
+                f"{self.name}: {type(item).__name__}.cleanup() failed: "
+                f"{type(error).__name__}: {error}"
+            )
 
+
+# -- functions as rewards --------------------------------------------------------------------------
 
 R = TypeVar("R", covariant=True)
 Mode = Literal["pointwise", "batch"]
-
-
-# -- functions as rewards ---------------------------------------------------------------------------
-
-
-GIVEN = (
-    "messages",
-    "rollouts_messages",
-    "response",
-    "responses",
-    "original_messages",
-    "ground_truth",
-    "resources",
-)
+_FORMS = {"pointwise": ("messages", "response"), "batch": ("rollouts_messages", "responses")}
+"""By mode, the names of what a function judges and of the model's last words in it."""
+_OF_THE_CALL = frozenset("messages rollouts_messages response responses resources".split())
+GIVEN = _OF_THE_CALL | {"original_messages", "ground_truth"}
 """What a function gets by these names; columns of a data set with such a name do not come through.
 """
 
@@ -217,82 +210,69 @@ class InvalidResult(RMGalleryError):
     reason = "function_error"
 
 
-def _result(reward: Any, evaluated: EvaluateResult) -> RewardResult:
-    """A result as a reward returns it; what the function could not judge is raised."""
-    if evaluated.error:
-        raise InvalidResult(f"{reward.name}: {evaluated.error}")
-    if not evaluated.is_score_valid:
-        raise Unscored(
-            evaluated.reason or f"{reward.name} said that its score is not valid.",
-            reason="invalid_score",
-            cause="rule",
-        )
-    extra: dict[str, Any] = {}
-    if evaluated.metrics:
-        extra["metrics"] = {name: metric.model_dump() for name, metric in evaluated.metrics.items()}
-    if evaluated.step_outputs:
-        extra["step_outputs"] = [step.model_dump() for step in evaluated.step_outputs]
-    detail = RewardDimensionWithScore(
-        name=reward.name, score=evaluated.score, reason=evaluated.reason
-    )
-    return RewardResult(name=reward.name, details=[detail], extra_data=extra)
+def _then(returned: Any, read: Callable[[Any], Any]) -> Any:
+    """`read` of what was returned, or of what is awaited where it has to be."""
+
+    async def later() -> Any:
+        return read(await returned)
+
+    return later() if inspect.isawaitable(returned) else read(returned)
 
 
 class _OfFunction(BaseReward):
     """What both kinds share: the function, its fixed values, and what it is given."""
 
     may_ask_others: ClassVar[bool] = True
+    declares_missing: ClassVar[bool] = False
+    """The function may hide what it does not get."""
+    stands_for: ClassVar[Any]
+    """Of the classes of one function, that function."""
+    # what the function declares; a class has none before it has a function
+    score_range = property(attrgetter("function.score_range"))
+    range_declared = property(attrgetter("function.range_declared"))
+    deterministic = property(attrgetter("function.deterministic"))
+    fingerprint = property(attrgetter("function.fingerprint"))
 
     function: SkipValidation[Any] = Field(default=...)
     params: dict[str, Any] = Field(default_factory=dict)
     """Fixed values for parameters of the function."""
 
     def __init__(self, function: Any = None, **settings: Any) -> None:
-        """Take the function; its name is the reward's."""
-        super().__init__(**_settings(function, settings))
+        """Take the function, a plain one as if it were decorated; its name is the reward's."""
+        if function is not None:
+            if not isinstance(function, RewardFunction):
+                function = RewardFunction(function)
+            settings = {"name": function.name, **settings, "function": function}
+        super().__init__(**settings)
 
-    @property
-    def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a function
-        """The range the function declares, else [0, 1]."""
-        bounds: Bounds = self.function.score_range
-        return bounds
-
-    @property
-    def range_declared(self) -> bool:  # type: ignore[override]
-        """Whether the function declares one."""
-        return bool(self.function.range_declared)
-
-    @property
-    def declares_missing(self) -> bool:
-        """False: the function may hide what it does not get."""
-        return False
-
-    @property
-    def deterministic(self) -> bool:  # type: ignore[override]
-        """What the function declares."""
-        return bool(self.function.deterministic)
-
-    @property
-    def fingerprint(self) -> Any:
-        """What the function declares."""
-        return self.function.fingerprint
-
-    def _given(self, sample: DataSample, hooks: Mapping[str, Any]) -> dict[str, Any]:
-        """What is known about a sample beside its messages, by the names that the function uses."""
-        about = sample.metadata or {}
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        """Call the function with what is known about the sample, by the names that it uses."""
+        rollouts = [messages_of(sample, output) for output in sample.output]
+        about, truth = sample.metadata or {}, sample.reference()
+        prompt, function = about.get("original_messages"), self.function
         given = {name: value for name, value in about.items() if name not in GIVEN}
-        truth = sample.reference()
+        given["original_messages"] = rollouts[0][: len(sample.input)] if prompt is None else prompt
         if truth is not None:
             given["ground_truth"] = truth
-        if self.function.takes("original_messages"):
-            prompt = about.get("original_messages")
-            given["original_messages"] = (
-                [dict_of(message) for message in sample.input] if prompt is None else prompt
-            )
-        if "trainer_state" in self.function.names:
+        if "trainer_state" in function.named:
             given["trainer_state"] = _trainer_state()
-        arguments: dict[str, Any] = self.function.arguments({**given, **self.params, **hooks})
-        return arguments
+        arguments = function.arguments({**given, **self.params, **kwargs})
+        arguments[function.judges] = rollouts if function.mode == "batch" else rollouts[0]
+        return _then(function(**arguments), self._reward_result)
+
+    def _reward_result(self, evaluated: Any) -> Any:
+        """A result as a reward returns it; what the function could not judge is raised."""
+        if evaluated.error:
+            raise InvalidResult(f"{self.name}: {evaluated.error}")
+        if not evaluated.is_score_valid:
+            raise Unscored(
+                evaluated.reason or f"{self.name} said that its score is not valid.",
+                reason="invalid_score",
+                cause="rule",
+            )
+        parts = evaluated.model_dump(include={"metrics", "step_outputs"})
+        extra = {name: part for name, part in parts.items() if part}
+        return one_score(self.name, float(evaluated.score), evaluated.reason, extra)
 
 
 def _trainer_state() -> Any:
@@ -302,7 +282,7 @@ def _trainer_state() -> Any:
     run = current_run.get()
     while run is not None and run.trainer_state is None:
         run = run.parent
-    return None if run is None else run.trainer_state
+    return getattr(run, "trainer_state", None)
 
 
 class FunctionReward(_OfFunction, BasePointWiseReward):
@@ -314,42 +294,6 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
     names. Its metrics are in `extra_data["metrics"]`. The range is the one the function declares,
     else [0, 1]; higher is better. A score outside is an error, never clipped.
     """
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        given = self._given(sample, kwargs)
-        returned: Any = self.function(messages=messages_of(sample, sample.output[0]), **given)
-        return self._later(returned) if inspect.isawaitable(returned) else _result(self, returned)
-
-    async def _later(self, returned: Awaitable[Any]) -> RewardResult:
-        return _result(self, await returned)
-
-
-def class_of_built(reward: BaseReward) -> type[BaseReward]:
-    """A class that says what is known of a built reward, and gives just that one."""
-
-    def new(_: type[BaseReward], **settings: Any) -> BaseReward:
-        if not settings.keys() <= {"name", "max_workers", "deadline"}:
-            raise ConfigError(
-                f"{reward.name} is built already; give {min(settings)} where it is made."
-            )
-        given: BaseReward = reward.model_copy(update=settings) if settings else reward
-        return given
-
-    facts = {
-        "kind": reward.kind,
-        "judged": reward.judged,
-        "needs": reward.needs,
-        "stands_for": reward,
-    }
-    body = {
-        "__new__": new,
-        "__module__": type(reward).__module__,
-        "__doc__": type(reward).__doc__,
-        **facts,
-    }
-    body["__annotations__"] = dict.fromkeys(facts, ClassVar[Any])
-    made: type[BaseReward] = RewardMeta(type(reward).__name__, (BasePointWiseReward,), body)
-    return made
 
 
 class AsyncFunctionReward(FunctionReward):
@@ -371,30 +315,20 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
     the score.
     """
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        given = self._given(sample, kwargs)
-        rollouts = [messages_of(sample, output) for output in sample.output]
-        returned: Any = self.function(rollouts_messages=rollouts, **given)
-        return (
-            self._later(returned)
-            if inspect.isawaitable(returned)
-            else _Group(name=self.name, results=returned)
-        )
+    def _reward_result(self, evaluated: Any) -> Any:
+        if isinstance(evaluated, list):
+            return [self._reward_result(one) for one in evaluated]
+        try:
+            return scored(super()._reward_result(evaluated))
+        except RMGalleryError as error:
+            return score_of_error(error)
 
-    async def _later(self, returned: Awaitable[Any]) -> RewardResult:
-        return _Group(name=self.name, results=await returned)
-
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
-    ) -> None:
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each result goes to its own answer."""
-        for job, raw in zip(jobs, outcomes, strict=True):
-            if isinstance(raw.value, _Group):
-                for at, evaluated in zip(job.place, raw.value.results, strict=True):
-                    write_scores(self, sample.output[at].answer, _outcome_of(self, evaluated))
-            else:
-                for output in sample.output:
-                    write_scores(self, output.answer, raw)
+        for whole in outcomes:
+            each = whole.value or [whole] * len(sample.output)
+            for output, outcome in zip(sample.output, each, strict=True):
+                write_scores(self, output.answer, outcome)
 
 
 class AsyncFunctionGroupReward(FunctionGroupReward):
@@ -406,26 +340,33 @@ class AsyncFunctionGroupReward(FunctionGroupReward):
         return True
 
 
-class _Group(RewardResult):
-    """The results of a group, one for each answer."""
+def _class_for(
+    stands_for: Any, like: Any, base: Any, make: Callable[..., BaseReward], facts: dict[str, Any]
+) -> type[BaseReward]:
+    """A class that says what is known of what it stands for, and whose rewards `make` gives."""
+    body = {
+        "__new__": lambda cls, **settings: make(**settings),
+        "__module__": like.__module__,
+        "__qualname__": like.__qualname__,
+        "__doc__": like.__doc__,
+        "stands_for": stands_for,
+    }
+    made: type[BaseReward] = RewardMeta(like.__name__, (base,), body | facts)
+    return made
 
-    results: list[EvaluateResult] = Field(default_factory=list)
 
+def class_of_built(reward: BaseReward) -> type[BaseReward]:
+    """A class that says what is known of a built reward, and gives just that one."""
 
-def _outcome_of(reward: BaseReward, evaluated: EvaluateResult) -> Score[RewardResult]:
-    try:
-        return scored(_result(reward, evaluated))
-    except RMGalleryError as error:
-        return score_of_error(error)
+    def make(**settings: Any) -> BaseReward:
+        if not settings.keys() <= {"name", "max_workers", "deadline"}:
+            raise ConfigError(
+                f"{reward.name} is built already; give {min(settings)} where it is made."
+            )
+        return reward.model_copy(update=settings) if settings else reward
 
-
-def _settings(function: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a function's reward; a plain function is taken as if it were decorated."""
-    if function is None:
-        return settings
-    if not isinstance(function, RewardFunction):
-        function = RewardFunction(function)
-    return {"name": function.name, **settings, "function": function}
+    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs}
+    return _class_for(reward, type(reward), BasePointWiseReward, make, facts)
 
 
 # -- the decorator ---------------------------------------------------------------------------------
@@ -444,11 +385,11 @@ class RewardFunction(Generic[R]):
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Function,
         mode: Mode = "pointwise",
         id: str | None = None,
         requirements: Sequence[str] | None = None,
-        resources: Mapping[str, Sequence[Resource]] | None = None,
+        resources: GivenResources | None = None,
         score_range: Bounds | None = None,
         deterministic: bool = True,
         fingerprint: Any = None,
@@ -456,42 +397,43 @@ class RewardFunction(Generic[R]):
         """Take the function and what is declared about it; ConfigError when it cannot be a reward
         function.
         """
-        functools.update_wrapper(self, function)
-        self.__dict__.setdefault("__name__", type(function).__name__)
-        self.__dict__.setdefault("__qualname__", type(function).__qualname__)
-        if mode not in ("pointwise", "batch"):
+        if not callable(function):
+            raise ConfigError(
+                f"reward_function is given {function!r:.80}; write @reward_function above a "
+                f"function."
+            )
+        if mode not in tuple(_FORMS):
             raise ConfigError(f"reward_function: mode is {mode!r:.80}; 'pointwise' or 'batch'.")
-        self.function, self.mode, self.id = function, mode, id
+        functools.update_wrapper(self, function)
+        for name in ("__name__", "__qualname__"):
+            vars(self).setdefault(name, getattr(type(function), name))
+        self.function, self.mode, self.id, self.name = function, mode, id, id or self.__name__
+        self.deterministic, self.fingerprint = deterministic, fingerprint
         self.requirements = (
             [requirements] if isinstance(requirements, str) else list(requirements or ())
         )
-        parameters = inspect.signature(function).parameters
-        self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        self._named = {
-            name: p
-            for name, p in parameters.items()
+        self.range_declared = score_range is not None
+        self.score_range = checked_bounds(
+            score_range if self.range_declared else (0.0, 1.0),
+            f"reward_function: score_range of {self.name}",
+        )
+        self._resources = Resources(resources or {}, self.name)
+        self._declared = mode, id, requirements, resources, score_range, deterministic, fingerprint
+        parameters = inspect.signature(function).parameters.values()
+        self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.named = {
+            p.name: p.default is p.empty
+            for p in parameters
             if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         }
-        needed = "messages" if mode == "pointwise" else "rollouts_messages"
-        if needed not in self._named:
+        """The parameters that the function names, and whether it needs them."""
+        self.judges, self._answer = _FORMS[mode]
+        if self.judges not in self.named:
             raise ConfigError(
-                f"reward_function: {self.name} has no parameter '{needed}', found "
-                f"{', '.join(self._named) or 'none'}; a {mode} function is written def "
-                f"{function.__name__}({needed}, ground_truth=None, **kwargs)."
+                f"reward_function: {self.name} has no parameter '{self.judges}', found "
+                f"{', '.join(self.named) or 'none'}; a {mode} function is written def "
+                f"{self.__name__}({self.judges}, ground_truth=None, **kwargs)."
             )
-        self.range_declared = score_range is not None
-        self.score_range = (
-            (0.0, 1.0)
-            if score_range is None
-            else checked_bounds(score_range, f"reward_function: score_range of {self.name}")
-        )
-        self.deterministic, self.fingerprint = deterministic, fingerprint
-        self._resources = Resources(resources, self.name) if resources else None
-
-    @property
-    def name(self) -> str:
-        """The id it was given, else the function's name."""
-        return self.id or str(getattr(self.function, "__name__", type(self.function).__name__))
 
     @property
     def is_async(self) -> bool:
@@ -501,19 +443,21 @@ class RewardFunction(Generic[R]):
     @functools.cached_property
     def _readers(self) -> dict[str, Reader]:
         hints = resolved_hints(self.function)
-        readers: dict[str, Reader] = {
+        read = {
             name: message_reader(hints.get(name))
-            for name in ("messages", "original_messages")
-            if name in self._named
+            for name in (self.judges, "original_messages")
+            if name in self.named
         }
-        if "rollouts_messages" in self._named:
-            readers["rollouts_messages"] = functools.partial(
-                _each, message_reader(hints.get("rollouts_messages"))
-            )
-        truth = hints.get("ground_truth")
-        if truth is not None and Message in annotation_parts(truth):
-            readers["ground_truth"] = _messages_or_value
-        return readers
+        read[self.judges] = functools.partial(self._each, read[self.judges])
+        if Message in annotation_parts(hints.get("ground_truth")):
+            read["ground_truth"] = _messages_or_value
+        return read
+
+    def _each(self, read: Reader, value: Any, what: str) -> Any:
+        """What `read` makes of the one conversation that is judged, or of each."""
+        if self.mode == "pointwise":
+            return read(value, what)
+        return [read(one, f"{what}[{position}]") for position, one in enumerate(value)]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> R:
         """Call the function with the messages in its own form and its result checked; a batch
@@ -523,87 +467,58 @@ class RewardFunction(Generic[R]):
         """
         if args:
             kwargs = {**inspect.signature(self.function).bind_partial(*args).arguments, **kwargs}
-        if "response" in self._named and kwargs.get("messages") is not None:
-            kwargs.setdefault("response", response_in(message_dicts(kwargs["messages"])))
-        if "responses" in self._named and kwargs.get("rollouts_messages") is not None:
-            answers = [response_in(message_dicts(one)) for one in kwargs["rollouts_messages"]]
-            kwargs.setdefault("responses", answers)
+        judged = kwargs.get(self.judges) or ()
+        if self._answer in self.named:
+            kwargs.setdefault(self._answer, self._each(_response, judged, self.judges))
         for name, read in self._readers.items():
             if kwargs.get(name) is not None:
                 kwargs[name] = read(kwargs[name], name)
-        if self._resources is not None and "resources" not in kwargs and self.takes("resources"):
+        if self._resources.given and "resources" not in kwargs and self.takes("resources"):
             kwargs["resources"] = self._resources.ready()
-        returned = self.function(**kwargs)
-        if inspect.isawaitable(returned):
-            return self._awaited(returned, kwargs)  # type: ignore[return-value]  # R is awaitable then
-        return self._results(returned, kwargs)  # type: ignore[no-any-return]
+        found: R = _then(self.function(**kwargs), functools.partial(self._checked_results, judged))
+        return found
 
-    async def _awaited(self, returned: Awaitable[Any], kwargs: dict[str, Any]) -> Any:
-        return self._results(await returned, kwargs)
-
-    def _results(self, returned: Any, kwargs: dict[str, Any]) -> Any:
-        if self.mode == "pointwise":
-            return checked_result(returned, self.name)
-        wanted = len(kwargs.get("rollouts_messages") or ())
-        if (
-            isinstance(returned, (str, bytes, Mapping))
-            or not isinstance(returned, Sequence)
-            or len(returned) != wanted
-        ):
-            seen = (
-                f"{len(returned)} results"
-                if isinstance(returned, Sequence)
-                else type(returned).__name__
-            )
-            raise TypeError(
-                f"{self.name} returned {seen} for {wanted} rollouts; a batch function returns one "
-                f"result for each."
-            )
-        return [checked_result(one, self.name) for one in returned]
+    def _checked_results(self, judged: Sequence[Any], returned: Any) -> Any:
+        if self.mode == "batch":
+            many = isinstance(returned, Sequence) and not isinstance(returned, (str, bytes))
+            if not many or len(returned) != len(judged):
+                seen = f"{len(returned)} results" if many else type(returned).__name__
+                raise TypeError(
+                    f"{self.name} returned {seen} for {len(judged)} rollouts; a batch function "
+                    f"returns one result for each."
+                )
+        return self._each(lambda one, _: checked_result(one, self.name), returned, "results")
 
     def takes(self, name: str) -> bool:
         """Whether the function has a parameter of this name, or takes all."""
-        return self._takes_all or name in self._named
-
-    @property
-    def names(self) -> Collection[str]:
-        """The parameters that the function names."""
-        return self._named.keys()
+        return self._takes_all or name in self.named
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Of what is known about a conversation, what the function takes; DataError when something
         it needs is missing.
         """
-        taken = {name: value for name, value in given.items() if self.takes(name)}
-        for name, parameter in self._named.items():
-            if (
-                name == "ground_truth"
-                and parameter.default is parameter.empty
-                and name not in taken
-            ):
+        for name, needed in self.named.items():
+            if not needed or name in given or name in _OF_THE_CALL:
+                continue
+            if name == "ground_truth":
                 raise Unscored(
                     f"{self.name} needs a ground_truth and the sample has no reference.",
                     reason="no_reference",
                 )
-            if name in ("messages", "rollouts_messages", "response", "responses"):
-                continue
-            if parameter.default is parameter.empty and name not in taken and name != "resources":
-                there = ", ".join(sorted(name for name in given if name not in GIVEN)) or "none"
-                raise DataError(
-                    f"{self.name} needs '{name}', which the sample does not have; its columns are: "
-                    f"{there}."
-                )
-        return taken
+            raise DataError(
+                f"{self.name} needs '{name}', which the sample does not have; its columns are: "
+                f"{', '.join(sorted(given.keys() - GIVEN)) or 'none'}."
+            )
+        return {name: value for name, value in given.items() if self.takes(name)}
 
     def close(self) -> None:
         """Clean up the resources; a later call sets them up again. Done at the end of the process
         too.
         """
-        if self._resources is not None:
-            self._resources.close()
+        self._resources.close()
 
     @property
-    def _kind(self) -> Any:
+    def _kind(self) -> type[_OfFunction]:
         if self.mode == "batch":
             return AsyncFunctionGroupReward if self.is_async else FunctionGroupReward
         return AsyncFunctionReward if self.is_async else FunctionReward
@@ -615,34 +530,20 @@ class RewardFunction(Generic[R]):
         Raises ConfigError for a setting that is neither.
         """
         fields = self._kind.model_fields.keys() - {"function"}
-        own = {key: value for key, value in settings.items() if key in fields}
-        params = {key: value for key, value in settings.items() if key not in own}
-        for key in params:
-            if key not in self._named or key in GIVEN:
-                known = {*(name for name in self._named if name not in GIVEN), *fields} - {"params"}
-                raise ConfigError(unknown_name(f"setting of {self.name}", key, known))
-        own["params"] = {**(own.get("params") or {}), **params}
-        made: BaseReward = self._kind(function=self, **own)
-        return made
+        known = fields | (self.named.keys() - GIVEN)
+        params = dict(settings.pop("params", None) or {})
+        for key in [key for key in settings if key not in fields]:
+            if key not in known:
+                raise ConfigError(unknown_name(f"setting of {self.name}", key, known - {"params"}))
+            params[key] = settings.pop(key)
+        return self._kind(self, **settings, params=params)
 
     def reward_class(self, name: str | None = None) -> type[BaseReward]:
         """A class that makes rewards of this function, under `name` when one is given: what a
         registry holds.
         """
-        called = {"name": name} if name else {}
-
-        def new(cls: type[BaseReward], **settings: Any) -> BaseReward:
-            return self.reward(**{**called, **settings})
-
-        body = {"__new__": new, "__module__": self.__module__, "__doc__": self.__doc__}
-        body |= {
-            "__qualname__": self.__qualname__,
-            "score_range": self.score_range,
-            "stands_for": self,
-        }
-        body["__annotations__"] = {"score_range": ClassVar[Bounds], "stands_for": ClassVar[Any]}
-        made: type[BaseReward] = RewardMeta(self.__name__, (self._kind,), body)
-        return made
+        make = functools.partial(self.reward, name=name) if name else self.reward
+        return _class_for(self, self, self._kind, make, {"score_range": self.score_range})
 
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its name, what it remembers, and what is declared about it."""
@@ -655,33 +556,23 @@ class RewardFunction(Generic[R]):
             identity["(of)"] = plain_form(self.function, self.name)
         # a range that is not declared is not named, as in the manifests of earlier versions: their
         # run folders continue
-        identity |= (
-            {"range": list(self.score_range)}
-            if self.range_declared and self.score_range != (None, None)
-            else {}
-        )
-        identity |= {"closure": remembered} if (remembered := remembered_by(self.function)) else {}
+        if self.range_declared and self.score_range != (None, None):
+            identity["range"] = list(self.score_range)
+        if remembered := remembered_by(self.function):
+            identity["closure"] = remembered
         return identity
 
     def __reduce__(self) -> Any:
         module, name = self.__module__, self.__qualname__
-        origin = origin_of(module)
-        at_home = _at(module, name) is self
-        if at_home and origin is not None:
-            return _of_file, (origin, name)
-        if at_home and module != "__main__":
-            return name
-        # a script's functions are known by name to its own processes, and by value to those of a
-        # cluster
-        if at_home:
+        if _at(module, name) is self:
+            if (origin := origin_of(module)) is not None:
+                return _of_file, (origin, name)
+            if module != "__main__":
+                return name
+            # a script's functions are known by name to its own processes, and by value to those of
+            # a cluster
             self.function.__qualname__ = f"{name}.function"
-        given = self._resources.given if self._resources is not None else None
-        declared = (
-            self.score_range if self.range_declared else None,
-            self.deterministic,
-            self.fingerprint,
-        )
-        return _unpickled, (self.function, self.mode, self.id, self.requirements, given, *declared)
+        return _unpickled, (self.function, *self._declared)
 
     def __deepcopy__(self, memo: Any) -> RewardFunction[R]:
         return self
@@ -700,25 +591,13 @@ def _at(module: str, name: str) -> Any:
 
 def _of_file(origin: str, name: str) -> Any:
     """A reward function whose file is no module, as it was pickled."""
-    return getattr(load_module(origin), name)
+    return attrgetter(name)(load_module(origin))
 
 
-def _unpickled(function: Any, *declared: Any) -> RewardFunction[Any]:
-    here = _at(function.__module__, function.__qualname__.removesuffix(".function"))
-    return (
-        here
-        if isinstance(here, RewardFunction) and here.function is function
-        else RewardFunction(function, *declared)
-    )
-
-
-def _each(read: Reader, value: Any, what: str) -> list[Any]:
-    return [read(one, f"{what}[{position}]") for position, one in enumerate(value)]
-
-
-def _messages_or_value(value: Any, what: str) -> Any:
-    messages = isinstance(value, list) and value and not isinstance(value[0], str)
-    return as_messages(value, what) if messages else value
+def _unpickled(*declared: Any) -> RewardFunction[Any]:
+    made: RewardFunction[Any] = RewardFunction(*declared)
+    here = _at(made.__module__, made.__qualname__.removesuffix(".function"))
+    return here if isinstance(here, RewardFunction) and here.function is made.function else made
 
 
 @overload
@@ -726,25 +605,25 @@ def reward_function(
     function: Callable[..., Coroutine[Any, Any, Any]],
 ) -> RewardFunction[Awaitable[EvaluateResult]]: ...
 @overload
-def reward_function(function: Callable[..., Any]) -> RewardFunction[EvaluateResult]: ...
+def reward_function(function: Function) -> RewardFunction[EvaluateResult]: ...
 @overload
 def reward_function(
     *,
     mode: Mode = "pointwise",
     id: str | None = None,
     requirements: Sequence[str] | None = None,
-    resources: Mapping[str, Sequence[Resource]] | None = None,
+    resources: GivenResources | None = None,
     score_range: Bounds | None = None,
     deterministic: bool = True,
     fingerprint: Any = None,
-) -> Callable[[Callable[..., Any]], RewardFunction[Any]]: ...
+) -> Callable[[Function], RewardFunction[Any]]: ...
 def reward_function(
-    function: Callable[..., Any] | None = None,
+    function: Function | None = None,
     *,
     mode: Mode = "pointwise",
     id: str | None = None,
     requirements: Sequence[str] | None = None,
-    resources: Mapping[str, Sequence[Resource]] | None = None,
+    resources: GivenResources | None = None,
     score_range: Bounds | None = None,
     deterministic: bool = True,
     fingerprint: Any = None,
@@ -776,8 +655,4 @@ def reward_function(
     declared = (mode, id, requirements, resources, score_range, deterministic, fingerprint)
     if function is None:
         return lambda decorated: RewardFunction(decorated, *declared)
-    if not callable(function):
-        raise ConfigError(
-            f"reward_function is given {function!r:.80}; write @reward_function above a function."
-        )
     return RewardFunction(function, *declared)

@@ -13,34 +13,30 @@ from rm_gallery.core.data.conversation import MappingRecord
 
 def _number(value: Any) -> Any:
     """A number as a plain float, also one of numpy or torch; texts are no numbers."""
-    if isinstance(value, (str, bytes)) or value is None:
-        raise ValueError(
-            "a number is needed, not text" if value is not None else "a number is needed, not None"
-        )
-    return (
-        value
-        if isinstance(value, (int, float)) or not hasattr(value, "__float__")
-        else float(value)
-    )
+    if value is None or isinstance(value, (str, bytes)):
+        raise ValueError(f"a number is needed, not {'None' if value is None else 'text'}")
+    return value if isinstance(value, int) or not hasattr(value, "__float__") else float(value)
 
 
 FiniteScore = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 
 
-class MetricResult(MappingRecord):
-    """One component of a result: a finite score, why, and whether it could be judged at all."""
+class _Record(MappingRecord):
+    """Has the fields below and no other."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class MetricResult(_Record):
+    """One component of a result: a finite score, why, and whether it could be judged at all."""
 
     score: FiniteScore
     is_score_valid: bool = True
     reason: str = ""
 
 
-class StepOutput(MappingRecord):
+class StepOutput(_Record):
     """What was found out about one step of a conversation."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     step_index: int | str
     base_reward: FiniteScore
@@ -50,15 +46,13 @@ class StepOutput(MappingRecord):
     control_plane_info: dict[str, Any] | None = None
 
 
-class EvaluateResult(MappingRecord):
+class EvaluateResult(_Record):
     """What a reward function says about a conversation: a finite score, why, and the components it
     was made of.
 
     `is_score_valid=False` says that there was nothing to judge by (unscored, never a 0); `error`
     that the judging broke.
     """
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     score: FiniteScore
     is_score_valid: bool = True
@@ -74,18 +68,15 @@ def checked_result(value: Any, name: str) -> EvaluateResult:
         if not math.isfinite(value.score):  # set after it was made
             raise ValueError(f"{name} gave the score {value.score}; a score is a finite number.")
         return value
+    known = EvaluateResult.model_fields.keys()
+    if isinstance(value, BaseModel) and type(value).model_fields.keys() <= known:
+        value = value.model_dump()
     if isinstance(value, Mapping):
         return EvaluateResult.model_validate(dict(value))
-    if (
-        isinstance(value, BaseModel)
-        and type(value).model_fields.keys() <= EvaluateResult.model_fields.keys()
-    ):
-        return EvaluateResult.model_validate(value.model_dump())
     if value is None:
-        return EvaluateResult(
-            score=0.0, is_score_valid=False, reason=f"{name} returned None: no score."
-        )
-    if isinstance(value, (str, bytes, Sequence)) or not hasattr(value, "__float__"):
+        reason = f"{name} returned None: no score."
+        return EvaluateResult(score=0.0, is_score_valid=False, reason=reason)
+    if isinstance(value, Sequence) or not hasattr(value, "__float__"):
         raise TypeError(
             f"{name} returned {type(value).__name__}; a reward function returns an EvaluateResult, "
             f"a dict of its fields or a number."

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import sys
 import threading
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rm_gallery.core.utils.errors import ConfigError
 
-_PREFIX = "reward_file_"
 _lock = threading.RLock()
 _known: dict[Path, tuple[str, ModuleType]] = {}
 """By file: a hash of what it said when it was loaded, and the module it gave."""
@@ -34,16 +33,17 @@ def split_target(target: str) -> tuple[str, str]:
     """File or module, and the name in it (empty when left out), of `FILE:NAME`; a drive letter is
     no name.
     """
-    where, colon, name = target.rpartition(":")
-    return (where, name) if colon and where and name.isidentifier() else (target.rstrip(":"), "")
+    where, _, name = target.rpartition(":")
+    return (where, name) if where and name.isidentifier() else (target.rstrip(":"), "")
 
 
 def origin_of(module: str | None) -> str | None:
     """The file a module of this kind was loaded from, None for a module that is imported by its
     name.
     """
-    loaded = sys.modules.get(module or "") if (module or "").startswith(_PREFIX) else None
-    return None if loaded is None else str(loaded.__file__)
+    loaded: Any = sys.modules.get(module or "")
+    ours = isinstance(getattr(loaded, "__loader__", None), _Unkept)
+    return str(loaded.__file__) if ours else None
 
 
 def load_module(where: str) -> ModuleType:
@@ -86,35 +86,28 @@ def _imported(where: str) -> ModuleType:
     """The module of this name, which may lie in the working directory: a command has that not on
     its path, as `python` has.
     """
-    try:
-        return importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        here = str(Path.cwd())
-        if error.name != where.partition(".")[0] or here in sys.path:
-            raise
-        sys.path.append(
-            here
-            # last, so that it hides nothing, and for good, since workers import what they are sent
-            # by this name
-        )
+    top, here = where.partition(".")[0], str(Path.cwd())
+    if top not in sys.modules and here not in sys.path and find_spec(top) is None:
+        # last, so that it hides nothing, and for good, since workers import what they are sent by
+        # this name
+        sys.path.append(here)
         importlib.invalidate_caches()
-        return importlib.import_module(where)
+    return importlib.import_module(where)
 
 
 def _executed(path: Path, where: str) -> ModuleType:
-    name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise ConfigError(f"{where}: {path.name} is no Python file; its name ends in .py.")
-    if isinstance(spec.loader, SourceFileLoader):
-        spec.loader = _Unkept(name, str(path))
-    module = importlib.util.module_from_spec(spec)
-    before = sys.modules.get(name)
+    name = f"reward_file_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    loader = _Unkept(name, str(path))
+    spec = ModuleSpec(name, loader, origin=str(path))
+    spec.has_location = True
+    module, before = module_from_spec(spec), sys.modules.get(name)
     _set_aside(path.parent)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a script without a main guard may end the process
         sys.modules.pop(name)
         if before is not None:
