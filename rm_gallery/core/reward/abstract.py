@@ -274,8 +274,7 @@ class AbstractReward(Identified, metaclass=RewardMeta):
             )
         if not hasattr(self, "_evaluate"):
             raise ConfigError(
-                f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a "
-                f"RewardResult."
+                f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a Score."
             )
         self.check_worst()
         if self.cpu_bound and self.is_async():

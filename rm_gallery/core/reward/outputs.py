@@ -87,34 +87,20 @@ def write(
             detail.__dict__["source"] = key  # fresh from the reward: no copy is needed
         elif detail.source != key:
             details[position] = copy_with(detail, source=key)
-    kept = (
-        [detail for detail in before.details if detail.source != key] + details
-        if before.details
-        else details
-    )
-    issues = [known for known in before.issues if known.name != key] if before.issues else []
-    if issue is not None:
-        issues.append(issue if issue.name == key else copy_with(issue, name=key))
-    extra_data = (
-        {name: value for name, value in before.extra_data.items() if name != key}
-        if before.extra_data
-        else {}
-    )
-    if extra:
-        extra_data[key] = extra
-    score = (
-        None
-        if not kept
-        else kept[0].score
-        if len(kept) == 1
-        else sum(d.score for d in kept) / len(kept)
-    )
-    sources = {**before.sources, key: reward.settings_hash}
+    issues = [] if issue is None else [issue if issue.name == key else copy_with(issue, name=key)]
+    extra_data, sources = {key: extra} if extra else {}, {key: reward.settings_hash}
+    if before.sources or before.details or before.issues or before.extra_data:
+        details = [detail for detail in before.details if detail.source != key] + details
+        issues = [known for known in before.issues if known.name != key] + issues
+        others = {name: value for name, value in before.extra_data.items() if name != key}
+        extra_data, sources = {**others, **extra_data}, {**before.sources, **sources}
+    scores = [detail.score for detail in details]
+    score = scores[0] if len(scores) == 1 else sum(scores) / len(scores) if scores else None
     step.__dict__["reward"] = build(
         Reward,
         {
             "score": score,
-            "details": kept,
+            "details": details,
             "issues": issues,
             "extra_data": extra_data,
             "sources": sources,
@@ -195,14 +181,29 @@ def write_score(
             return write(step, reward, [], issue_of(reward.name, score), extra)
         extra = {**(extra or {}), "caused_by": "answer", "reason": score.code}
         score = Score(worst, score.reason, extra=extra)
+    beside, before, own = {**score.components, **score.extra}, step.reward, reward.name
+    alone: tuple[Any, ...] = (own, score.value, score.reason or None)
     details = [
         build(
             RewardDimensionWithScore,
-            {"name": name, "reason": reason, "source": None, "score": float(number)},
+            {"name": name, "reason": reason, "source": own, "score": float(number)},
         )
-        for name, number, reason in score.dimensions(reward.name)
+        for name, number, reason in score.details or (alone,)
     ]
-    return write(step, reward, details, None, {**score.components, **score.extra})
+    if before.sources or before.details or before.issues or before.extra_data or score.details:
+        return write(step, reward, details, None, beside)
+    # most rules give one number to an answer that nobody has written to
+    step.__dict__["reward"] = build(
+        Reward,
+        {
+            "score": details[0].score,
+            "details": details,
+            "issues": [],
+            "extra_data": {own: beside} if beside else {},
+            "sources": {own: reward.settings_hash},
+        },
+    )
+    return None
 
 
 def said_of(reward: AbstractReward, output: DataOutput) -> Score[float]:

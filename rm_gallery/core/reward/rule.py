@@ -429,8 +429,8 @@ def score_of_rule(value: Any) -> Score[Any]:
         if value.value is None:
             raise Unscored(value.reason, reason=value.code or "not_applicable", cause=value.cause)
         return value
-    if isinstance(value, Mapping):
-        return scored_by(Detail(name, number) for name, number in value.items())
     if value is None:
         raise Unscored("the rule does not apply to this answer.")
+    if type(value) is not float and isinstance(value, Mapping):
+        return scored_by(Detail(name, float(number)) for name, number in value.items())
     return Score(float(value))
