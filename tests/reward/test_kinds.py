@@ -391,8 +391,7 @@ def test_a_rules_parameters_may_have_the_names_of_graders_fields(
 
 def in_a_score(result: RewardResult) -> Score[Any]:
     [detail] = result.details
-    ranks = isinstance(detail, RewardDimensionWithRank)
-    value: Any = tuple(detail.rank) if ranks else detail.score
+    value: Any = tuple(detail.rank) if isinstance(detail, RewardDimensionWithRank) else detail.score
     return Score(value, detail.reason or "", extra=result.extra_data)
 
 

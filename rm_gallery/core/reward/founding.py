@@ -51,14 +51,13 @@ def score_of_result(returned: object) -> Score[Any]:
     given: list[Any] = returned.details  # which may have been changed since it was checked
     details, lengths = [], set()
     for detail in given:
-        if isinstance(detail, RewardDimensionWithScore):
-            details.append(Detail(detail.name, detail.score, detail.reason))
-            lengths.add(-1)
-        elif isinstance(detail, RewardDimensionWithRank):
-            details.append(Detail(detail.name, tuple(detail.rank), detail.reason))
-            lengths.add(len(detail.rank))
-        else:
+        if not isinstance(detail, RewardDimensionWithScore | RewardDimensionWithRank):
             return _invalid(f"The result holds {type(detail).__name__}; give scores or ranks")
+        value: Any = (
+            tuple(detail.rank) if isinstance(detail, RewardDimensionWithRank) else detail.score
+        )
+        details.append(Detail(detail.name, value, detail.reason))
+        lengths.add(len(value) if isinstance(value, tuple) else -1)
     if len(lengths) > 1:
         return _invalid("The dimensions of a result are all scores, or ranks of one length")
     return scored_by(details, returned.extra_data)

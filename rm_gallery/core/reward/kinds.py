@@ -30,9 +30,8 @@ from rm_gallery.core.reward.abstract import Job, Parts, View
 from rm_gallery.core.reward.founding import score_of_job
 from rm_gallery.core.reward.outputs import (
     checked,
-    issue_of,
     no_reward,
-    write,
+    write_missing,
     write_score,
     write_scores,
 )
@@ -342,7 +341,7 @@ class _ComparingReward(_WholeAnswers):
 
     def _write_all(self, sample: DataSample, outcome: Score[Any]) -> None:
         for output in sample.output:
-            write(output.answer, self, [], issue_of(self.name, outcome))
+            write_missing(self, output.answer, outcome)
 
     def _too_few(self, sample: DataSample) -> bool:
         return self.judged and len(sample.output) == 1
@@ -458,7 +457,7 @@ class BasePairWiseReward(_ComparingReward):
                 why = deciding(
                     [outcome for pair, outcome in lost.items() if index in pair] or lost.values()
                 )
-                write(output.answer, self, [], issue_of(self.name, why))
+                write_missing(self, output.answer, why)
         if kept:
             # a pair that was judged in one order alone says which stood first as much as which is
             # better

@@ -129,7 +129,7 @@ def checked(
     reward: AbstractReward, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
 ) -> Score[Any]:
     """The score, or a failed one where it is not what this kind of reward gives: a number in its
-    range, or one for each of `n` outputs.
+    range, or one for each of the `n` outputs or steps it judges.
     """
     if score.value is None:
         if not score.ok:
@@ -146,7 +146,7 @@ def checked(
         several = isinstance(detail.value, tuple | list)
         if several is (n is None) or (several and len(detail.value) != n):
             gave = f"{len(detail.value)} numbers" if several else "one number"
-            wanted = "one number" if n is None else f"one for each of {n} outputs"
+            wanted = "one number" if n is None else f"one for each of the {n} it judges"
             why = f"{name} gave {gave}; a {reward.kind} reward gives {wanted}."
             return failed("invalid_result", why, "rule")
         for number in detail.value if several else (detail.value,):
@@ -154,6 +154,13 @@ def checked(
             if problem is not None:
                 return problem
     return score
+
+
+def write_missing(
+    reward: AbstractReward, step: Step, score: Score[Any], extra: dict[str, Any] | None = None
+) -> None:
+    """Write to an answer or step why it has no score."""
+    write(step, reward, [], issue_of(reward.name, score), extra)
 
 
 def write_scores(reward: AbstractReward, step: Step, raw: Score[Any]) -> None:
@@ -178,7 +185,7 @@ def write_score(
     if score.value is None:
         worst = reward.worst_score if score.cause == "answer" else None
         if worst is None:
-            return write(step, reward, [], issue_of(reward.name, score), extra)
+            return write_missing(reward, step, score, extra)
         extra = {**(extra or {}), "caused_by": "answer", "reason": score.code}
         score = Score(worst, score.reason, extra=extra)
     beside, before, own = {**score.components, **score.extra}, step.reward, reward.name
