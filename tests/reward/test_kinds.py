@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from rm_gallery.core.data.schema import (
@@ -66,6 +67,8 @@ GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] 
     "one of two above": (lambda: _result(_score(0.5), _score(2.0)), ("failed", "invalid_result")),
     "a Score": (lambda: Score(0.5, "so", {"part": 1.0}, extra={"found": 3}), 0.5),
     "a Score of a whole number": (lambda: Score(1), 1.0),
+    "a Score of another type": (lambda: Score(np.float32(0.5)), 0.5),
+    "a Score of a word": (lambda: Score("high"), ("failed", "invalid_result")),
     "a Score above": (lambda: Score(1.5), ("failed", "invalid_result")),
     "a Score that is nan": (lambda: Score(math.nan), ("failed", "invalid_result")),
     "a Score of several": (lambda: Score((0.5, 1.0)), ("failed", "invalid_result")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -45,7 +46,7 @@ def score_of_result(returned: object) -> Score[Any]:
     they return.
     """
     if isinstance(returned, Score):
-        return returned
+        return _plain(returned)
     if not isinstance(returned, RewardResult):
         return _invalid(f"_evaluate returned {type(returned).__name__}; it returns a Score")
     given: list[Any] = returned.details  # which may have been changed since it was checked
@@ -61,6 +62,20 @@ def score_of_result(returned: object) -> Score[Any]:
     if len(lengths) > 1:
         return _invalid("The dimensions of a result are all scores, or ranks of one length")
     return scored_by(details, returned.extra_data)
+
+
+def _plain(score: Score[Any]) -> Score[Any]:
+    """The score with a float, or a tuple of floats, whatever numbers it is of."""
+    value = score.value
+    if value is None or type(value) is float:
+        return score
+    try:
+        several = isinstance(value, tuple | list)
+        return replace(score, value=tuple(map(float, value)) if several else float(value))
+    except (TypeError, ValueError, OverflowError):
+        return _invalid(
+            f"_evaluate returned the score {value!r:.80}; give a number or a tuple of such"
+        )
 
 
 def _invalid(what: str) -> Score[Any]:

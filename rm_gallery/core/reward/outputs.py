@@ -143,14 +143,14 @@ def checked(
             return score
     name, declared = reward.name, reward.range_declared
     for detail in score.dimensions(name):
-        several = isinstance(detail.value, tuple | list)
+        several = isinstance(detail.value, tuple)
         if several is (n is None) or (several and len(detail.value) != n):
             gave = f"{len(detail.value)} numbers" if several else "one number"
             wanted = "one number" if n is None else f"one for each of the {n} it judges"
             why = f"{name} gave {gave}; a {reward.kind} reward gives {wanted}."
             return failed("invalid_result", why, "rule")
         for number in detail.value if several else (detail.value,):
-            problem = out_of_range(name, float(number), low_high, declared)
+            problem = out_of_range(name, number, low_high, declared)
             if problem is not None:
                 return problem
     return score
@@ -193,7 +193,7 @@ def write_score(
     details = [
         build(
             RewardDimensionWithScore,
-            {"name": name, "reason": reason, "source": own, "score": float(number)},
+            {"name": name, "reason": reason, "source": own, "score": number},
         )
         for name, number, reason in score.details or (alone,)
     ]

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -428,7 +429,9 @@ def score_of_rule(value: Any) -> Score[Any]:
     if isinstance(value, Score):
         if value.value is None:
             raise Unscored(value.reason, reason=value.code or "not_applicable", cause=value.cause)
-        return value
+        if type(value.value) is float:
+            return value
+        return dataclasses.replace(value, value=float(value.value))
     if value is None:
         raise Unscored("the rule does not apply to this answer.")
     if type(value) is not float and isinstance(value, Mapping):
