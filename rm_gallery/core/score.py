@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from rm_gallery.core.utils.endpoint_errors import is_endpoint_error
 from rm_gallery.core.utils.errors import (
@@ -51,6 +51,14 @@ it with the worst one.
 """
 
 
+class Detail(NamedTuple):
+    """One dimension of a score: a number, or one for each of the outputs that were compared."""
+
+    name: str
+    value: Any
+    reason: str | None = None
+
+
 @dataclass(slots=True)
 class Score(Generic[T]):
     """Result of one judgement.
@@ -70,6 +78,8 @@ class Score(Generic[T]):
     code: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the judgement gave, such as a function's `metrics` and `step_outputs`."""
+    details: tuple[Detail, ...] = ()
+    """The dimensions the value is the mean of; none where it is the one there is."""
 
     @property
     def ok(self) -> bool:
@@ -89,6 +99,10 @@ class Score(Generic[T]):
             "components": dict(self.components),
         }
 
+    def dimensions(self, name: str) -> tuple[Detail, ...]:
+        """The dimensions of the value; it is one itself, of this name, where it is made of none."""
+        return self.details or (Detail(name, self.value, self.reason or None),)
+
     def without_value(self, reason: str = "") -> Score[Any]:
         """This outcome for the enclosing job, without its value."""
         why = reason or self.reason
@@ -103,6 +117,25 @@ def scored(
 ) -> Score[T]:
     """A value."""
     return Score(value, reason, components or {}, extra=extra or {})
+
+
+def scored_by(details: Iterable[Detail], extra: Mapping[str, Any] | None = None) -> Score[Any]:
+    """The mean of these dimensions, which stay told apart; unscored where there is none.
+
+    >>> scored_by([Detail("brevity", 1.0), Detail("clarity", 0.5)]).value
+    0.75
+    """
+    told = tuple(details)
+    if not told:
+        return unscored("no_details", "The reward returned a result without details.", "rule")
+    return Score(mean_of([detail.value for detail in told]), extra=extra or {}, details=told)
+
+
+def mean_of(values: Sequence[Any]) -> Any:
+    """The mean of numbers; of tuples of one length, a tuple with the mean of each place."""
+    if isinstance(values[0], tuple):
+        return tuple(mean_of(place) for place in zip(*values, strict=True))
+    return math.fsum(values) / len(values)
 
 
 def unscored(code: str, reason: str, cause: Cause) -> Score[Any]:

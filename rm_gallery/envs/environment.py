@@ -15,7 +15,7 @@ from typing import Any, ClassVar, cast
 from pydantic import Field, SkipValidation
 
 from rm_gallery.core.data.conversation import messages_of
-from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.compose import (
     METRICS,
@@ -26,7 +26,6 @@ from rm_gallery.core.reward.compose import (
 )
 from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.in_files import class_named
 from rm_gallery.core.score import Score, score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored, logger
@@ -189,7 +188,7 @@ class EnvironmentReward(PerOutputReward):
         logs: list[RolloutLog],
         kwargs: Mapping[str, Any],
         begun: list[Any] | None = None,
-    ) -> list[Score[RewardResult]]:
+    ) -> list[Score[float]]:
         blocks = begun is None and not inspect.iscoroutinefunction(self.environment.own)
 
         async def one(place: int) -> Any:
@@ -213,7 +212,7 @@ class EnvironmentReward(PerOutputReward):
 
     async def _concluded(
         self, rollouts: list[Rollout], together: Any, own: list[Any], logs: list[RolloutLog]
-    ) -> list[Score[RewardResult]]:
+    ) -> list[Score[float]]:
         with logged_to(GroupLog(logs)):
             together = await settled(together)
         return self._scores_of_rollouts(rollouts, own, together, logs)
@@ -226,7 +225,7 @@ class EnvironmentReward(PerOutputReward):
         own: list[Components | Score[Any]],
         together: Any,
         logs: list[RolloutLog],
-    ) -> list[Score[RewardResult]]:
+    ) -> list[Score[float]]:
         """What came of each rollout, from its own components and those of its group."""
         ids = [rollout.id for rollout in rollouts]
         left = [place for place, result in enumerate(own) if not isinstance(result, Score)]
@@ -240,7 +239,7 @@ class EnvironmentReward(PerOutputReward):
             merged[place] = _merged(cast("Components", own[place]), _components_or_error(result))
         return [self._total(result, log.lines) for result, log in zip(merged, logs, strict=True)]
 
-    def _total(self, components: Components | Score[Any], lines: list[str]) -> Score[RewardResult]:
+    def _total(self, components: Components | Score[Any], lines: list[str]) -> Score[float]:
         kept = {LOGS: lines} if lines else {}
         if isinstance(components, Score):
             return replace(components, extra={**components.extra, **kept})
@@ -255,9 +254,7 @@ class EnvironmentReward(PerOutputReward):
             total, reason = weighted_sum(terms)
         except RMGalleryError as error:
             return replace(score_of_error(error), extra=extra)
-        detail = RewardDimensionWithScore(name=self.name, score=total, reason=reason)
-        result = RewardResult(name=self.name, details=[detail], extra_data=extra)
-        return scored(result, extra=extra)
+        return scored(total, reason, extra=extra)
 
     def _check_components(self, components: Components) -> None:
         """Raise for components that make no score, and warn, once for each, of those outside [0,

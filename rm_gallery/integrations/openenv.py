@@ -23,7 +23,6 @@ from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.kinds import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
 from rm_gallery.core.utils.identity import plain_form
@@ -349,7 +348,7 @@ class RubricReward(BasePointWiseReward):
         tree = rubric if isinstance(rubric, RubricTree) else RubricTree(rubric)
         super().__init__(**{"rubric": tree, "name": type(tree.root).__name__, **settings})
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[float]:
         action, observation = (
             self.to_step(sample) if self.to_step is not None else self._step(sample)
         )
@@ -370,9 +369,8 @@ class RubricReward(BasePointWiseReward):
         score = _finite_number(returned)
         if score is None:
             raise ScoreError(f"{self.name} gave {returned!r:.80}; a rubric gives a finite number.")
-        detail = RewardDimensionWithScore(name=self.name, score=score)
         metrics = {name: value for name, value in members.items() if value is not None}
-        return RewardResult(name=self.name, details=[detail], extra_data={METRICS: metrics})
+        return Score(score, extra={METRICS: metrics})
 
     def _step(self, sample: DataSample) -> Step:
         answer = sample.output[0].answer

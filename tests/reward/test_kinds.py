@@ -4,11 +4,14 @@ others said, and never a made-up score.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from rm_gallery.core.data.schema import (
@@ -27,6 +30,7 @@ from rm_gallery.core.reward.base import (
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.reward.schema import RewardResult, sample_of
+from rm_gallery.core.score import Score, unscored
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
 from tests.reward import rewards as r
@@ -61,6 +65,22 @@ GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] 
     "above": (lambda: _result(_score(1.0 + 1e-8)), ("failed", "invalid_result")),
     "nan": (lambda: _result(_score(math.nan)), ("failed", "invalid_result")),
     "one of two above": (lambda: _result(_score(0.5), _score(2.0)), ("failed", "invalid_result")),
+    "a Score": (lambda: Score(0.5, "so", {"part": 1.0}, extra={"found": 3}), 0.5),
+    "a Score of a whole number": (lambda: Score(1), 1.0),
+    "a Score of another type": (lambda: Score(np.float32(0.5)), 0.5),
+    "a Score of a word": (lambda: Score("high"), ("failed", "invalid_result")),
+    "a Score above": (lambda: Score(1.5), ("failed", "invalid_result")),
+    "a Score that is nan": (lambda: Score(math.nan), ("failed", "invalid_result")),
+    "a Score of several": (lambda: Score((0.5, 1.0)), ("failed", "invalid_result")),
+    "a Score of nothing": (lambda: Score(), ("unscored", "not_applicable")),
+    "a Score of none": (
+        lambda: unscored("no_reference", "no", "data"),
+        ("unscored", "no_reference"),
+    ),
+    "a score beside a rank": (
+        lambda: _result(_score(0.5), RewardDimensionWithRank(name="d", rank=[1.0])),
+        ("failed", "invalid_result"),
+    ),
     "no details": (lambda: _result(), ("unscored", "no_details")),
     "a rank": (
         lambda: _result(RewardDimensionWithRank(name="d", rank=[1.0])),
@@ -370,3 +390,55 @@ def test_a_rules_parameters_may_have_the_names_of_graders_fields(
     rule("sees_all_names")(sees_all_names)
     sample = make_sample("a", query="q", metadata={"reference": ["r1", "r2"]})
     assert scores(RewardRegistry.create("sees_all_names").evaluate(sample)) == [1.0]
+
+
+def in_a_score(result: RewardResult) -> Score[Any]:
+    [detail] = result.details
+    value: Any = tuple(detail.rank) if isinstance(detail, RewardDimensionWithRank) else detail.score
+    return Score(value, detail.reason or "", extra=result.extra_data)
+
+
+class SaysAScore:
+    """Says in a Score what its base says in the founding shape."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        found = super()._evaluate(sample, **kwargs)  # type: ignore[misc]
+        return self._later(found) if hasattr(found, "__await__") else in_a_score(found)
+
+    async def _later(self, found: Any) -> Score[Any]:
+        return in_a_score(await found)
+
+
+class ReadsAScore:
+    """The same in the hook that reads a judge's reply."""
+
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
+        return in_a_score(super()._after_evaluate(response, sample, **kwargs))  # type: ignore[misc]
+
+
+FOUNDING = [r.Rule, r.AsyncRule, r.ListRule, r.PairRule, r.StepRule]
+FOUNDING += [r.PointJudge, r.ListJudge, r.PairJudge, r.StepJudge]
+
+
+@pytest.mark.parametrize("votes", [1, 2])
+@pytest.mark.parametrize("kind", FOUNDING)
+def test_a_score_is_written_and_kept_as_the_founding_shape_is(
+    kind: Any, votes: int, tmp_path: Path
+) -> None:
+    given = make_sample("a b", "c d e", "f", unique_id="s")
+    for output in given.output:
+        output.steps = [Step(content="x y")]
+    settings: dict[str, Any] = {"name": "same"}
+    if kind.judged:
+        settings |= {"llm": FakeLLM(reply=r.longest), "votes": votes}
+    said, records = [], []
+    for number, base in enumerate((None, ReadsAScore if kind.judged else SaysAScore)):
+        made = kind if base is None else type(kind.__name__, (base, kind), {})
+        folder = tmp_path / str(number)
+        [judged] = made(**settings).evaluate_batch([given], run_dir=str(folder))
+        places = [place for output in judged.output for place in (output.answer, *output.turns)]
+        said.append([place.reward.model_dump(exclude={"sources"}) for place in places])
+        [line] = (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()
+        records.append(json.loads(line)["rewards"])
+    assert said[0] == said[1] and records[0] == records[1]
+    assert any(place["details"] for place in said[0])

@@ -26,13 +26,8 @@ from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.rule import rule_class_of
-from rm_gallery.core.reward.schema import (
-    RewardDimensionWithRank,
-    RewardDimensionWithScore,
-    RewardMeta,
-    RewardResult,
-)
-from rm_gallery.core.score import Bounds, failed
+from rm_gallery.core.reward.schema import RewardMeta
+from rm_gallery.core.score import Bounds, Score, failed
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
 
@@ -336,12 +331,11 @@ class GraderReward(_OfGrader, BasePointWiseReward):
                 f"reward of it."
             )
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         result = await agraded(self.grader, fields_of(self.grader, sample))
         if not isinstance(result, GraderScore):
             raise _no_score(result)
-        detail = RewardDimensionWithScore(name=self.name, score=result.score, reason=result.reason)
-        return RewardResult(name=self.name, details=[detail], extra_data=result.metadata)
+        return Score(result.score, result.reason, extra=result.metadata)
 
 
 class RubricOfFile(GraderReward):
@@ -400,18 +394,17 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
             else list(range(n))
         )
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         result = await agraded(self.grader, fields_of(self.grader, sample))
         if not isinstance(result, GraderRank):
             raise _no_score(result)
         n = len(result.rank)
-        scores = [
+        scores = tuple(
             (sum(other > own for other in result.rank) + 0.5 * (result.rank.count(own) - 1))
             / max(1, n - 1)
             for own in result.rank
-        ]
-        detail = RewardDimensionWithRank(name=self.name, rank=scores, reason=result.reason)
-        return RewardResult(name=self.name, details=[detail], extra_data=result.metadata)
+        )
+        return Score(scores, result.reason, extra=result.metadata)
 
 
 def _no_score(result: GraderResult) -> Exception:

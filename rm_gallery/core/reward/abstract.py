@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.engine.options import MAX_WORKERS
-from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
+from rm_gallery.core.reward.schema import Example, RewardMeta
 from rm_gallery.core.score import Bounds, Score, finite_score, worst_of
 from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.utils.errors import ConfigError
@@ -274,8 +274,7 @@ class AbstractReward(Identified, metaclass=RewardMeta):
             )
         if not hasattr(self, "_evaluate"):
             raise ConfigError(
-                f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a "
-                f"RewardResult."
+                f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a Score."
             )
         self.check_worst()
         if self.cpu_bound and self.is_async():
@@ -364,9 +363,7 @@ class AbstractReward(Identified, metaclass=RewardMeta):
         """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
         raise NotImplementedError
 
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
-    ) -> None:
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Write the jobs' outcomes to the sample's outputs, replacing what this reward wrote there
         before.
         """

@@ -14,14 +14,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore
+from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.abstract import KeptPart
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.score import (
     NOT_BEGUN,
     Bounds,
@@ -258,9 +257,7 @@ class Notes:
         if extra:
             self.extra[name] = extra
 
-    def score_of(
-        self, name: str, outcome: Score[float], reason: str | None = None
-    ) -> Score[RewardResult]:
+    def score_of(self, outcome: Score[float]) -> Score[float]:
         """The composition's own outcome, with all that was noted."""
         given = {
             METRICS: self.metrics,
@@ -269,10 +266,7 @@ class Notes:
             TURNS: self.turns,
         }
         extra = {key: value for key, value in given.items() if value}
-        if outcome.value is None:
-            return replace(outcome.without_value(), extra=extra)
-        detail = RewardDimensionWithScore(name=name, score=outcome.value, reason=reason)
-        return scored(RewardResult(name=name, details=[detail], extra_data=extra), extra=extra)
+        return replace(outcome, extra=extra)
 
 
 def metric(score: float | None, reason: str = "") -> dict[str, Any]:
@@ -447,10 +441,10 @@ class Cascade(Composition):
         deciding = self._deciding()
         return deciding[0].higher_is_better if self._alike(deciding) else True
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[RewardResult]]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
         names = list(self.parts())
         notes = [Notes() for _ in sample.output]
-        done: dict[int, tuple[Score[float], str | None]] = {}
+        done: dict[int, Score[float]] = {}
         for name, stage in zip(names, self.stages, strict=True):
             open_ = [i for i in range(len(sample.output)) if i not in done]
             for i in done:
@@ -468,32 +462,30 @@ class Cascade(Composition):
         skipped = sum(state == "not asked" for note in notes for state in note.stages.values())
         if control is not None and skipped:
             control.count("skipped_by_gate", skipped)
-        return [notes[i].score_of(self.name, *done[i]) for i in range(len(sample.output))]
+        return [notes[i].score_of(done[i]) for i in range(len(sample.output))]
 
     def _ended(
         self, stage: Stage, name: str, scored_part: _Part, notes: Notes
-    ) -> tuple[Score[float], str | None] | None:
-        """An output's outcome and its reason if the cascade ends with this stage, None where it
-        goes on.
-        """
+    ) -> Score[float] | None:
+        """An output's outcome if the cascade ends with this stage, None where it goes on."""
         outcome, part = scored_part.outcome, stage.reward
         if outcome.value is None:
             notes.stages[name] = outcome.status
             if stage.no_score == "next" and stage is not self.stages[-1]:
                 return None
-            return outcome.without_value(_by(name, outcome.reason)), None
+            return outcome.without_value(_by(name, outcome.reason))
         score, better = outcome.value, part.higher_is_better
         if stage.stop_below is not None and not _reaches(score, stage.stop_below, better):
             notes.stages[name] = "stopped"
             reason = f"{name} is {score:g}, {'below' if better else 'above'} {stage.stop_below:g}"
-            return scored(self.otherwise), reason
+            return scored(self.otherwise, reason)
         sure = stage.stop_above is not None and _reaches(score, stage.stop_above, better)
         if not sure and stage is not self.stages[-1]:
             notes.stages[name] = "passed"
             return None
         notes.stages[name] = "decided"
         value = score if self._alike(self._deciding()) else part.normalized(score)
-        return scored(value), notes.metrics[name]["reason"] or None
+        return scored(value, notes.metrics[name]["reason"])
 
     def savings(self, samples: Iterable[DataSample]) -> dict[str, Savings]:
         """Per part, how many answers of samples this cascade has scored it was asked about, and how
@@ -672,7 +664,7 @@ class WeightedSum(Composition):
                 )
         return sentences
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[RewardResult]]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
         results = zip(self.rewards, await together_or_none(asked), strict=True)
@@ -706,14 +698,12 @@ class WeightedSum(Composition):
         share = part.normalized(score)  # 1 is best, and a penalty is to stay one
         return share if part.higher_is_better else 1.0 - share
 
-    def _sum(self, parts: Mapping[str, _Part]) -> Score[RewardResult]:
+    def _sum(self, parts: Mapping[str, _Part]) -> Score[float]:
         notes = Notes()
         for name, scored_part in parts.items():
             notes.add(name, self.rewards[name], scored_part)
         whole = Combination(self._weighted)({name: part.outcome for name, part in parts.items()})
-        if whole.value is None:
-            return notes.score_of(self.name, whole)
-        return notes.score_of(self.name, scored(whole.value), whole.reason)
+        return notes.score_of(whole)
 
     def _weighted(self, scores: Mapping[str, float]) -> tuple[float, str]:
         return weighted_sum({name: (self.weights[name], score) for name, score in scores.items()})

@@ -4,9 +4,9 @@ that are rubrics alone.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -25,6 +25,7 @@ from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.abstract import PICTURES, Touches
 from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
+from rm_gallery.core.reward.founding import score_of_result
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
@@ -34,11 +35,6 @@ from rm_gallery.core.reward.kinds import (
     holds_parts,
 )
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import (
-    RewardDimensionWithRank,
-    RewardDimensionWithScore,
-    RewardResult,
-)
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
@@ -46,9 +42,8 @@ from rm_gallery.core.reward.template import (
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
 )
-from rm_gallery.core.score import Bounds
+from rm_gallery.core.score import Bounds, Score, deciding, mean_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, Unscored
-from rm_gallery.core.utils.models import build
 
 if TYPE_CHECKING:
 
@@ -79,7 +74,7 @@ class BaseLLMReward(BaseReward):
     """A model judges: prompt parameters in, parsed reply out.
 
     A subclass sets `template` and implements `_before_evaluate(sample) -> dict` and
-    `_after_evaluate(response, sample) -> RewardResult`. Both see the sample as the judge sees it:
+    `_after_evaluate(response, sample) -> Score`. Both see the sample as the judge sees it:
     in a seeded candidate order and without preference labels. An unreadable reply gets
     `repair_attempts` more tries that show the problem; then the sample is unscored.
     """
@@ -141,10 +136,10 @@ class BaseLLMReward(BaseReward):
             f"parameters."
         )
 
-    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """The result for one job from the parsed reply."""
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> Any:
+        """The score of one job, or its `RewardResult`, from the parsed reply."""
         raise NotImplementedError(
-            f"{type(self).__name__} implements _after_evaluate(response, sample) -> RewardResult."
+            f"{type(self).__name__} implements _after_evaluate(response, sample) -> Score."
         )
 
     def format(self, sample: DataSample, **kwargs: Any) -> Any:
@@ -226,13 +221,13 @@ class BaseLLMReward(BaseReward):
         """How many calls of the judge one judgement takes."""
         return self.votes or 1
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Ask, as often as there are votes, and take the mean of what they say."""
         if self.asked_times == 1:
             return await self._vote(sample, **kwargs)
-        return _mean(await voted(lambda: self._vote(sample, **kwargs), self.asked_times))
+        return _mean(self.name, await voted(lambda: self._vote(sample, **kwargs), self.asked_times))
 
-    async def _vote(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _vote(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Ask, read, and ask again where the reply cannot be read, `repair_attempts` times. Hooks
         may be async.
         """
@@ -249,7 +244,7 @@ class BaseLLMReward(BaseReward):
             return self._read(reply, sample, kwargs)
 
         try:
-            result: RewardResult = await ask(
+            found = await ask(
                 self.llm,
                 self.template,
                 lambda: as_messages(self._asked(known, sample)),
@@ -265,14 +260,13 @@ class BaseLLMReward(BaseReward):
             if meant is error:
                 raise
             raise meant from error
+        score = score_of_result(found)
         if replies[-1].decisions is not None:
-            result.extra_data = {**result.extra_data, **told_of(replies[-1])}
-        return result
+            return replace(score, extra={**score.extra, **told_of(replies[-1])})
+        return score
 
-    def _read(
-        self, reply: ChatResponse, sample: DataSample, kwargs: dict[str, Any]
-    ) -> RewardResult:
-        """The result from a reply; every way in which it does not fit becomes a ParseError."""
+    def _read(self, reply: ChatResponse, sample: DataSample, kwargs: dict[str, Any]) -> Any:
+        """What `_after_evaluate` says of a reply; whatever does not fit becomes a ParseError."""
         assert self.template is not None
         response = parsed(self.template, reply, len(sample.output))
         try:
@@ -283,37 +277,31 @@ class BaseLLMReward(BaseReward):
             raise unreadable(error, self.template, reply.text) from error
 
 
-def _mean(votes: Sequence[RewardResult]) -> RewardResult:
-    """One result whose numbers are the means of those of the votes, with the first one's reasons;
+def _mean(name: str, votes: Sequence[Score[Any]]) -> Score[Any]:
+    """One score whose numbers are the means of those of the votes, with the first one's reasons;
     the votes beside it.
     """
-    first, rows = (
-        votes[0],
-        [[(detail.name, _numbers(detail)) for detail in vote.details] for vote in votes],
-    )
-    if any(
-        [(name, len(numbers)) for name, numbers in row] != [(n, len(x)) for n, x in rows[0]]
-        for row in rows
-    ):
-        raise Unscored(f"{first.name}: votes of different dimensions have no mean.", reason="votes")
-    details: list[Any] = []
-    for place, detail in enumerate(first.details):
-        means = [
-            math.fsum(column) / len(votes)
-            for column in zip(*(row[place][1] for row in rows), strict=True)
-        ]
-        update = (
-            {"rank": means} if isinstance(detail, RewardDimensionWithRank) else {"score": means[0]}
-        )
-        details.append(detail.model_copy(update=update))
-    numbers_by_vote = [[number for _, numbers in row for number in numbers] for row in rows]
-    return first.model_copy(
-        update={"details": details, "extra_data": {**first.extra_data, "votes": numbers_by_vote}}
+    if missing := [vote for vote in votes if vote.value is None]:
+        return deciding(missing)
+    first, rows = votes[0], [vote.dimensions(name) for vote in votes]
+    shapes = [[(each.name, len(_numbers(each.value))) for each in row] for row in rows]
+    if any(shape != shapes[0] for shape in shapes):
+        raise Unscored(f"{name}: votes of different dimensions have no mean.", reason="votes")
+    details = [
+        row[0]._replace(value=mean_of([detail.value for detail in row]))
+        for row in zip(*rows, strict=True)
+    ]
+    by_vote = [[number for detail in row for number in _numbers(detail.value)] for row in rows]
+    return replace(
+        first,
+        value=mean_of([detail.value for detail in details]),
+        extra={**first.extra, "votes": by_vote},
+        details=tuple(details) if first.details else (),
     )
 
 
-def _numbers(detail: Any) -> list[float]:
-    return list(detail.rank) if isinstance(detail, RewardDimensionWithRank) else [detail.score]
+def _numbers(value: Any) -> Sequence[float]:
+    return value if isinstance(value, tuple) else [value]
 
 
 # -- rubrics ---------------------------------------------------------------------------------------
@@ -435,21 +423,13 @@ class BaseRubricReward(BaseLLMReward):
             **shown,
         }
 
-    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """The judge's score; or 1 for the answer it named and 0 for the others."""
-        fields: dict[str, Any] = {"name": self.name, "reason": response.reason}
-        detail: RewardDimensionWithScore | RewardDimensionWithRank
+        reason = response.reason or ""
         if hasattr(response, "best"):
-            rank = [
-                float(position == response.best) for position in range(1, len(sample.output) + 1)
-            ]
-            detail = build(RewardDimensionWithRank, {**fields, "source": None, "rank": rank})
-        else:
-            detail = build(
-                RewardDimensionWithScore, {**fields, "source": None, "score": float(response.score)}
-            )
-        # made of a reply that was already validated; the kind checks the numbers
-        return build(RewardResult, {"name": self.name, "details": [detail], "extra_data": {}})
+            places = range(1, len(sample.output) + 1)
+            return Score(tuple(float(place == response.best) for place in places), reason)
+        return Score(float(response.score), reason)
 
 
 class BasePointWiseRubricReward(BaseRubricReward, BasePointWiseReward):

@@ -16,8 +16,6 @@ from rm_gallery.core.data.schema import (
     DataOutput,
     DataSample,
     Reward,
-    RewardDimensionWithRank,
-    RewardDimensionWithScore,
     Step,
 )
 from rm_gallery.core.model.message import (
@@ -29,11 +27,17 @@ from rm_gallery.core.model.message import (
     picture_of,
 )
 from rm_gallery.core.reward.abstract import Job, Parts, View
-from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
+from rm_gallery.core.reward.founding import score_of_job
+from rm_gallery.core.reward.outputs import (
+    checked,
+    no_reward,
+    write_missing,
+    write_score,
+    write_scores,
+)
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.turns import total_of
-from rm_gallery.core.score import Bounds, Score, deciding, unscored
+from rm_gallery.core.score import Bounds, Score, deciding, scored_by, unscored
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
 
@@ -106,17 +110,6 @@ def unseen_in(sample: DataSample) -> bool:
         ):
             shown_text(message, parts)
     return bool(parts.pictures or parts.unseen)
-
-
-def _at(rank: RewardDimensionWithRank, position: int) -> RewardDimensionWithScore:
-    """One output's score of a rank that was checked."""
-    fields = {
-        "name": rank.name,
-        "reason": rank.reason,
-        "source": None,
-        "score": float(rank.rank[position]),
-    }
-    return build(RewardDimensionWithScore, fields)
 
 
 def withheld(output: DataOutput) -> DataOutput:
@@ -204,9 +197,7 @@ class BasePointWiseReward(_WholeAnswers):
             Job(copy_with(sample, output=[output]), i, sample) for i, output in enumerate(outputs)
         ]
 
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
-    ) -> None:
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each outcome goes to its own output."""
         for job, raw in zip(jobs, outcomes, strict=True):
             write_scores(self, sample.output[job.place].answer, raw)
@@ -257,11 +248,11 @@ class PerOutputReward(BasePointWiseReward):
         """Each output gets what was said of it."""
         for job, outcome in zip(jobs, outcomes, strict=True):
             outputs = sample.output if job.place is None else [sample.output[job.place]]
-            scores: list[Score[RewardResult]] = (
+            scores: list[Score[Any]] = (
                 [outcome] * len(outputs) if outcome.value is None else outcome.value
             )
             for output, score in zip(outputs, scores, strict=True):
-                write_scores(self, output.answer, score, dict(score.extra))
+                write_score(self, output.answer, score, dict(score.extra))
 
 
 class BaseStepWiseReward(BaseReward):
@@ -319,9 +310,7 @@ class BaseStepWiseReward(BaseReward):
                 jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
         return jobs
 
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
-    ) -> None:
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each outcome goes to its own step."""
         turns = [output.turns for output in sample.output]
         for job, raw in zip(jobs, outcomes, strict=True):
@@ -352,7 +341,7 @@ class _ComparingReward(_WholeAnswers):
 
     def _write_all(self, sample: DataSample, outcome: Score[Any]) -> None:
         for output in sample.output:
-            write(output.answer, self, [], issue_of(self.name, outcome))
+            write_missing(self, output.answer, outcome)
 
     def _too_few(self, sample: DataSample) -> bool:
         return self.judged and len(sample.output) == 1
@@ -376,25 +365,23 @@ class BaseListWiseReward(_ComparingReward):
         order = self.order(sample, len(sample.output))
         return [Job(self.arranged(sample, order), order, sample)]
 
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
-    ) -> None:
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """The numbers go back to the outputs they were given for."""
         if not jobs:
             return self._write_too_few(sample)
         order: list[int] = jobs[0].place
-        outcome = checked(self, outcomes[0], RewardDimensionWithRank, len(order))
-        if outcome.value is None:
-            return self._write_all(sample, outcome)
-        extra = (
-            {**outcome.value.extra_data, "order": order}
-            if self.judged
-            else outcome.value.extra_data
-        )
-        ranks = [d for d in outcome.value.details if isinstance(d, RewardDimensionWithRank)]
+        score = checked(self, score_of_job(outcomes[0]), len(order))
+        if score.value is None:
+            return self._write_all(sample, score)
+        extra = {**score.components, **score.extra}
+        if self.judged:
+            extra["order"] = order
         for position, index in enumerate(order):
-            details = [_at(d, position) for d in ranks]
-            write(sample.output[index].answer, self, details, None, extra)
+            details = [
+                detail._replace(value=detail.value[position])
+                for detail in score.dimensions(self.name)
+            ]
+            write_score(self, sample.output[index].answer, scored_by(details, extra))
         return None
 
 
@@ -437,9 +424,7 @@ class BasePairWiseReward(_ComparingReward):
             jobs += [Job(self.arranged(sample, list(order)), order, sample) for order in orders]
         return jobs
 
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
-    ) -> None:
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Share of pairs won per output, of the pairs that were judged; an output of which less
         than half were has no score.
         """
@@ -450,22 +435,20 @@ class BasePairWiseReward(_ComparingReward):
         reasons: list[list[str]] = [[] for _ in sample.output]
         lost: dict[tuple[int, int], Score[Any]] = {}
         for job, raw in zip(jobs, outcomes, strict=True):
-            outcome = checked(self, raw, RewardDimensionWithRank, 2, (None, None))
+            score = checked(self, score_of_job(raw), 2, (None, None))
             first, second = job.place
             pair = (min(first, second), max(first, second))
-            if outcome.value is None:
-                if outcome.code in UNFINISHED:  # to be judged when the run goes on
-                    return self._write_all(sample, outcome)
-                lost.setdefault(pair, outcome)
+            if score.value is None:
+                if score.code in UNFINISHED:  # to be judged when the run goes on
+                    return self._write_all(sample, score)
+                lost.setdefault(pair, score)
                 continue
-            ranks = [
-                d.rank for d in outcome.value.details if isinstance(d, RewardDimensionWithRank)
-            ]
-            shown = [sum(rank[k] for rank in ranks) for k in (0, 1)]
+            told = score.dimensions(self.name)
+            shown = [sum(detail.value[k] for detail in told) for k in (0, 1)]
             sign = 1.0 if first < second else -1.0
             orders.setdefault(f"{pair[0]},{pair[1]}", []).append([first, second])
             margins.setdefault(pair, []).append(sign * (shown[0] - shown[1]) + 0.0)
-            for reason in filter(None, (d.reason for d in outcome.value.details)):
+            for reason in filter(None, (detail.reason for detail in told)):
                 reasons[first].append(reason)
                 reasons[second].append(reason)
         kept = _compared(len(sample.output), lost)
@@ -474,7 +457,7 @@ class BasePairWiseReward(_ComparingReward):
                 why = deciding(
                     [outcome for pair, outcome in lost.items() if index in pair] or lost.values()
                 )
-                write(output.answer, self, [], issue_of(self.name, why))
+                write_missing(self, output.answer, why)
         if kept:
             # a pair that was judged in one order alone says which stood first as much as which is
             # better
@@ -527,9 +510,8 @@ class BasePairWiseReward(_ComparingReward):
         if len(margins) < math.comb(len(sample.output), 2):
             extra["judged_pairs"] = f"{len(margins)} of {math.comb(len(sample.output), 2)}"
         for index, score in zip(kept, scores, strict=True):
-            reason = "\n".join(reasons[index]) or None
-            detail = RewardDimensionWithScore(name=self.name, reason=reason, score=score)
-            write(sample.output[index].answer, self, [detail], None, extra)
+            found = Score(score, "\n".join(reasons[index]), extra=extra)
+            write_score(self, sample.output[index].answer, found)
 
 
 def _compared(n: int, lost: Collection[tuple[int, int]]) -> list[int]:

@@ -6,7 +6,6 @@ Who caused a missing score that may be an answer's own doing is tried out in `bl
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -26,8 +25,8 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, asked_by, current_deadline
 from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.model.message import MessageRole
+from rm_gallery.core.reward.founding import score_of_job
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.score import (
     NOT_BEGUN,
     UNDECLARED,
@@ -88,80 +87,25 @@ def write(
             detail.__dict__["source"] = key  # fresh from the reward: no copy is needed
         elif detail.source != key:
             details[position] = copy_with(detail, source=key)
-    kept = (
-        [detail for detail in before.details if detail.source != key] + details
-        if before.details
-        else details
-    )
-    issues = [known for known in before.issues if known.name != key] if before.issues else []
-    if issue is not None:
-        issues.append(issue if issue.name == key else copy_with(issue, name=key))
-    extra_data = (
-        {name: value for name, value in before.extra_data.items() if name != key}
-        if before.extra_data
-        else {}
-    )
-    if extra:
-        extra_data[key] = extra
-    score = (
-        None
-        if not kept
-        else kept[0].score
-        if len(kept) == 1
-        else sum(d.score for d in kept) / len(kept)
-    )
-    sources = {**before.sources, key: reward.settings_hash}
+    issues = [] if issue is None else [issue if issue.name == key else copy_with(issue, name=key)]
+    extra_data, sources = {key: extra} if extra else {}, {key: reward.settings_hash}
+    if before.sources or before.details or before.issues or before.extra_data:
+        details = [detail for detail in before.details if detail.source != key] + details
+        issues = [known for known in before.issues if known.name != key] + issues
+        others = {name: value for name, value in before.extra_data.items() if name != key}
+        extra_data, sources = {**others, **extra_data}, {**before.sources, **sources}
+    scores = [detail.score for detail in details]
+    score = scores[0] if len(scores) == 1 else sum(scores) / len(scores) if scores else None
     step.__dict__["reward"] = build(
         Reward,
         {
             "score": score,
-            "details": kept,
+            "details": details,
             "issues": issues,
             "extra_data": extra_data,
             "sources": sources,
         },
     )
-
-
-def write_number(reward: AbstractReward, step: Step, value: object) -> bool:
-    """`write` a rule's one number in range to an answer nobody has written to; False, and nothing
-    done, otherwise.
-
-    That is what nearly every rule comes to, and going through all that may be is most of its cost.
-    """
-    before = step.reward
-    if before.sources or before.details or before.issues or before.extra_data:
-        return False
-    if type(value) is Score:
-        number, reason, extra = value.value, value.reason or None, value.extra
-        if value.components:
-            extra = {**value.components, **extra}
-    elif type(value) is float:
-        number, reason, extra = value, None, {}
-    else:
-        return False
-    if type(number) is not float:
-        return False
-    low, high = reward.score_range
-    if not (-math.inf if low is None else low) <= number <= (
-        math.inf if high is None else high
-    ) or math.isinf(number):
-        return False
-    name = reward.name
-    detail = build(
-        RewardDimensionWithScore, {"name": name, "reason": reason, "source": name, "score": number}
-    )
-    step.__dict__["reward"] = build(
-        Reward,
-        {
-            "score": number,
-            "details": [detail],
-            "issues": [],
-            "extra_data": {name: dict(extra)} if extra else {},
-            "sources": {name: reward.settings_hash},
-        },
-    )
-    return True
 
 
 def no_reward() -> dict[str, Any]:
@@ -181,69 +125,92 @@ def issue_of(source: str, outcome: Score[Any]) -> RewardIssue:
     )
 
 
-def _invalid(message: str) -> Score[Any]:
-    return failed("invalid_result", message, "rule")
-
-
 def checked(
-    reward: AbstractReward,
-    outcome: Score[RewardResult],
-    expected: type,
-    length: int | None,
-    bounds: Bounds | None = None,
-) -> Score[RewardResult]:
-    """The outcome, or a failed one when the result is not what this kind of reward returns."""
-    if not outcome.ok:
-        return outcome
-    result = outcome.value
-    if not isinstance(result, RewardResult):
-        return _invalid(f"_evaluate returned {type(result).__name__}; it returns a RewardResult.")
-    if not result.details:
-        return unscored("no_details", "The reward returned a result without details.", "rule")
-    low_high = reward.score_range if bounds is None else bounds
-    for detail in result.details:
-        if not isinstance(detail, expected):
-            return _invalid(
-                f"The result holds {type(detail).__name__}; a {reward.kind} reward returns "
-                f"{expected.__name__}."
-            )
-        scores = (detail.score,) if isinstance(detail, RewardDimensionWithScore) else detail.rank
-        if length is not None and len(scores) != length:
-            return _invalid(f"The result holds {len(scores)} numbers for {length} outputs.")
-        for score in scores:
-            problem = out_of_range(reward.name, score, low_high, reward.range_declared)
+    reward: AbstractReward, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
+) -> Score[Any]:
+    """The score, or a failed one where it is not what this kind of reward gives: a number in its
+    range, or one for each of the `n` outputs or steps it judges.
+    """
+    if score.value is None:
+        if not score.ok:
+            return score
+        why = score.reason or f"{reward.name} gave no value."
+        return unscored(score.code or "not_applicable", why, score.cause or "rule")
+    low, high = low_high = reward.score_range if bounds is None else bounds
+    # most rules give one number in a closed range
+    if n is None and type(score.value) is float and not score.details:
+        if low is not None and high is not None and low <= score.value <= high:
+            return score
+    name, declared = reward.name, reward.range_declared
+    for detail in score.dimensions(name):
+        several = isinstance(detail.value, tuple)
+        if several is (n is None) or (several and len(detail.value) != n):
+            gave = f"{len(detail.value)} numbers" if several else "one number"
+            wanted = "one number" if n is None else f"one for each of the {n} it judges"
+            why = f"{name} gave {gave}; a {reward.kind} reward gives {wanted}."
+            return failed("invalid_result", why, "rule")
+        for number in detail.value if several else (detail.value,):
+            problem = out_of_range(name, number, low_high, declared)
             if problem is not None:
                 return problem
-    return outcome
+    return score
 
 
-def write_scores(
+def write_missing(
+    reward: AbstractReward, step: Step, score: Score[Any], extra: dict[str, Any] | None = None
+) -> None:
+    """Write to an answer or step why it has no score."""
+    write(step, reward, [], issue_of(reward.name, score), extra)
+
+
+def write_scores(reward: AbstractReward, step: Step, raw: Score[Any]) -> None:
+    """Write what became of one job, whose value is what `_evaluate` returned, to its answer or
+    step.
+    """
+    write_score(reward, step, score_of_job(raw))
+
+
+def write_score(
     reward: AbstractReward,
     step: Step,
-    raw: Score[RewardResult],
+    given: Score[Any],
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Write one job's scores, or the reason why there are none, to its answer or step.
+    """Write a score to its answer or step, or the reason why there is none, with this extra data.
 
     What the answer itself made impossible to judge has the worst score: no text gains by being
     impossible to judge.
     """
-    outcome = checked(reward, raw, RewardDimensionWithScore, None)
-    if outcome.value is None:
-        worst = reward.worst_score if outcome.cause == "answer" else None
+    score = checked(reward, given)
+    if score.value is None:
+        worst = reward.worst_score if score.cause == "answer" else None
         if worst is None:
-            return write(step, reward, [], issue_of(reward.name, outcome), extra)
-        detail = RewardDimensionWithScore(name=reward.name, score=worst, reason=outcome.reason)
-        return write(
-            step,
-            reward,
-            [detail],
-            None,
-            {**(extra or {}), "caused_by": "answer", "reason": outcome.code},
+            return write_missing(reward, step, score, extra)
+        extra = {**(extra or {}), "caused_by": "answer", "reason": score.code}
+        score = Score(worst, score.reason, extra=extra)
+    beside, before, own = {**score.components, **score.extra}, step.reward, reward.name
+    alone: tuple[Any, ...] = (own, score.value, score.reason or None)
+    details = [
+        build(
+            RewardDimensionWithScore,
+            {"name": name, "reason": reason, "source": own, "score": number},
         )
-    result = outcome.value
-    details = [d for d in result.details if isinstance(d, RewardDimensionWithScore)]
-    return write(step, reward, details, None, result.extra_data)
+        for name, number, reason in score.details or (alone,)
+    ]
+    if before.sources or before.details or before.issues or before.extra_data or score.details:
+        return write(step, reward, details, None, beside)
+    # most rules give one number to an answer that nobody has written to
+    step.__dict__["reward"] = build(
+        Reward,
+        {
+            "score": details[0].score,
+            "details": details,
+            "issues": [],
+            "extra_data": {own: beside} if beside else {},
+            "sources": {own: reward.settings_hash},
+        },
+    )
+    return None
 
 
 def said_of(reward: AbstractReward, output: DataOutput) -> Score[float]:
@@ -610,13 +577,13 @@ def stand_ins(reward: AbstractReward, sample: DataSample, output: DataOutput) ->
 
 def killable(
     reward: AbstractReward, deadline: float | None, processes: int | None = None
-) -> Callable[..., Awaitable[RewardResult]]:
+) -> Callable[..., Awaitable[Any]]:
     """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer
     tells who broke it.
     """
     from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
 
-    async def evaluate(sample: DataSample, **hooks: Any) -> RewardResult:
+    async def evaluate(sample: DataSample, **hooks: Any) -> Any:
         outer = current_deadline.get()
         # the pool's clock runs from the start of a job in its process: waiting behind one that
         # hangs costs nobody else
@@ -629,8 +596,7 @@ def killable(
         )
         ask = partial(pool.asubmit, evaluate_here, reward)
         try:
-            result: RewardResult = await ask(sample, hooks, deadline=limit)
-            return result
+            return await ask(sample, hooks, deadline=limit)
         except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
             if reward.compares or reward.kind == "stepwise":
                 raise
@@ -656,9 +622,9 @@ def _least(*seconds: float | None) -> float | None:
     return min((each for each in seconds if each is not None), default=None)
 
 
-def evaluate_here(reward: Any, sample: DataSample, hooks: dict[str, Any]) -> RewardResult:
+def evaluate_here(reward: Any, sample: DataSample, hooks: dict[str, Any]) -> Any:
     """What a worker process runs for a `cpu_bound` reward."""
-    result: RewardResult = reward._evaluate(sample, **hooks)
+    result = reward._evaluate(sample, **hooks)
     if hasattr(result, "__await__"):
         close = getattr(result, "close", None)
         if close is not None:

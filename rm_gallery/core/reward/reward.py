@@ -24,7 +24,8 @@ class BaseReward(AbstractReward):
     """A named way to score a sample's outputs.
 
     A subclass picks a kind (pointwise, listwise, pairwise, stepwise, trajectory) and implements
-    `_evaluate(sample, **kwargs)`, plain or async, returning a `RewardResult`; it may raise
+    `_evaluate(sample, **kwargs)`, plain or async, returning a `Score` of a number, or of a tuple
+    with one for each output where they are compared; a `RewardResult` will do as well. It may raise
     `Unscored` when there is nothing to judge by. Instances keep nothing of a call: one object
     serves any number of threads and calls at once, and it can be pickled.
 

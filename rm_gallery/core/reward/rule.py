@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -25,20 +26,15 @@ from pydantic.fields import FieldInfo
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import how_it_ended
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
-from rm_gallery.core.reward.outputs import writable_copy, write_number, write_scores
+from rm_gallery.core.reward.outputs import writable_copy, write_score
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
-from rm_gallery.core.reward.schema import (
-    Example,
-    RewardDimensionWithScore,
-    RewardMeta,
-    RewardResult,
-)
-from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error, scored
+from rm_gallery.core.reward.schema import Example, RewardMeta
+from rm_gallery.core.score import Bounds, Detail, Score, checked_bounds, score_of_error, scored_by
 from rm_gallery.core.text.answer import Extraction
 from rm_gallery.core.text.canonical import OPENED, Form, compared, fold, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import is_users
-from rm_gallery.core.utils.models import build, copy_with
+from rm_gallery.core.utils.models import copy_with
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -119,17 +115,14 @@ def _scored_copy(
     for output in outputs:
         part = sample if len(outputs) == 1 else copy_with(sample, output=[output])
         try:
-            value = score(part)
-            if write_number(reward, output.answer, value):
-                continue
-            outcome: Score[Any] = scored(result_of(reward.name, value))
+            outcome = score_of_rule(score(part))
         except Unscored as error:
             outcome = score_of_error(_named(reward.name, error))
         except KeyboardInterrupt:  # of the person who waits
             raise
         except BaseException as error:  # noqa: BLE001 - recorded; an error of the run is raised again
             outcome = score_of_error(error)
-        write_scores(reward, output.answer, outcome)
+        write_score(reward, output.answer, outcome)
         if not outcome.ok:
             missing = missing or outcome
     return sample, missing
@@ -365,16 +358,16 @@ def _scorer(
     return scorer
 
 
-def _evaluate(self: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+def _evaluate(self: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
     try:
-        return result_of(self.name, self.scorer()(sample))
+        return score_of_rule(self.scorer()(sample))
     except Unscored as error:
         raise _named(self.name, error) from error
 
 
-async def _evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+async def _evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
     try:
-        return result_of(self.name, await self.scorer()(sample))
+        return score_of_rule(await self.scorer()(sample))
     except Unscored as error:
         raise _named(self.name, error) from error
 
@@ -431,30 +424,16 @@ def _documentation(docstring: str) -> tuple[str, dict[str, str]]:
     return text.strip(), explained
 
 
-def result_of(name: str, value: Any) -> RewardResult:
-    """The founding shape of what a rule returned."""
+def score_of_rule(value: Any) -> Score[Any]:
+    """What a rule returned, as a score; Unscored where it says that there is none."""
     if isinstance(value, Score):
         if value.value is None:
             raise Unscored(value.reason, reason=value.code or "not_applicable", cause=value.cause)
-        extra = {**value.components, **value.extra} if value.components else dict(value.extra)
-        return one_score(name, float(value.value), value.reason or None, extra)
-    if isinstance(value, Mapping):
-        details = [RewardDimensionWithScore(name=key, score=value[key]) for key in value]
-        return RewardResult(name=name, details=list(details))
+        if type(value.value) is float:
+            return value
+        return dataclasses.replace(value, value=float(value.value))
     if value is None:
         raise Unscored("the rule does not apply to this answer.")
-    return one_score(name, float(value))
-
-
-def one_score(
-    name: str, score: float, reason: str | None = None, extra: dict[str, Any] | None = None
-) -> RewardResult:
-    """The result of a pointwise reward with a single dimension of the reward's own name."""
-    # checked where results are merged; checking here would double a cheap rule's cost
-    detail = build(
-        RewardDimensionWithScore, {"name": name, "reason": reason, "source": None, "score": score}
-    )
-    return build(
-        RewardResult,
-        {"name": name, "details": [detail], "extra_data": {} if extra is None else extra},
-    )
+    if type(value) is not float and isinstance(value, Mapping):
+        return scored_by(Detail(name, float(number)) for name, number in value.items())
+    return Score(float(value))

@@ -1,4 +1,4 @@
-"""What a reward returns for one job."""
+"""How classes of rewards are made, and the samples that show them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from rm_gallery.core.data.schema import (
     RewardDimensionWithScore,
     RewardIssue,
     Step,
-    cell,
-    table,
 )
 from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.reward.founding import RewardResult
 from rm_gallery.core.score import checked_bounds
 
 R = TypeVar("R")
@@ -36,25 +35,6 @@ __all__ = [
     "RewardIssue",
     "RewardResult",
 ]
-
-
-class RewardResult(BaseModel):
-    """Scores of one job and what else was found out on the way.
-
-    A pointwise or stepwise reward returns `RewardDimensionWithScore`, a listwise or pairwise one
-    `RewardDimensionWithRank` with one number per output, in the order of the outputs it was given.
-    """
-
-    name: str
-    details: list[RewardDimensionWithScore | RewardDimensionWithRank] = Field(default_factory=list)
-    extra_data: dict[str, Any] = Field(default_factory=dict)
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (d.name, d.score if isinstance(d, RewardDimensionWithScore) else d.rank, d.reason)
-            for d in self.details
-        ]
-        return f"<p><b>{cell(self.name)}</b></p>" + table(("", "score", "reason"), rows)
 
 
 if TYPE_CHECKING:

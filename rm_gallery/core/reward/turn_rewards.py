@@ -11,7 +11,6 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.compose import TURNS, Composition, Notes, as_part, together_or_none
 from rm_gallery.core.reward.outputs import said_of_step
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.turns import Credit, Total, credited, differences, total_of
 from rm_gallery.core.score import Bounds, Score, deciding, scored
 from rm_gallery.core.utils.errors import ConfigError
@@ -120,7 +119,7 @@ class TurnRewards(Composition):
             return None, None
         return low, high
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[RewardResult]]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
         results = dict(zip(self.rewards, await together_or_none(asked), strict=True))
@@ -131,7 +130,7 @@ class TurnRewards(Composition):
             for i in everything
         ]
 
-    def _turns(self, parts: dict[str, Any], output: DataOutput) -> Score[RewardResult]:
+    def _turns(self, parts: dict[str, Any], output: DataOutput) -> Score[float]:
         """The reward of each turn of one output, and their total."""
         notes, n = Notes(), len(output.turns)
         rewards: list[float | None] = [0.0] * n
@@ -148,9 +147,7 @@ class TurnRewards(Composition):
             outcome = parts["outcome"].outcome
             notes.add("outcome", self.rewards["outcome"], parts["outcome"])
             if outcome.value is None:
-                return notes.score_of(
-                    self.name, outcome.without_value(f"outcome: {outcome.reason}")
-                )
+                return notes.score_of(outcome.without_value(f"outcome: {outcome.reason}"))
             shares = credited(outcome.value, n, self.credit, self.gamma)
             rewards = [
                 None if each is None else each + share
@@ -162,9 +159,9 @@ class TurnRewards(Composition):
         if total is None:
             why = deciding(lost)
             missing = f"{len(lost)} of {n} turns have no score: {why.reason}"
-            return notes.score_of(self.name, why.without_value(missing))
+            return notes.score_of(why.without_value(missing))
         shown = ", ".join("none" if each is None else f"{each:g}" for each in rewards)
-        return notes.score_of(self.name, scored(total), f"{self.total} of the turns' {shown}")
+        return notes.score_of(scored(total, f"{self.total} of the turns' {shown}"))
 
 
 def turn_rewards_of(reward: BaseReward, output: DataOutput) -> list[float | None]:

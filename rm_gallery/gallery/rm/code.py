@@ -23,11 +23,10 @@ from rm_gallery.core.reward.rule import (
     answer_text,
     final_answer,
     known,
-    one_score,
     references_of,
     shown,
 )
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.sandbox.code_test_spec import (
     CodeTestReport,
     CodeTests,
@@ -38,6 +37,7 @@ from rm_gallery.core.sandbox.code_tests import VacuousTests, extract_code, run_c
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_in_worker, same_results
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
 from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
 from rm_gallery.core.utils.errors import (
@@ -140,15 +140,15 @@ class CodeExecutionReward(RuleReward):
         """Raise SandboxUnavailable when there is no sandbox, ConfigError for an unknown one."""
         get_runner(self.sandbox, packages=self.packages)
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         tests = tests_of(sample, self.name)
         code = extract_code(split_reasoning(answer_text(sample)).final, names_wanted(tests))
         if not code.strip():
-            return one_score(self.name, 0.0, "The answer holds no code.")
+            return Score(0.0, "The answer holds no code.")
         report = await self._run_tests(code, tests)
         score = float(report.passed == report.total) if self.all_or_nothing else report.score
         counts = {"passed": report.passed, "total": report.total, "outcomes": report.reasons}
-        return one_score(self.name, score, reason_of(report), counts)
+        return Score(score, reason_of(report), extra=counts)
 
     async def _run_tests(self, code: str, tests: CodeTests) -> CodeTestReport:
         deadline = within_deadline(self.total_timeout)
@@ -310,20 +310,20 @@ class SqlResultEqualityReward(RuleReward):
         },
     )
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         references = references_of(sample, self.name, turn_text)
         schema = self._schema_script(sample)
         expected = [await self._reference_result(schema, query) for query in references]
         query = sql_of(answer_text(sample))
         if not query:
-            return one_score(self.name, 0.0, "The answer holds no query.")
+            return Score(0.0, "The answer holds no query.")
         built = max(rows.schema_seconds for rows in expected)
         limit = within_deadline(self.timeout)
         result = await run_query_in_worker(
             schema, query, deadline=limit, max_rows=self.max_rows, schema_seconds=built
         )
         if result.error:
-            return one_score(self.name, 0.0, f"The query does not run: {result.error}")
+            return Score(0.0, f"The query does not run: {result.error}")
         equal = False
         for text, rows in zip(references, expected, strict=True):
             equal = equal or await same_results(result, rows, ordered=ordered(text))
@@ -331,7 +331,7 @@ class SqlResultEqualityReward(RuleReward):
         reason = (
             f"The results are equal: {size}." if equal else f"The result is another one: {size}."
         )
-        return one_score(self.name, float(equal), reason)
+        return Score(float(equal), reason)
 
     def _schema_script(self, sample: DataSample) -> str:
         value = known(sample, "schema")
@@ -437,12 +437,12 @@ class PatchSimilarityReward(RuleReward):
         )
     )
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         answer = final_answer(sample)
         score = max(
             patch_similarity(answer, reference) for reference in references_of(sample, self.name)
         )
-        return one_score(self.name, score)
+        return Score(score)
 
 
 def patch_similarity(answer: str, reference: str) -> float:
@@ -521,7 +521,7 @@ class SyntaxCheckReward(KillableRule):
         )
     )
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         blocks = required_blocks(sample, self.name)
         problems = [
             f"block {number}, {problem}"
@@ -529,7 +529,7 @@ class SyntaxCheckReward(KillableRule):
             if isinstance(problem, str)
         ]
         reason = "; ".join(problems[:5]) or f"{len(blocks)} of {len(blocks)} blocks compile."
-        return one_score(self.name, 1 - len(problems) / len(blocks), reason)
+        return Score(1 - len(problems) / len(blocks), reason)
 
 
 _PYTHON = frozenset({"python", "py", "python3", "py3", "{python}", "{.python}"})
@@ -594,7 +594,7 @@ class CodeStyleReward(KillableRule):
         )
     )
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         style = Style(Counter(), [], [])
         problems = []
         blocks = required_blocks(sample, self.name)
@@ -621,11 +621,8 @@ class CodeStyleReward(KillableRule):
             if style.bad
             else "."
         )
-        return one_score(
-            self.name,
-            (indentation + naming) / 2,
-            reason,
-            {"indentation": indentation, "naming": naming},
+        return Score(
+            (indentation + naming) / 2, reason, extra={"indentation": indentation, "naming": naming}
         )
 
 

@@ -23,8 +23,6 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import (
     Example,
     PhraseJudge,
-    RewardDimensionWithRank,
-    RewardResult,
     sample_of,
 )
 from rm_gallery.core.reward.template import (
@@ -34,6 +32,7 @@ from rm_gallery.core.reward.template import (
     RubricTemplate,
     render,
 )
+from rm_gallery.core.score import Score
 from rm_gallery.core.stats import ranking
 from rm_gallery.core.text.blocks import object_at
 from rm_gallery.core.text.values import read_integer, read_number
@@ -315,7 +314,7 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
             "answers": group.distinct,
         }
 
-    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """The scores by output."""
         group = as_group(sample.output)
         wanted, given = set(range(1, len(group.distinct) + 1)), set(response.scores)
@@ -329,9 +328,8 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
             raise ParseError(
                 f"<scores> holds one score for each of the {len(wanted)} answers; {problem}."
             )
-        rank = [response.scores[place + 1] for place in group.shown_as]
-        detail = RewardDimensionWithRank(name=self.name, reason=response.reason, rank=rank)
-        return RewardResult(name=self.name, details=[detail])
+        scores = tuple(response.scores[place + 1] for place in group.shown_as)
+        return Score(scores, response.reason or "")
 
 
 def _entries(value: Any) -> Iterable[tuple[Any, Any]]:

@@ -15,10 +15,10 @@ from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
 from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, extraction_of, one_score, references_of, shown
-from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
+from rm_gallery.core.reward.rule import RuleReward, extraction_of, references_of, shown
+from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
-from rm_gallery.core.score import Bounds
+from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.answer import Extraction, final_text
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
@@ -58,9 +58,9 @@ class MathVerifyReward(RuleReward):
         )
     )
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         verdict, reason = await self._verdict_and_reason(sample)
-        return one_score(self.name, float(verdict.status == "correct"), reason)
+        return Score(float(verdict.status == "correct"), reason)
 
     async def _verdict_and_reason(self, sample: DataSample) -> tuple[MathVerdict, str]:
         """The verdict on an answer and its reason; Unscored without a mathematical reference."""
@@ -167,21 +167,20 @@ class CalibratedMathReward(MathVerifyReward):
         )
     )
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         verdict, reason = await self._verdict_and_reason(sample)
         right, confidence = (
             float(verdict.status == "correct"),
             stated_confidence(final_text(sample.answer_text())),
         )
         if confidence is None:
-            return one_score(self.name, -1.0, f"{reason} The answer states no confidence.")
+            return Score(-1.0, f"{reason} The answer states no confidence.")
         brier = (confidence - right) ** 2
         score = -brier if self.brier_only else right - brier
-        return one_score(
-            self.name,
+        return Score(
             score,
             f"{reason} It is stated with confidence {confidence:g}.",
-            {"correct": right, "brier": brier},
+            extra={"correct": right, "brier": brier},
         )
 
 
@@ -254,7 +253,7 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
         judge=PhraseJudge(("\\boxed{0}", "not a single one", "\\boxed{2}")),
     )
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """The rule's verdict where it is one for the answer, else the judge's."""
         try:
             verdict, reason = await MathVerifyReward(
@@ -265,7 +264,7 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
                 raise
         else:
             if verdict.status in ("correct", "exploding"):
-                return one_score(self.name, float(verdict.status == "correct"), reason)
+                return Score(float(verdict.status == "correct"), reason)
         return await super()._evaluate(sample, **kwargs)
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
@@ -278,6 +277,6 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
             "language": self.language,
         }
 
-    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """1 where the judge finds them equal."""
-        return one_score(self.name, float(response.equal), response.reason or "The judge says so.")
+        return Score(float(response.equal), response.reason or "The judge says so.")

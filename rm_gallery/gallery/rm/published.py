@@ -37,12 +37,9 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.rubric import RubricFile, Texts, rubric_file
 from rm_gallery.core.reward.schema import (
     Example,
-    RewardDimensionWithRank,
-    RewardDimensionWithScore,
-    RewardResult,
 )
 from rm_gallery.core.reward.template import BasePromptTemplate, prompt_environment
-from rm_gallery.core.score import Bounds
+from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.answer import last_boxed
 from rm_gallery.core.text.blocks import object_at
 from rm_gallery.core.text.canonical import split_reasoning
@@ -477,7 +474,7 @@ class _OfCheckpoint(BaseLLMReward):
         """The votes, or as many as its authors take."""
         return self.votes or self.spec.votes
 
-    async def _vote(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _vote(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         if self.llm is None:
             raise ConfigError(
                 f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
@@ -511,11 +508,10 @@ class _OfCheckpoint(BaseLLMReward):
             channel=self.channel,
             **fields,
         )
-        return self._result_of(numbers, reason)
+        return Score(self._value_of(numbers), reason)
 
-    def _result_of(self, numbers: list[float], reason: str) -> RewardResult:
-        rank = RewardDimensionWithRank(name=self.name, rank=numbers, reason=reason)
-        return RewardResult(name=self.name, details=[rank], extra_data={})
+    def _value_of(self, numbers: list[float]) -> Any:
+        return tuple(numbers)
 
 
 @lru_cache(maxsize=128)
@@ -544,9 +540,8 @@ class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
         """The checkpoint's range."""
         return self.spec.score_range
 
-    def _result_of(self, numbers: list[float], reason: str) -> RewardResult:
-        detail = RewardDimensionWithScore(name=self.name, score=numbers[0], reason=reason)
-        return RewardResult(name=self.name, details=[detail], extra_data={})
+    def _value_of(self, numbers: list[float]) -> Any:
+        return numbers[0]
 
 
 class PublishedPairJudge(_OfCheckpoint, BasePairWiseReward):

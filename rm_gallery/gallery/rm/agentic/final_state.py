@@ -21,8 +21,8 @@ from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
 from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, known, one_score, shown
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.rule import RuleReward, known, shown
+from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.sandbox.code_test_spec import parse_code_tests
 from rm_gallery.core.sandbox.code_tests import VacuousTests, run_code_tests
 from rm_gallery.core.sandbox.command import Program, run_on_copy
@@ -207,7 +207,7 @@ class FinalStateReward(RuleReward):
             )
         return check
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         verdict = await self.examine(sample)
         outcomes, (low, high) = verdict.outcomes, verdict.bounds
         missing = [outcome for outcome in outcomes if not outcome.score.ok]
@@ -229,11 +229,10 @@ class FinalStateReward(RuleReward):
                 raise Unscored(message, reason=first.code, cause=first.cause)
             raise StateUnknown(message, first.code, first.cause or "rule")
         metrics = {each.name: each.score.value for each in outcomes if each.score.ok}
-        return one_score(
-            self.name,
+        return Score(
             verdict.value,
             f"{reason}{': ' if said else '.'}{'; '.join(said)}",
-            {METRICS: metrics},
+            extra={METRICS: metrics},
         )
 
     async def examine(self, sample: DataSample) -> StateVerdict:

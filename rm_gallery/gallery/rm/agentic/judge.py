@@ -29,11 +29,11 @@ from rm_gallery.core.reward.kinds import conversation_text, turns_text
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rubric import Rubric
 from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
-from rm_gallery.core.reward.rule import known, one_score
-from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
+from rm_gallery.core.reward.rule import known
+from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceTooLarge, whose_size
-from rm_gallery.core.score import Bounds
+from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
 from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace
@@ -131,10 +131,10 @@ class ActingJudge(BaseTrajectoryReward):
 
     _any_shape = field_validator("criteria", mode="before")(rubric_of_setting)
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         return await self._decided(sample, None)
 
-    async def _decided(self, sample: DataSample, recorded: list[Any] | None) -> RewardResult:
+    async def _decided(self, sample: DataSample, recorded: list[Any] | None) -> Score[Any]:
         rubric = self._rubric_of(sample)
         store = known(sample, "store") or self.store
         if not isinstance(store, Mapping) or not all(
@@ -209,7 +209,7 @@ class ActingJudge(BaseTrajectoryReward):
 
     def _scored_rubric(
         self, rubric: Rubric, decisions: list[CriterionDecision], transcript: list[dict[str, Any]]
-    ) -> RewardResult:
+    ) -> Score[Any]:
         leaves = rubric.leaves()
         made = rubric.score([decision.value for decision in decisions])
         metrics = {
@@ -221,9 +221,9 @@ class ActingJudge(BaseTrajectoryReward):
             f"{number}. {decision.reason}" for number, decision in enumerate(decisions, 1)
         )
         extra = {METRICS: metrics, "criteria": records, TRANSCRIPT: transcript}
-        return one_score(self.name, made.clipped, reason, extra)
+        return Score(made.clipped, reason, extra=extra)
 
-    def replay(self, sample: DataSample, transcript: list[dict[str, Any]]) -> RewardResult:
+    def replay(self, sample: DataSample, transcript: list[dict[str, Any]]) -> Score[Any]:
         """The result of a recorded judgement without a model: its calls are made again on the
         sample's workspace, and its verdict is read and its evidence checked again.
 
@@ -236,7 +236,7 @@ class ActingJudge(BaseTrajectoryReward):
             for each in transcript
         ):
             raise DataError(f"{self.name}: a transcript is a list of messages with texts.")
-        made: RewardResult = library_loop.run(self._decided(sample, transcript))
+        made: Score[Any] = library_loop.run(self._decided(sample, transcript))
         return made
 
 

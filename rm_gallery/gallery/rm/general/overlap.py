@@ -16,8 +16,8 @@ from rapidfuzz.distance import LCSseq
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score, references_of, rule
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.rule import RuleReward, answer_text, references_of, rule
+from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, words
@@ -352,11 +352,11 @@ class EmbeddingSimilarityReward(RuleReward):
             )
         self.embeddings.check()
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         references = references_of(sample, self.name, turn_text)
         answer = split_reasoning(answer_text(sample)).final.strip()
         if not answer:
-            return one_score(self.name, 0.0, "The answer is empty.")
+            return Score(0.0, "The answer is empty.")
         if self.embeddings is None:
             raise ConfigError(
                 f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…)."
@@ -373,9 +373,7 @@ class EmbeddingSimilarityReward(RuleReward):
                 reason="zero_vector",
                 cause="judge",
             )
-        return one_score(
-            self.name, best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'."
-        )
+        return Score(best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'.")
 
     def describe(self) -> dict[str, Any]:
         """What identifies this reward in a manifest; the embedding model without its secrets."""

@@ -21,8 +21,7 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import one_score
-from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, written_whole
 from rm_gallery.gallery.rm.trained.conversation import preference_example, text_of_answer
@@ -82,12 +81,12 @@ class BradleyTerryReward(BasePointWiseReward):
             "weights_sha256": load_model(self.path).metadata["weights"]["sha256"],
         }
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Score the answer; one without text that only calls tools is unscored."""
         answer = sample.output[0].answer
         text = text_of_answer(answer, answer.text, self.name)
         score = load_model(self.path).score(answer_features(read_conversation(sample.input), text))
-        return one_score(self.name, score)
+        return Score(score)
 
 
 KIND = "bradley_terry"

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.schema import (
-    DataOutput,
     DataSample,
-    RewardDimensionWithRank,
-    RewardDimensionWithScore,
     Step,
 )
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
 from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.outputs import issue_of, write
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.score import Bounds, Score, failed, out_of_range, unscored
+from rm_gallery.core.reward.founding import score_of_job
+from rm_gallery.core.reward.outputs import checked, write_missing, write_score
+from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.score import Bounds, Score, unscored
 from rm_gallery.core.text.canonical import without_turn_end
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.utils.errors import Unscored
@@ -214,41 +213,20 @@ class ProcessReward(BaseStepWiseReward):
             if not output.is_trajectory
         ]
 
-    def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
-    ) -> None:
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each number goes to its step; one that is missing or out of range costs the whole answer."""
         for output in sample.output:
             if output.is_trajectory:
                 missing = unscored("trajectory", "The output is no solution in steps.", "data")
                 for turn in output.turns:
-                    write(turn, self, [], issue_of(self.name, missing))
+                    write_missing(self, turn, missing)
         for job, outcome in zip(jobs, outcomes, strict=True):
-            self._write_steps(sample.output[job.place], outcome)
-
-    def _write_steps(self, output: DataOutput, outcome: Score[RewardResult]) -> None:
-        steps = output.turns
-        details = outcome.value.details if outcome.value is not None else []
-        numbers = [
-            number
-            for detail in details
-            if isinstance(detail, RewardDimensionWithRank)
-            for number in detail.rank
-        ]
-        if outcome.ok:
-            problems = (out_of_range(self.name, number, self.score_range) for number in numbers)
-            odd = next((problem.reason for problem in problems if problem is not None), None)
-            if len(numbers) != len(steps):
-                odd = f"The model gave {len(numbers)} scores for {len(steps)} steps."
-            outcome = outcome if odd is None else failed("invalid_result", odd, "judge")
-        for place, step in enumerate(steps):
-            if outcome.ok:
-                write(step, self, [RewardDimensionWithScore(name=self.name, score=numbers[place])])
-            else:
-                write(step, self, [], issue_of(self.name, outcome))
-
-    def steps_result(self, numbers: list[float]) -> RewardResult:
-        """The numbers of an answer's steps as a result."""
-        return RewardResult(
-            name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=numbers)]
-        )
+            steps = sample.output[job.place].turns
+            score = checked(self, score_of_job(outcome), len(steps))
+            if outcome.ok and score.value is None:  # the numbers are the model's
+                score = replace(score, cause="judge")
+            for place, step in enumerate(steps):
+                if score.value is None:
+                    write_missing(self, step, score)
+                else:
+                    write_score(self, step, Score(score.value[place]))

@@ -25,7 +25,8 @@ from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import Example, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import Example
+from rm_gallery.core.score import Detail, Score, scored_by
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.gallery.rm.trained.checkpoint import (
     CheckpointSource,
@@ -461,14 +462,11 @@ class HFReward(_LocalReward, BasePointWiseReward):
             self.chat_template, self._labels(), self.activation, self.max_length, self.too_long
         )
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Score the answer; one without text that only calls tools is unscored."""
         numbers = await self._model_numbers(dialogue_of(sample, self.name))
         names = [str(label) for label in self._labels()] if len(numbers) > 1 else [self.name]
-        scores = zip(names, numbers, strict=True)
-        return RewardResult(
-            name=self.name, details=[RewardDimensionWithScore(name=n, score=s) for n, s in scores]
-        )
+        return scored_by(Detail(*each) for each in zip(names, numbers, strict=True))
 
 
 @RewardRegistry.register("hf-prm:")
@@ -529,9 +527,9 @@ class HFProcessReward(_LocalReward, ProcessReward):
             self.chat_template, labels, max_length=self.max_length, separator=self.separator
         )
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         dialogue = dialogue_of(sample, self.name, steps=True)
-        return self.steps_result(await self._model_numbers(dialogue))
+        return Score(tuple(await self._model_numbers(dialogue)))
 
 
 def _forget_models() -> None:

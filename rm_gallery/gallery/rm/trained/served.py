@@ -26,8 +26,8 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.kinds import TRUTH_LABELS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.rule import one_score
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
 from rm_gallery.core.utils.models import unknown_name
@@ -215,14 +215,13 @@ class ServedReward(_ServedReward, BasePointWiseReward):
     def _asked_for(self) -> dict[str, Any]:
         return {"raw": self.raw, "label_token_ids": self.label_token_ids}
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Score the answer; one without text that only calls tools is unscored."""
         dialogue = dialogue_of(sample, self.name)
         numbers = await self._request_numbers(without_marks(dialogue, CONTROL_MARKS))
         # with one row per token, the last row scores the whole text
-        return one_score(
-            self.name,
-            numbers.rows[-1][self._score_place(numbers, 0 if self.label_token_ids else None)],
+        return Score(
+            numbers.rows[-1][self._score_place(numbers, 0 if self.label_token_ids else None)]
         )
 
 
@@ -276,7 +275,7 @@ class ServedProcessReward(_ServedReward, ProcessReward):
             )
         super().check()
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         dialogue = dialogue_of(sample, self.name, steps=True)
         dialogue = without_marks(without_marks(dialogue, CONTROL_MARKS), any_of([self.separator]))
         answer = "".join(step + self.separator for step in dialogue.steps)
@@ -285,7 +284,7 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         if len(rows) == 1 and len(rows[0]) == len(dialogue.steps) != 1:
             rows = [[number] for number in rows[0]]  # one number per step, in one list
         place = self._score_place(Numbers(rows, numbers.names), 1 if len(rows[0]) == 2 else None)
-        return self.steps_result([row[place] if place < len(row) else float("nan") for row in rows])
+        return Score(tuple(row[place] if place < len(row) else float("nan") for row in rows))
 
 
 _SERVER = "(server)"
@@ -378,14 +377,14 @@ class BehindServer(BasePointWiseReward):
             settings.pop(name, None)
         return {**settings, "server": {**self.server.describe(), **sent_along(self.server)}}
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         answer = (await self.server.ascore([self.item(sample)]))[0]
         if answer.value is None:
             if answer.status == "unscored":
                 raise Unscored(answer.reason, reason=answer.code, cause=answer.cause)
             raise NotScored(answer.reason, answer.code, answer.cause or "endpoint")
         extra = {"metrics": answer.components} if answer.components else {}
-        return one_score(self.name, answer.value, answer.reason or None, extra)
+        return Score(answer.value, answer.reason, extra=extra)
 
 
 @RewardRegistry.register("remote:")

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score, rule, shown
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.rule import RuleReward, answer_text, rule, shown
+from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import prose_of
 from rm_gallery.core.text.canonical import readable, split_reasoning
@@ -383,7 +383,7 @@ class DetoxifyReward(RuleReward):
         """Raise MissingExtra when the package is absent."""
         _detoxify()
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         with _LOADING:
             model = _detoxify_model(self.model_name, self.device)
         rated = {
@@ -393,9 +393,7 @@ class DetoxifyReward(RuleReward):
             raise ProviderError(
                 f"Detoxify's {self.model_name} gave {sorted(rated)}, but no toxicity.", kind="fatal"
             )
-        return one_score(
-            self.name, 1 - rated["toxicity"], f"Toxicity {rated['toxicity']:.3f}.", rated
-        )
+        return Score(1 - rated["toxicity"], f"Toxicity {rated['toxicity']:.3f}.", extra=rated)
 
 
 def _detoxify() -> Any:
