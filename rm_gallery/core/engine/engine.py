@@ -46,7 +46,6 @@ from rm_gallery.core.score import (
     Score,
     failed,
     score_of_error,
-    scored,
     stopped,
 )
 from rm_gallery.core.utils.errors import Cause, ConfigError, DeadlineExceeded
@@ -108,7 +107,7 @@ class Work:
     """What is done with some units, and who waits for them."""
 
     execute: Callable[[Any], Any]
-    """Job to value. What it returns is awaited if it can be."""
+    """Job to a score, or to the value of one. What it returns is awaited if it can be."""
     control: RunControl
     deliver: Callable[[list[tuple[int, Any]]], None]
     """Takes (index, result) pairs."""
@@ -248,25 +247,26 @@ class Unit:
         work = self.work
         try:
             if self.context is not None:
-                return Score(self.context.copy().run(self._in_context, i))
+                return self.context.copy().run(self._in_context, i)
             value = work.execute(self.jobs[i])
             if type(value) not in plain_types and awaitable(value):
                 value = _wait_for(value, self.deadline)
-            return Score(value)
+            return _score_of(value)
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             return work.score_of(error)
 
-    def _in_context(self, i: int) -> Any:
+    def _in_context(self, i: int) -> Score[Any]:
         current_run.set(self.work.control)
         current_deadline.set(self.deadline)
         mark, ok = StopMark(stop_mark.get()), False
         stop_mark.set(mark)
         try:
             value = self.work.execute(self.jobs[i])
-            value, ok = _wait_for(value, self.deadline) if awaitable(value) else value, True
+            score = _score_of(_wait_for(value, self.deadline) if awaitable(value) else value)
+            ok = score.ok
         finally:
             mark.taken(ok)
-        return value
+        return score
 
     def go_on(self) -> Any:
         """Let the plan go on with the scores of its jobs. Its result, or what makes that doubtful;
@@ -615,7 +615,7 @@ class LoopLane(Lane):
             if awaitable(value):
                 value = await value
             if not (worker.expired or unit.is_late):
-                return scored(value)
+                return _score_of(value)
         except asyncio.CancelledError:
             if self._cut or not library_loop.is_current(self._loop):
                 raise
@@ -840,6 +840,11 @@ class ThreadLane(Lane):
         done, worker.done = worker.done, []
         self._record([*done, (unit, i, unit.work.late(deadline, "; its thread was left"))])
         return math.inf
+
+
+def _score_of(value: Any) -> Score[Any]:
+    """What a job gave: a score, or the value of one."""
+    return value if type(value) is Score else Score(value)
 
 
 def _wait_for(value: Any, deadline: Deadline | None) -> Any:

@@ -309,6 +309,10 @@ class RowReward(BaseReward):
             made[job.place] = _result(self.plans[job.place].grader, outcome)
         sample.__dict__["results"] = {name: made[name] for name in self.plans}
 
+    def read(self, returned: Any) -> Any:
+        """A grader's result, as it is."""
+        return returned
+
     def settle(self, row: TableRow) -> TableRow:
         """The row with its results as they are handed on: for an error, what `on_error` says."""
         if not all(result.ok for result in row.results.values()):

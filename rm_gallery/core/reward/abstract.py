@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.engine.options import MAX_WORKERS
+from rm_gallery.core.reward.founding import score_of_result
 from rm_gallery.core.reward.schema import Example, RewardMeta
 from rm_gallery.core.score import Bounds, Score, finite_score, worst_of
 from rm_gallery.core.text.canonical import Form
@@ -362,6 +363,10 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     def view(self, sample: DataSample) -> View:
         """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
         raise NotImplementedError
+
+    def read(self, returned: Any) -> Any:
+        """What `_evaluate` returned for a job, as a score."""
+        return score_of_result(returned)
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Write the jobs' outcomes to the sample's outputs, replacing what this reward wrote there

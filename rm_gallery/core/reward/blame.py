@@ -45,7 +45,7 @@ from rm_gallery.core.reward.outputs import (
     said_of,
     said_of_step,
     stand_in,
-    write_scores,
+    write_score,
 )
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.models import copy_with
@@ -363,7 +363,7 @@ class _Place(NamedTuple):
             f"The answer made it impossible to judge; another answer could be judged. "
             f"{self.why.reason}"
         )
-        write_scores(
+        write_score(
             reward,
             self.written_to,
             Score(None, why, status=self.why.status, cause="answer", code=self.why.code),

@@ -36,11 +36,6 @@ class RewardResult(BaseModel):
         return f"<p><b>{cell(self.name)}</b></p>" + table(("", "score", "reason"), rows)
 
 
-def score_of_job(outcome: Score[Any]) -> Score[Any]:
-    """What became of a job, of which the engine knows what `_evaluate` returned."""
-    return score_of_result(outcome.value) if outcome.ok else outcome
-
-
 def score_of_result(returned: object) -> Score[Any]:
     """What `_evaluate` or `_after_evaluate` returned, as a score; failed where it is nothing that
     they return.

@@ -38,12 +38,11 @@ from rm_gallery.core.reward.function_result import (
     checked_result,
 )
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
-from rm_gallery.core.reward.outputs import write_scores
+from rm_gallery.core.reward.outputs import write_score
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.rule import one_score
 from rm_gallery.core.reward.schema import RewardMeta
-from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error, scored
+from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.models import unknown_name
@@ -272,7 +271,7 @@ class _OfFunction(BaseReward):
             )
         parts = evaluated.model_dump(include={"metrics", "step_outputs"})
         extra = {name: part for name, part in parts.items() if part}
-        return one_score(self.name, float(evaluated.score), evaluated.reason, extra)
+        return Score(float(evaluated.score), evaluated.reason or "", extra=extra)
 
 
 def _trainer_state() -> Any:
@@ -319,16 +318,20 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
         if isinstance(evaluated, list):
             return [self._reward_result(one) for one in evaluated]
         try:
-            return scored(super()._reward_result(evaluated))
+            return super()._reward_result(evaluated)
         except RMGalleryError as error:
             return score_of_error(error)
+
+    def read(self, returned: Any) -> Any:
+        """A score for each answer, as it is."""
+        return returned
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each result goes to its own answer."""
         for whole in outcomes:
             each = whole.value or [whole] * len(sample.output)
             for output, outcome in zip(sample.output, each, strict=True):
-                write_scores(self, output.answer, outcome)
+                write_score(self, output.answer, outcome)
 
 
 class AsyncFunctionGroupReward(FunctionGroupReward):

@@ -27,13 +27,11 @@ from rm_gallery.core.model.message import (
     picture_of,
 )
 from rm_gallery.core.reward.abstract import Job, Parts, View
-from rm_gallery.core.reward.founding import score_of_job
 from rm_gallery.core.reward.outputs import (
     checked,
     no_reward,
     write_missing,
     write_score,
-    write_scores,
 )
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turns import total_of
@@ -200,7 +198,7 @@ class BasePointWiseReward(_WholeAnswers):
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each outcome goes to its own output."""
         for job, raw in zip(jobs, outcomes, strict=True):
-            write_scores(self, sample.output[job.place].answer, raw)
+            write_score(self, sample.output[job.place].answer, raw)
 
 
 class BaseTrajectoryReward(BasePointWiseReward):
@@ -243,6 +241,10 @@ class PerOutputReward(BasePointWiseReward):
         if not self.compares:
             return super().plan(sample)
         return [Job(sample, None, sample)] if sample.output else []
+
+    def read(self, returned: Any) -> Any:
+        """A score for each output, as it is."""
+        return returned
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each output gets what was said of it."""
@@ -315,7 +317,7 @@ class BaseStepWiseReward(BaseReward):
         turns = [output.turns for output in sample.output]
         for job, raw in zip(jobs, outcomes, strict=True):
             i, j = job.place
-            write_scores(self, turns[i][j], raw)
+            write_score(self, turns[i][j], raw)
 
 
 class _ComparingReward(_WholeAnswers):
@@ -370,7 +372,7 @@ class BaseListWiseReward(_ComparingReward):
         if not jobs:
             return self._write_too_few(sample)
         order: list[int] = jobs[0].place
-        score = checked(self, score_of_job(outcomes[0]), len(order))
+        score = checked(self, outcomes[0], len(order))
         if score.value is None:
             return self._write_all(sample, score)
         extra = {**score.components, **score.extra}
@@ -435,7 +437,7 @@ class BasePairWiseReward(_ComparingReward):
         reasons: list[list[str]] = [[] for _ in sample.output]
         lost: dict[tuple[int, int], Score[Any]] = {}
         for job, raw in zip(jobs, outcomes, strict=True):
-            score = checked(self, score_of_job(raw), 2, (None, None))
+            score = checked(self, raw, 2, (None, None))
             first, second = job.place
             pair = (min(first, second), max(first, second))
             if score.value is None:

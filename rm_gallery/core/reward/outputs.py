@@ -25,7 +25,6 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, asked_by, current_deadline
 from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.reward.founding import score_of_job
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.score import (
     NOT_BEGUN,
@@ -161,13 +160,6 @@ def write_missing(
 ) -> None:
     """Write to an answer or step why it has no score."""
     write(step, reward, [], issue_of(reward.name, score), extra)
-
-
-def write_scores(reward: AbstractReward, step: Step, raw: Score[Any]) -> None:
-    """Write what became of one job, whose value is what `_evaluate` returned, to its answer or
-    step.
-    """
-    write_score(reward, step, score_of_job(raw))
 
 
 def write_score(

@@ -24,7 +24,7 @@ from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.batch import Batch, Parts, Run
 from rm_gallery.core.engine.context import questions, stop_mark
-from rm_gallery.core.engine.engine import JobCost, LaneName, Plan
+from rm_gallery.core.engine.engine import JobCost, LaneName, Plan, awaitable
 from rm_gallery.core.engine.folder import Again
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
@@ -420,7 +420,10 @@ def executor(
     """
     # a rule's _evaluate is checked when the reward is built
     evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
-    judged, declared = reward.judged, reward.declares_missing
+    judged, declared, read = reward.judged, reward.declares_missing, reward.read
+
+    async def read_later(returned: Any) -> Any:
+        return read(await returned)
 
     def execute(job: Any) -> Any:
         if isinstance(job, Exception):  # the sample could not be planned
@@ -431,7 +434,8 @@ def executor(
             mark.declared = True
         if folder is not None:
             questions.set(folder.questions_of(job.of))
-        return evaluate(job.sample, **hooks)
+        returned = evaluate(job.sample, **hooks)
+        return read_later(returned) if awaitable(returned) else read(returned)
 
     return execute
 

@@ -16,7 +16,6 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
 from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.founding import score_of_job
 from rm_gallery.core.reward.outputs import checked, write_missing, write_score
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Bounds, Score, unscored
@@ -222,7 +221,7 @@ class ProcessReward(BaseStepWiseReward):
                     write_missing(self, turn, missing)
         for job, outcome in zip(jobs, outcomes, strict=True):
             steps = sample.output[job.place].turns
-            score = checked(self, score_of_job(outcome), len(steps))
+            score = checked(self, outcome, len(steps))
             if outcome.ok and score.value is None:  # the numbers are the model's
                 score = replace(score, cause="judge")
             for place, step in enumerate(steps):
