@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shape
 from rm_gallery.core.text.canonical import fold, turn_text
 from rm_gallery.core.text.conclusion import sentences
 from rm_gallery.core.text.values import plain, read_integer
+from rm_gallery.core.utils.compat import ImportPath
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 
 VERDICTS = ("supported", "unsupported", "contradicted", "no_claim")
@@ -334,3 +336,6 @@ class InstructionFollowingGrader(RubricGrader):
     """Whether a response meets every demand of the instruction: 1 (ignored) to 5 (all met)."""
 
     rubric: ClassVar[str] = "instruction_following"
+
+
+sys.modules[__name__].__class__ = ImportPath
