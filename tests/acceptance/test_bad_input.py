@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.models import FakeLLM, OpenaiLLM
+from rm_gallery import BaseReward, DataSample, FakeLLM, OpenaiLLM, RewardRegistry
 from rm_gallery.core.reward.judge import BaseRubricReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
 from tests.reward import rewards

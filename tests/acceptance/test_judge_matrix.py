@@ -14,13 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.models import OpenaiLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery import BaseReward, DataSample, OpenaiLLM, RewardRegistry, evaluate
 from rm_gallery.core.stats.intervals import chance_interval_of_means
 from rm_gallery.gallery.benchmarks.base import benchmarks, get_benchmark
-from rm_gallery.study.benchmark import evaluate
 from tests.benchmarks.excerpts import rows_of
 from tests.support.benchmarks import load_samples, oracle_of
 from tests.support.children import ROOT

@@ -9,13 +9,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from rm_gallery import DataSample, evaluate
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BaseReward
-from rm_gallery.core.reward.compose import WeightedSum
-from rm_gallery.core.reward.function import reward_function
+from rm_gallery import (
+    BaseReward,
+    DataSample,
+    FakeLLM,
+    RewardRegistry,
+    WeightedSum,
+    evaluate,
+    reward_function,
+)
 from rm_gallery.core.reward.outputs import NEUTRAL
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.serve.app import create_app

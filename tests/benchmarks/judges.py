@@ -7,17 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.schema import DataSample, Step, preference_of
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
+    BaseReward,
     BaseStepWiseReward,
     BaseTrajectoryReward,
+    DataSample,
+    RewardResult,
+    Step,
+    Unscored,
 )
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.core.data.schema import preference_of
 from tests.reward.rewards import ranked, scored
 
 Judge = Callable[[DataSample], "list[float]"]

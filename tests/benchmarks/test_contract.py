@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rm_gallery import ConfigError, DataError, DataSample, Report, Unscored, evaluate
 from rm_gallery.core.data.load.converters import RowRef
-from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.data.schema import preference_of
 from rm_gallery.gallery.benchmarks.base import (
     Benchmark,
     benchmarks,
@@ -25,9 +25,8 @@ from rm_gallery.gallery.benchmarks.base import (
     find_benchmark,
     get_benchmark,
 )
-from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report, missing_parts
+from rm_gallery.gallery.benchmarks.figures import RULES, Figure, missing_parts
 from rm_gallery.gallery.benchmarks.page import Page
-from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.source import Source
 from tests.benchmarks.excerpts import Row, rows_of
 from tests.benchmarks.judges import KINDS, Judge, judge_named

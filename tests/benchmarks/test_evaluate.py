@@ -11,16 +11,20 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rm_gallery.core.data.load.base import create_loader
+from rm_gallery import (
+    Budget,
+    ConfigError,
+    DataError,
+    FakeLLM,
+    RewardRegistry,
+    create_loader,
+    evaluate,
+)
 from rm_gallery.core.data.schema import BaseDataSet, to_jsonl
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import RULES
 from rm_gallery.study import benchmark
-from rm_gallery.study.benchmark import estimate, evaluate, report_on
+from rm_gallery.study.benchmark import estimate, report_on
 from tests.benchmarks.excerpts import (
     EXCERPTS,
     LONG,

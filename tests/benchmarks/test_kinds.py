@@ -9,14 +9,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.base import BasePairWiseReward
+from rm_gallery import BasePairWiseReward, ConfigError, DataSample, FakeLLM, Unscored, evaluate
 from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
-from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.judgements import Pair, StepOf, judged
-from rm_gallery.study.benchmark import estimate, evaluate
+from rm_gallery.study.benchmark import estimate
 from tests.benchmarks.excerpts import EXCERPTS, rows_of
 from tests.benchmarks.judges import KINDS, List, Point, Ranked, Steps, Two, first_wins, lengths
 from tests.support.samples import make_sample

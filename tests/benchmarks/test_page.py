@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError
 from rm_gallery.gallery.benchmarks.page import REQUIRED, Page, read_page
 from tests.support.children import ROOT, run_python
 

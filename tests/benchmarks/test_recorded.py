@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery import ConfigError, DataError, evaluate
 from rm_gallery.gallery.benchmarks.base import get_benchmark
-from rm_gallery.study.benchmark import evaluate, score_recorded
+from rm_gallery.study.benchmark import score_recorded
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.source import Source
 from tests.benchmarks.excerpts import EXCERPTS, Row, rows_of

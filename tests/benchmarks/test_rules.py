@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import DataError, DataSample, evaluate
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
@@ -25,7 +24,6 @@ from rm_gallery.gallery.benchmarks.rewardbench2 import (
     ties_difference,
 )
 from rm_gallery.gallery.benchmarks.rules import MeanOfSubsets, RuleScorer, strict_pairs
-from rm_gallery.study.benchmark import evaluate
 from tests.benchmarks.excerpts import EXCERPTS, LONG, SHORT, rewardbench
 from tests.data.loading import write
 

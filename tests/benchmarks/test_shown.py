@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import DataSample, evaluate
 from rm_gallery.gallery.benchmarks.base import get_benchmark
-from rm_gallery.study.benchmark import evaluate
 from tests.benchmarks.excerpts import rows_of
 from tests.benchmarks.judges import Two
 

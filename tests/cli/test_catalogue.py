@@ -11,9 +11,9 @@ from unittest import mock
 
 import pytest
 
+from rm_gallery import RewardRegistry
 from rm_gallery.cli.machine import EXTRAS
 from rm_gallery.core.model.storage import ReplyCache
-from rm_gallery.core.reward.registry import RewardRegistry
 from tests.support.children import run_python
 from tests.support.command import command
 

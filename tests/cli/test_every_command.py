@@ -18,13 +18,12 @@ from unittest.mock import Mock
 import pytest
 import typer
 
+from rm_gallery import RewardRegistry, RMGalleryError
 from rm_gallery.cli import main, options
 from rm_gallery.cli.help import SECTIONS
 from rm_gallery.cli.main import app
 from rm_gallery.cli.settings import group_of, options_of
 from rm_gallery.core.data.load.converters import DataConverterRegistry
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import RMGalleryError
 from rm_gallery.evaluation.deploy import create_evaluation
 from rm_gallery.serve.view import ViewedRuns
 from rm_gallery.study.runs import open_run

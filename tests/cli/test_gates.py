@@ -11,11 +11,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ParseError
+from rm_gallery import BasePointWiseReward, DataSample, ParseError, RewardRegistry, RewardResult
 from tests.reward.rewards import scored
 from tests.support.command import Done, command
 

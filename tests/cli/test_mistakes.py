@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery import WeightedSum
+from rm_gallery import ConfigError, WeightedSum
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.lead import contradicted, leads
 from rm_gallery.study.mix import check_mix
 from rm_gallery.study.winrate import winrate

@@ -12,13 +12,18 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import rm_gallery
-from rm_gallery import DataSample
-from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult
+from rm_gallery import (
+    BaseReward,
+    ConfigError,
+    DataSample,
+    GraderError,
+    GraderRank,
+    GradingRunner,
+    Unscored,
+)
+from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve.client import RewardClient
 from tests.integrations.adapters import ADAPTERS, Adapter, Row, one_by_one, waited

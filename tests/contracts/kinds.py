@@ -13,36 +13,40 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.graders.base import FunctionGrader, GraderMode
-from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, as_reward
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
+    BasePromptTemplate,
+    BaseReward,
     BaseStepWiseReward,
     BaseTrajectoryReward,
+    Cascade,
+    DataSample,
+    EvaluateResult,
+    FakeLLM,
+    FunctionGrader,
+    Gate,
+    ProviderError,
+    RewardResult,
+    Stage,
+    Step,
+    TurnRewards,
+    Unscored,
+    WeightedSum,
+    environment_reward,
+    reward_function,
 )
-from rm_gallery.core.reward.compose import Cascade, Gate, Stage, WeightedSum
+from rm_gallery.core.graders.base import GraderMode
+from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, as_reward
 from rm_gallery.core.reward.function import (
     AsyncFunctionGroupReward,
     AsyncFunctionReward,
-    EvaluateResult,
     FunctionGroupReward,
     FunctionReward,
-    reward_function,
 )
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.reward.template import BasePromptTemplate
-from rm_gallery.core.reward.turn_rewards import TurnRewards
-from rm_gallery.core.utils.errors import Cause, ProviderError, Unscored
-from rm_gallery.envs.environment import (
-    AsyncEnvironmentReward,
-    EnvironmentReward,
-    environment_reward,
-)
+from rm_gallery.core.utils.errors import Cause
+from rm_gallery.envs.environment import AsyncEnvironmentReward, EnvironmentReward
 from tests.reward import rewards as small
 from tests.reward.rewards import ranked, scored
 from tests.support.samples import make_sample

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery import DataSample, RewardRegistry
 from tests.gallery.registry_cases import create, example_of
 
 Row = dict[str, Any]

@@ -14,21 +14,31 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from rm_gallery import DataSample
+from rm_gallery import (
+    BasePointWiseReward,
+    BaseReward,
+    BaseStepWiseReward,
+    Cascade,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    Gate,
+    RewardRegistry,
+    RewardResult,
+    Stage,
+    TurnRewards,
+    WeightedSum,
+    reward_function,
+    rule,
+)
 from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward, BaseStepWiseReward
 from rm_gallery.core.reward.blame import TRIALS
-from rm_gallery.core.reward.compose import Cascade, Composition, Gate, Stage, WeightedSum
-from rm_gallery.core.reward.function import reward_function
+from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.outputs import NEUTRAL
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import rule
-from rm_gallery.core.reward.schema import PhraseJudge, RewardResult, sample_of
-from rm_gallery.core.reward.turn_rewards import TurnRewards, turn_rewards_of
+from rm_gallery.core.reward.schema import PhraseJudge, sample_of
+from rm_gallery.core.reward.turn_rewards import turn_rewards_of
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.episodes import EpisodeRewards
 from rm_gallery.integrations.trl import trl_components, trl_reward
 from rm_gallery.serve.app import create_app

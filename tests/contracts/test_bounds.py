@@ -18,16 +18,21 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from rm_gallery import DataSample, RewardResult, Unscored
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
+from rm_gallery import (
+    BaseGrader,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    DataSample,
+    GradingRunner,
+    RewardResult,
+    Unscored,
+    conflicts,
+    evaluate,
+)
 from rm_gallery.core.reward.schema import sample_of
-from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.gallery.rm.agentic.final_state import FinalStateReward
 from rm_gallery.report.gate import under
-from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import Difference, compare
-from rm_gallery.study.conflicts import conflicts
 from rm_gallery.study.grading import grade
 from rm_gallery.study.rejudge import rejudge
 from rm_gallery.study.select import JudgeSelection, judge_select

@@ -9,15 +9,22 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import DataOutput, DataSample, Step, evaluate, reward_function
+from rm_gallery import (
+    BasePointWiseReward,
+    BaseReward,
+    DataOutput,
+    DataSample,
+    GraderScore,
+    GradingRunner,
+    RewardDimensionWithScore,
+    RewardResult,
+    Step,
+    evaluate,
+    reward_function,
+)
 from rm_gallery.core.data.conversation import sample_of_messages
 from rm_gallery.core.data.schema import is_absent
-from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.bridge import as_grader
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import score_table

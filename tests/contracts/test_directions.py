@@ -14,33 +14,41 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from rm_gallery import DataSample, RewardResult, Unscored
-from rm_gallery.core.data.schema import Step
-from rm_gallery.core.graders.base import GraderMode, GraderRank, GraderScore
-from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
+    BaseReward,
     BaseStepWiseReward,
     BaseTrajectoryReward,
+    Cascade,
+    DataSample,
+    Gate,
+    GraderRank,
+    GraderScore,
+    GradingRunner,
+    MessageRole,
+    RewardResult,
+    Stage,
+    Step,
+    TurnRewards,
+    Unscored,
+    WeightedSum,
+    audit,
+    check_reward,
+    conflicts,
+    evaluate,
+    fuzz_reward,
 )
-from rm_gallery.core.reward.compose import Cascade, Gate, Stage, WeightedSum
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.graders.base import GraderMode
+from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.reward.schema import sample_of
-from rm_gallery.core.reward.turn_rewards import TurnRewards
-from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.gallery.benchmarks.base import benchmarks
 from rm_gallery.integrations.trl_data import preference_rows, step_rows, unpaired_rows
 from rm_gallery.report.gate import under
-from rm_gallery.study.audit import audit
-from rm_gallery.study.benchmark import evaluate, evaluate_repeatedly
+from rm_gallery.study.benchmark import evaluate_repeatedly
 from rm_gallery.study.canaries import check_canaries
-from rm_gallery.study.check import check_reward
 from rm_gallery.study.compare import compare
-from rm_gallery.study.conflicts import conflicts
-from rm_gallery.study.fuzz import fuzz_reward
 from rm_gallery.study.grading import grade
 from rm_gallery.study.mix import check_mix
 from rm_gallery.study.rejudge import rejudge

@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 
 import rm_gallery.study
-from rm_gallery.core.engine.options import MAX_WORKERS, OPTIONS, RunKeywords, RunOptions
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.study.benchmark import evaluate
+from rm_gallery import (
+    BaseGrader,
+    BaseReward,
+    ConfigError,
+    FunctionGrader,
+    GradingRunner,
+    RunOptions,
+    evaluate,
+)
+from rm_gallery.core.engine.options import MAX_WORKERS, OPTIONS, RunKeywords
 from rm_gallery.study.doors import OF_REWARD, Asked, Keywords, door
 from rm_gallery.study.source import Source
 from tests.cli.test_every_command import commands

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery import RewardRegistry
 from tests.contracts.without_extras import scores
 from tests.support.children import ROOT
 

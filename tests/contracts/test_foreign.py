@@ -16,13 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rm_gallery import RewardRegistry
-from rm_gallery.core.graders.base import GraderRegistry
-from rm_gallery.core.models import FakeLLM
+from rm_gallery import BaseReward, FakeLLM, GraderRegistry, RewardRegistry, RMGalleryError
 from rm_gallery.core.reward.abstract import PICTURES
 from rm_gallery.core.reward.judges import touched_by
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import RMGalleryError
 from rm_gallery.serve.app import CODECS, create_app
 from rm_gallery.serve.foreign import Allowed
 from rm_gallery.serve.formats import NATIVE, Codec, Refused

@@ -21,13 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery import RewardRegistry
+from rm_gallery import BaseReward, DataSample, FakeLLM, RewardRegistry
 from rm_gallery.core.data.load.json_files import InspectSource, JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import READERS, ArrowSource, ParquetSource, ReadOptions
 from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.integrations.scoring import RowScorer, for_training
 from tests.contracts.material import UNUSED, Material, Row, material
 from tests.data.loading import load, load_rows

@@ -18,17 +18,24 @@ import pytest
 from pydantic import Field
 
 import rm_gallery
-from rm_gallery import OpenaiLLM, RewardDimensionWithScore, RewardResult
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import (
+    BaseLLMReward,
+    BasePointWiseReward,
+    BasePromptTemplate,
+    ConfigError,
+    DataSample,
+    GradingRunner,
+    OpenaiLLM,
+    ParseError,
+    RewardDimensionWithScore,
+    RewardResult,
+    WeightedSum,
+)
 from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
 from rm_gallery.core.reward import channel
-from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward
-from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.schema import sample_of
-from rm_gallery.core.reward.template import BasePromptTemplate
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.utils.errors import ConfigError, ParseError, logger
+from rm_gallery.core.utils.errors import logger
 from rm_gallery.study.grading import grade
 from rm_gallery.study.rejudge import rejudge
 from rm_gallery.study.table import score_table

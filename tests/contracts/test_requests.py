@@ -19,17 +19,24 @@ from typing import Any, ClassVar
 import pytest
 
 import rm_gallery
-from rm_gallery import Budget, ChatMessage, DataSample, RewardRegistry, Step
+from rm_gallery import (
+    BasePointWiseReward,
+    BaseReward,
+    Budget,
+    ChatMessage,
+    DataSample,
+    GradingRunner,
+    RewardRegistry,
+    RewardResult,
+    Step,
+    Unscored,
+    WeightedSum,
+)
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
-from rm_gallery.core.reward.base import BasePointWiseReward, BaseStepWiseRubricReward
+from rm_gallery.core.reward.base import BaseStepWiseRubricReward
 from rm_gallery.core.reward.channel import forget
-from rm_gallery.core.reward.compose import WeightedSum
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.published import judge_names, published
 from tests.contracts.doors import METHODS, RUNNER
 from tests.gallery import registry_cases

@@ -23,13 +23,19 @@ from typing import Any, get_args
 import pytest
 
 import rm_gallery
-from rm_gallery import DataSample, RewardRegistry, RunOptions, integrations
+from rm_gallery import (
+    BaseReward,
+    ConfigError,
+    DataSample,
+    GradingRunner,
+    RewardRegistry,
+    RunOptions,
+    Score,
+    integrations,
+)
 from rm_gallery.core.reward.function import class_of_built
 from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import Cause, ConfigError
+from rm_gallery.core.utils.errors import Cause
 from rm_gallery.integrations.scoring import RowScorer
 from tests.cli.test_every_command import COMMANDS
 from tests.contracts.doors import CLI, DOORS, METHODS, RUNNER, Ask, Read, read

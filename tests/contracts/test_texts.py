@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery import BaseReward, DataSample, RewardRegistry
 from rm_gallery.core.text.canonical import (
     Form,
     fold,

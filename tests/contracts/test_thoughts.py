@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rm_gallery import DataSample, FakeLLM, RewardRegistry
-from rm_gallery.core.graders.base import GraderRegistry
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery import BaseReward, DataSample, FakeLLM, GraderRegistry, RewardRegistry
 from rm_gallery.core.text.canonical import split_reasoning
 from tests.gallery import registry_cases
 from tests.gallery.registry_cases import example_of

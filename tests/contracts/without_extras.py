@@ -18,9 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rm_gallery import ConfigError, RewardRegistry
 from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ConfigError
 from tests.gallery import registry_cases
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rm_gallery.core.data.load.base import DataLoader, RowRef, create_loader
+from rm_gallery import DataSample, create_loader
+from rm_gallery.core.data.load.base import DataLoader, RowRef
 from rm_gallery.core.data.load.converters import DataConverterRegistry
-from rm_gallery.core.data.schema import BaseDataSet, DataSample
+from rm_gallery.core.data.schema import BaseDataSet
 
 Row = dict[str, Any]
 

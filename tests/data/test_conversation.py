@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from rm_gallery import ChatMessage, Message
 from rm_gallery.core.data.conversation import (
-    Message,
     as_messages,
     chat_messages,
     group_of,
     message_dicts,
     sample_of_messages,
 )
-from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.envs.reward_helpers import extract_completion_text
 
 

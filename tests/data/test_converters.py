@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.load.base import (
-    DataConverter,
-    DataConverterRegistry,
-    RowRef,
-    create_loader,
-)
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery import ChatMessage, ConfigError, DataError, DataSample, create_loader
+from rm_gallery.core.data.load.base import DataConverter, DataConverterRegistry, RowRef
 
 
 class Upper(DataConverter):

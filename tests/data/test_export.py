@@ -14,21 +14,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rm_gallery.core.data.schema import (
-    BaseDataSet,
+from rm_gallery import (
+    ChatMessage,
+    DataError,
     DataOutput,
     DataSample,
-    Reward,
+    MessageRole,
     RewardDimensionWithScore,
-    RewardIssue,
     Step,
+)
+from rm_gallery.core.data.schema import (
+    BaseDataSet,
+    Reward,
+    RewardIssue,
     from_jsonl,
     from_parquet,
     to_jsonl,
     to_parquet,
 )
-from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.model.message import ToolCall, ToolFunction
 from tests.data.loading import load, numbered, write
 
 texts = st.one_of(

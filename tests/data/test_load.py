@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery.core.data.load.base import create_loader
+from rm_gallery import DataError, create_loader
 from rm_gallery.core.data.load.readers import ParquetSource
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.study.source import Source
 from tests.data.loading import Row, answers, ids, load, load_rows, loader, numbered, spoken, write

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from rm_gallery.core.data.load.base import create_loader
-from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra
+from rm_gallery import ConfigError, DataError, create_loader
+from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.core.utils.file import seeded_positions
 from tests.data.loading import Row, ids, numbered
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rm_gallery import DataError
 from rm_gallery.core.data.load import files
 from rm_gallery.core.data.load.files import check_unpacked
 from rm_gallery.core.data.load.readers import file_sources, rows_in
-from rm_gallery.core.utils.errors import DataError
 
 
 def workbook(path: Path, lines: list[list[Any]], change: Callable[[bytes], bytes] = bytes) -> Path:

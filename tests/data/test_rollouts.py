@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import DataError, DataSample
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.rollouts import LAYOUTS, RolloutConverter, turns_of
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.study.source import Source
 from tests.data.rollouts import (
     ASKED,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.study.check import check_reward
+from rm_gallery import check_reward
 from tests.docs.blocks import blocks_of
 from tests.support.children import ROOT
 

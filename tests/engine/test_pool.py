@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.pool import (
@@ -32,7 +33,7 @@ from rm_gallery.core.engine.pool import (
     WorkerPool,
     get_pool,
 )
-from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
+from rm_gallery.core.utils.errors import DeadlineExceeded
 from tests.engine import worker_jobs
 from tests.engine.processes import (
     every,

@@ -13,11 +13,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import BasePointWiseReward, DataSample, RewardResult
 from rm_gallery.core.engine import progress
 from rm_gallery.core.engine.ray import in_flight_each
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardResult
 from tests.faults.rewards import Plain, length_of
 from tests.support.samples import make_sample
 

@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 import pytest
 
+from rm_gallery import ConfigError, DataError
 from rm_gallery.core.engine.folder import RunStore
-from rm_gallery.core.utils.errors import ConfigError, DataError
 from tests.engine.processes import finish, kill_after_lines, start
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

@@ -7,7 +7,7 @@ import logging
 import math
 from typing import Any
 
-from rm_gallery.core.utils.errors import Unscored
+from rm_gallery import Unscored
 from rm_gallery.envs.reward_helpers import extract_completion_text, extract_strict_answer
 
 logger = logging.getLogger(__name__)

@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import DataSample, RewardRegistry
+from rm_gallery import ConfigError, DataSample, RewardRegistry, environment_reward
 from rm_gallery.core.data.conversation import sample_of_messages
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.envs.environment import environment_reward
 from rm_gallery.envs.reward_helpers import (
     citation_score,
     extract_answer_block,

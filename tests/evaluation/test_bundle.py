@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError
 from rm_gallery.evaluation import bundle as bundles
 from rm_gallery.evaluation.bundle import Bundle, bundle_folders, is_inside
 from tests.golden.golden import Line, check

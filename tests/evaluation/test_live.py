@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
-from rm_gallery.core.score import Score
+from rm_gallery import EvaluateResult, MetricResult, Score
 from rm_gallery.evaluation import live
 from rm_gallery.evaluation.bundle import Bundle, bundle_folders
 from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rm_gallery.core.reward.function_result import EvaluateResult
+from rm_gallery import EvaluateResult
 from rm_gallery.core.utils.errors import SandboxUnavailable
 from rm_gallery.evaluation.bundle import Bundle, bundle_folders
 from rm_gallery.evaluation.pool import LIMITS, EvaluatorBroken, EvaluatorPool

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery import ConfigError, DataError
 from rm_gallery.evaluation import Store, create_evaluation, preview_evaluation
 from rm_gallery.evaluation.deploy import PreviewResult
 from rm_gallery.evaluation.pool import EvaluatorBroken

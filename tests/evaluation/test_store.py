@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError
 from rm_gallery.evaluation.bundle import Bundle, DamagedBundle, bundle_folders
 from rm_gallery.evaluation.store import EvaluatorExists, Store, StoreError, UnknownEvaluator
 from tests.support.children import run_python

@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery import BaseReward, DataSample
 from tests.faults.material import make_judge, make_samples, open_connections, scores_of
 
 N = 24

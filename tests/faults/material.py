@@ -14,16 +14,21 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery import (
+    BaseReward,
+    ChatMessage,
+    DataOutput,
+    DataSample,
+    OpenaiLLM,
+    RewardRegistry,
+    RunOptions,
+    Step,
+)
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.model import client, transport
 from rm_gallery.core.model.limits import RetryPolicy
-from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import RunOptions, run_list
+from rm_gallery.core.reward.run import run_list
 from tests.support.judge_server import JudgeServer, make_query_oracle
 
 SHARES = {

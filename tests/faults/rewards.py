@@ -8,9 +8,7 @@ import threading
 import time
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery import BasePointWiseReward, DataSample, RewardDimensionWithScore, RewardResult
 
 HANG_SECONDS = 600.0
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import Budget, ConfigError, ProviderError, RewardRegistry, RunOptions
 from rm_gallery.core.engine import loop
 from rm_gallery.core.model import batches, transport
 from rm_gallery.core.model.base import resolve_llm
@@ -24,11 +25,8 @@ from rm_gallery.core.model.batches import (
     to_messages,
     with_batches,
 )
-from rm_gallery.core.model.budget import Budget, Price, PriceTable
+from rm_gallery.core.model.budget import Price, PriceTable
 from rm_gallery.core.model.openai import to_response
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.run import RunOptions
-from rm_gallery.core.utils.errors import ConfigError, ProviderError
 from tests.engine.processes import wait_until
 from tests.faults.material import make_judge, make_samples, records, run, truth, write_data
 from tests.faults.processes import command, started

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rm_gallery import FakeLLM, GraderScore, GradingRunner, RunOptions
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.common import RelevanceGrader
-from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.judge import (
     BaseListWiseRubricReward,
     BasePairWiseRubricReward,
@@ -21,7 +19,6 @@ from rm_gallery.core.reward.judge import (
     BaseRubricReward,
     BaseStepWiseRubricReward,
 )
-from rm_gallery.core.runner.grading_runner import GradingRunner
 from tests.support.samples import make_sample
 
 GOOD = "<reason>Good.</reason><score>4</score><best>1</best>"

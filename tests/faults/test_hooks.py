@@ -11,10 +11,10 @@ import time
 
 import pytest
 
+from rm_gallery import BaseReward
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import single
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.material import make_judge, make_samples, outcomes_of, run
 from tests.faults.rewards import Awaited, Blocking, Plain
 from tests.support.judge_server import Faults, JudgeServer

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError, RewardRegistry
 from rm_gallery.study.runs import open_run
 from tests.faults.material import (
     eval_arguments,

@@ -15,16 +15,18 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.model.openai_llm import OpenaiLLM
+from rm_gallery import (
+    BasePointWiseReward,
+    Budget,
+    ConfigError,
+    DataSample,
+    LLMGrader,
+    OpenaiLLM,
+    RewardRegistry,
+    RunOptions,
+    evaluate,
+)
 from rm_gallery.core.reward import channel
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.run import RunOptions
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.study.benchmark import evaluate
 from tests.faults.material import (
     eval_arguments,
     make_judge,

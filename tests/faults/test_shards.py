@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import rm_gallery
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError, GradingRunner
 from rm_gallery.gallery.graders.text import StringMatchGrader
 from rm_gallery.study.benchmark import evaluate_repeatedly
 from rm_gallery.study.grading import grade

@@ -16,13 +16,8 @@ import orjson
 import pytest
 
 import rm_gallery
-from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery import BaseReward, Budget, DataSample, FakeLLM, GradingRunner, LLMGrader, Step
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.reward.base import BaseReward
-from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.gallery.benchmarks.preferences import Preferences
 from rm_gallery.study.grading import grade
 from rm_gallery.study.table import score_table

@@ -13,22 +13,23 @@ from typing import Any
 import orjson
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.context import RunControl, current_run
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import FunctionGrader, GraderScore
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseReward,
     BaseStepWiseReward,
+    Budget,
+    DataSample,
+    FakeLLM,
+    FunctionGrader,
+    GraderScore,
+    GradingRunner,
+    LLMGrader,
+    RewardResult,
+    RunOptions,
 )
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.engine.context import RunControl, current_run
 from tests.reward.rewards import PointJudge, longest, ranked, scored
 from tests.support.samples import make_sample
 

@@ -8,12 +8,10 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
+from rm_gallery import BaseReward, ConfigError, DataSample, RewardRegistry
 from rm_gallery.cli import catalogue
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
+from rm_gallery.core.utils.errors import MissingExtra, SandboxUnavailable
 
 REFERENCE_KEYS = ("reference", "ground_truth", "tool_calls")
 MACHINE = frozenset({"text", "zh", "toxicity", "train", "hub", "sandbox"})

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rm_gallery import ConfigError, RewardRegistry
 from rm_gallery.cli.catalogue import Entry, parameters_of
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm import discover
 from tests.docs.blocks import blocks_of
 from tests.gallery.registry_cases import create, example_of

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import FakeLLM, RewardRegistry, RunOptions
-from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
+from rm_gallery import ChatMessage, FakeLLM, MessageRole, RewardRegistry, RunOptions
+from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.echo import Fenced, fenced_texts, without_echoes
 from rm_gallery.core.reward.schema import sample_of
 

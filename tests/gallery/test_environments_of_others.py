@@ -16,15 +16,12 @@ import pytest
 from aiohttp import web
 from openai.types.responses import Response
 
-from rm_gallery import DataSample, RewardRegistry, reward_function
+from rm_gallery import BaseReward, ConfigError, DataSample, RewardRegistry, Score, reward_function
 from rm_gallery.core.data.conversation import sample_of_messages
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.rollouts import RolloutConverter
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.serve.ors import read_tasks
 from rm_gallery.serve.tokens import TokenFile, create_token
 from rm_gallery.study.canaries import check_canaries

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery import BaseReward, RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward
 from rm_gallery.core.utils.errors import MissingExtra
 from tests.golden.golden import Line

@@ -12,11 +12,8 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
+from rm_gallery import BaseReward, ConfigError, DataSample, OpenaiLLM, RewardRegistry
+from rm_gallery.core.utils.errors import MissingExtra, SandboxUnavailable
 from rm_gallery.gallery import rm
 from rm_gallery.gallery.rm import discover
 from tests.gallery import registry_cases as cases

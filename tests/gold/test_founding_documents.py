@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.study.check import check_reward
+from rm_gallery import check_reward
 from tests.seeds.test_documents import judge
 from tests.support.benchmarks import load_samples, oracle_of
 from tests.support.children import ROOT, run_command, run_python

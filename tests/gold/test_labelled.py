@@ -10,9 +10,7 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery.core.graders.base import GraderScore
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.models import FakeLLM
+from rm_gallery import FakeLLM, GraderScore, LLMGrader
 from tests.golden.test_readers import verdict
 from tests.golden.test_rules import outcome
 from tests.support.shared_data import labelled_cases, shared_file

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from rm_gallery import Report, evaluate
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.gallery.benchmarks.base import benchmarks, detect_benchmark, own_layouts
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.study.benchmark import evaluate
+from rm_gallery.gallery.benchmarks.figures import Figure
 from rm_gallery.study.source import Source
 from tests.support.shared_data import shared_file
 

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rm_gallery.core.data.load.base import create_loader
+from rm_gallery import MessageRole, create_loader
 from rm_gallery.core.engine.pool import WorkerPool
-from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.sandbox.code_test_spec import CodeTests, HumanEvalTests, SuiteTests
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.test_source import cases_in

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.core.utils.errors import RMGalleryError
+from rm_gallery import RMGalleryError
 
 HERE = Path(__file__).parent
 WRITING = os.environ.get("RM_GALLERY_GOLDEN") == "write"

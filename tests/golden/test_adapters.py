@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError
 from rm_gallery.integrations.causes import NoScore
 from tests.golden import golden
 from tests.integrations.adapters import ADAPTERS, Cost, Moody, Row, Unbounded, waited

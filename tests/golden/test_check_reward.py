@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import reward_function
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.study.check import check_reward
-from rm_gallery.study.fuzz import MUTATIONS, fuzz_reward
+from rm_gallery import ConfigError, check_reward, fuzz_reward, reward_function
+from rm_gallery.study.fuzz import MUTATIONS
 from tests.golden.golden import Line, check, files
 from tests.support.system import require_bubblewrap
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rm_gallery import DataError, DataSample
 from rm_gallery.core.data.conversation import (
     as_messages,
     messages_of,
@@ -13,8 +14,6 @@ from rm_gallery.core.data.conversation import (
     sample_of_messages,
     split_turns,
 )
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.utils.errors import DataError
 from tests.golden.golden import Line, runner
 
 

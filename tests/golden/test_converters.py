@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import DataError, DataSample, Step
 from rm_gallery.core.data.load.converters import DataConverterRegistry, RowRef
-from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import benchmarks, detect_benchmark
 from tests.golden.golden import HERE, Line, runner
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rm_gallery.core.graders.base import GraderRegistry
+from rm_gallery import GraderRegistry, RewardRegistry
 from rm_gallery.core.graders.bridge import RewardGrader
-from rm_gallery.core.reward.registry import RewardRegistry
 from tests.cli.test_every_command import commands
 from tests.golden import golden
 

@@ -17,35 +17,31 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import (
+    Budget,
+    ConfigError,
+    FakeLLM,
+    GraderRegistry,
+    GradingRunner,
+    ProviderError,
+    RewardRegistry,
+    Score,
+)
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import progress
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.folder import RunStore, differences
 from rm_gallery.core.engine.pool import describe_exit
-from rm_gallery.core.graders.base import GraderRegistry
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.model.budget import (
-    Budget,
-    Price,
-    PriceTable,
-    Usage,
-)
+from rm_gallery.core.model.budget import Price, PriceTable, Usage
 from rm_gallery.core.model.client import persist
 from rm_gallery.core.model.limits import Endpoint, FailFast, RateLimit, RetryPolicy, Visit
 from rm_gallery.core.model.storage import canonical_key
 from rm_gallery.core.model.transport import parse_retry_after
 from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.score import Score, score_of_error
+from rm_gallery.core.score import score_of_error
 from rm_gallery.core.utils import errors
-from rm_gallery.core.utils.errors import (
-    BudgetExceeded,
-    ConfigError,
-    DeadlineExceeded,
-    ProviderError,
-)
+from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.study.estimate import Estimate, PredictionInterval
 from tests.engine.virtual_time import now, run_virtual

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.envs.environment import environment_reward
+from rm_gallery import ConfigError, environment_reward
 from tests.envs import environments
 from tests.golden import golden
 from tests.support.samples import make_sample

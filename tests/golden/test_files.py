@@ -13,9 +13,8 @@ from typing import Any
 import openpyxl
 import pytest
 
-from rm_gallery.core.data.load.base import create_loader
+from rm_gallery import ConfigError, DataError, create_loader
 from rm_gallery.core.data.load.readers import ReadOptions, file_sources
-from rm_gallery.core.utils.errors import ConfigError, DataError
 from tests.golden.golden import Line, check, files
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from rm_gallery import (
     BasePointWiseReward,
     BaseStepWiseReward,
+    ChatMessage,
     DataSample,
     RewardDimensionWithScore,
     RewardRegistry,
     RewardResult,
     Unscored,
 )
-from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.stats.prediction_powered import mended, verdict_numbers
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.file import deeper, split_samples

@@ -8,21 +8,21 @@ from typing import Any
 
 from pydantic import Field
 
-from rm_gallery.core.graders import strategy
-from rm_gallery.core.graders.base import (
+from rm_gallery import (
     BaseGrader,
+    ConfigError,
+    FakeLLM,
     GraderError,
     GraderRank,
     GraderRegistry,
-    GraderResult,
     GraderScore,
+    LLMGrader,
+    RewardRegistry,
 )
+from rm_gallery.core.graders import strategy
+from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import RewardGrader
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner import aggregator as aggregators
-from rm_gallery.core.utils.errors import ConfigError
 from tests.golden import golden
 from tests.support.samples import make_sample
 

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
+from rm_gallery import FakeLLM, OpenaiLLM, ProviderError, RMGalleryError
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.base import FakeLLM, resolve_llm
+from rm_gallery.core.model.base import resolve_llm
 from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
 from rm_gallery.core.model.openai import provider_error, to_response
-from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.model.reward_servers import (
     RewardServer,
     ServedScorer,
@@ -19,7 +19,6 @@ from rm_gallery.core.model.reward_servers import (
     split_url,
 )
 from rm_gallery.core.model.transport import Reply, check_url, decoded
-from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
 from rm_gallery.core.utils.shown import is_credential, one_line
 from tests.golden.golden import Line, kinds, unnamed
 from tests.model.test_call import picky

@@ -16,12 +16,10 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.graders.llm import LLMGrader
+from rm_gallery import DataSample, LLMGrader, RewardRegistry, Step
 from rm_gallery.core.reward import base
 from rm_gallery.core.reward.judge import WORKED, BaseRubricReward
 from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.template import ComparativeTemplate
 from rm_gallery.gallery.rm import judged_name, scenario_keys
 from tests.golden.golden import HERE, WRITING

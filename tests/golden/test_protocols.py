@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.auto_j import auto_j_rating
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.judgebench import judgebench_reader

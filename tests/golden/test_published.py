@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import RewardRegistry
-from rm_gallery.core.models import FakeLLM, OpenaiLLM
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError, FakeLLM, OpenaiLLM, RewardRegistry
 from rm_gallery.gallery.rm.published import PublishedJudge, judge_names, published
 from tests.golden.golden import Line, check, files
 from tests.support.children import ROOT

@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import Field
 
+from rm_gallery import BasePromptTemplate, ParseError
 from rm_gallery.core.reward.principle.auto import PrincipleTemplate
 from rm_gallery.core.reward.template import (
-    BasePromptTemplate,
     ComparativeTemplate,
     RubricListWiseTemplate,
     RubricPairWiseTemplate,
@@ -26,7 +26,6 @@ from rm_gallery.core.text.canonical import Reasoned
 from rm_gallery.core.text.expressions import find_answer, find_reference
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_quantities, units_of
-from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.gallery.rm.general.citation import cited_sentences
 from rm_gallery.gallery.rm.group import GroupTemplate, wins_of
 from rm_gallery.gallery.rm.instruction import follows

@@ -10,6 +10,7 @@ from types import ModuleType
 import pandas
 import pytest
 
+from rm_gallery import ConfigError, DataError
 from rm_gallery.core import models
 from rm_gallery.core.engine import pool
 from rm_gallery.core.graders import base as graders
@@ -18,7 +19,6 @@ from rm_gallery.core.model import budget, limits, storage
 from rm_gallery.core.reward import function
 from rm_gallery.core.runner import aggregator, grading_runner
 from rm_gallery.core.utils import file
-from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks import base
 from rm_gallery.gallery.rm.trained import bradley_terry, hf, served
 from rm_gallery.train import signals

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rm_gallery import ConfigError, Unscored
 from rm_gallery.core.reward.rubric import mean_of_rows
 from rm_gallery.core.reward.rubric_shapes import SHAPES, read_rubric, write_rubric
-from rm_gallery.core.utils.errors import ConfigError, Unscored
 from tests.golden.golden import HERE, Line, lines, runner
 
 

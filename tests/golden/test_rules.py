@@ -16,10 +16,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery import BaseReward, ConfigError, DataSample, RewardRegistry
+from rm_gallery.core.utils.errors import MissingExtra
 from tests.golden.golden import HERE, Line, check, files, lines
 from tests.support.system import require_bubblewrap
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import DataSample, Report, evaluate
 from rm_gallery.gallery.benchmarks.base import Benchmark, get_benchmark
-from rm_gallery.gallery.benchmarks.figures import COUNTS, Report
+from rm_gallery.gallery.benchmarks.figures import COUNTS
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, Pair, StepOf
-from rm_gallery.study.benchmark import evaluate
 from tests.benchmarks.excerpts import rows_of
 from tests.benchmarks.judges import KINDS, judge_named
 from tests.golden.golden import Line, runner

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
-from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery import BaseGrader, GraderRegistry, RewardRegistry
 
 PNG = {"base64": base64.b64encode(b"not really a picture").decode(), "format": "png"}
 CALL = {

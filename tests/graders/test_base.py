@@ -11,20 +11,22 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import ConfigError, RewardRegistry
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import (
+from rm_gallery import (
     BaseGrader,
+    ConfigError,
     FunctionGrader,
     GraderError,
-    GraderMode,
     GraderRegistry,
     GraderScore,
+    GradingRunner,
+    RewardRegistry,
+    RunOptions,
 )
+from rm_gallery.core.graders.base import GraderMode
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import RubricGrader, grader_rubric
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
-from rm_gallery.core.runner.grading_runner import GradingRunner, asks_for_judge, build_reward
+from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward
 from tests.reward.rewards import PointJudge, Rule
 
 

@@ -12,17 +12,30 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import Budget, ConfigError, DataSample, RewardRegistry, Step
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import (
+from rm_gallery import (
     BaseGrader,
+    BaseListWiseReward,
+    BasePointWiseReward,
+    BaseStepWiseReward,
+    Budget,
+    ConfigError,
+    DataSample,
+    FakeLLM,
     FunctionGrader,
     GraderError,
-    GraderMode,
     GraderRank,
     GraderRegistry,
     GraderScore,
+    GradingRunner,
+    OpenaiLLM,
+    RewardRegistry,
+    RewardResult,
+    Step,
+    Unscored,
+    evaluate,
 )
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.graders.base import GraderMode
 from rm_gallery.core.graders.bridge import (
     GraderListReward,
     GraderReward,
@@ -33,14 +46,9 @@ from rm_gallery.core.graders.bridge import (
 )
 from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
-from rm_gallery.core.models import FakeLLM, OpenaiLLM
-from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward, BaseStepWiseReward
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
-from rm_gallery.core.runner.grading_runner import GradingRunner, build_reward
-from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.study.audit import prepare
-from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.task import judge_of
 from tests.reward.rewards import Listening, ranked, scored
 from tests.support.command import command

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.graders.base import FunctionGrader, GraderRank
-from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery import FunctionGrader, GraderRank, GradingRunner
 from rm_gallery.report.formats import render
 from rm_gallery.study.grading import grade
 from rm_gallery.study.runs import open_run

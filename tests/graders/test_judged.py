@@ -17,21 +17,22 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from rm_gallery import ConfigError
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import (
+from rm_gallery import (
     BaseGrader,
+    ConfigError,
+    FakeLLM,
     GraderError,
     GraderRegistry,
-    GraderResult,
     GraderScore,
+    GradingRunner,
+    OpenaiLLM,
+    ProviderError,
 )
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.llm import RubricGrader
-from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.channel import forget
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.utils.errors import ProviderError
 from tests.graders.material import MESSAGES, PNG, fields_for, judged_graders, low_high, make
 from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import FakeLLM
-from rm_gallery.core.graders.llm import LLMGrader
+from rm_gallery import FakeLLM, LLMGrader
 
 BRACKETS = 'Rate {response} from 1 to 10 in the format "[[rating]]", for example: "Rating: [[5]]".'
 NUMBER = "Rate {response} from 1 to 10. Output only the number."

@@ -14,23 +14,24 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.folder import read_trace
-from rm_gallery.core.graders.base import (
+from rm_gallery import (
+    ConfigError,
+    FakeLLM,
     FunctionGrader,
+    GraderConfig,
     GraderError,
     GraderRank,
-    GraderResult,
     GraderScore,
+    GradingRunner,
+    LLMGrader,
+    Unscored,
 )
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.folder import read_trace
+from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
-from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner
-from rm_gallery.core.utils.errors import Unscored
 
 ROWS = [{"id": f"r{n}", "query": f"q{n}", "response": "x" * n} for n in range(6)]
 CALLS: Counter[str] = Counter()

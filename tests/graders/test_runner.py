@@ -13,21 +13,27 @@ from typing import Any
 import orjson
 import pytest
 
-from rm_gallery import ConfigError, RewardRegistry, WeightedSum, reward_function, rule
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import (
+from rm_gallery import (
     BaseGrader,
+    Budget,
+    ConfigError,
+    FakeLLM,
     FunctionGrader,
+    GraderConfig,
     GraderError,
     GraderRank,
     GraderRegistry,
-    GraderResult,
     GraderScore,
+    GradingRunner,
+    RewardRegistry,
+    WeightedSum,
+    reward_function,
+    rule,
 )
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.graders.common import CorrectnessGrader
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.runner.aggregator import (
     BaseAggregator,
@@ -38,7 +44,7 @@ from rm_gallery.core.runner.aggregator import (
     MinAggregator,
     WeightedSumAggregator,
 )
-from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, build_reward, rows_of
+from rm_gallery.core.runner.grading_runner import build_reward, rows_of
 from rm_gallery.core.utils import errors
 from tests.golden import golden
 from tests.support.samples import make_sample

@@ -11,14 +11,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from rm_gallery.core.graders.base import GraderRegistry
+from rm_gallery import BaseReward, ConfigError, FakeLLM, GraderRegistry, RewardRegistry
 from rm_gallery.core.graders.bridge import RewardGrader, as_reward
-from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.abstract import UNRELATED
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import PhraseJudge
-from rm_gallery.core.utils.errors import ConfigError
 from tests.golden import golden
 from tests.graders.material import SPECIAL, fields_for, low_high, make
 from tests.reward.rewards import BestTemplate, Listening, NumberTemplate

@@ -8,9 +8,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from rm_gallery import evaluate
+from rm_gallery import Budget, FunctionGrader, GraderRank, GraderScore, OpenaiLLM, evaluate
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import FunctionGrader, GraderRank, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.strategy import (
@@ -19,8 +18,6 @@ from rm_gallery.core.graders.strategy import (
     TournamentGrader,
     VotingGrader,
 )
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.models import OpenaiLLM
 from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer
 from tests.support.samples import make_sample, scores

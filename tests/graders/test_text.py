@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.graders.base import GraderError, GraderRegistry, GraderScore
-from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery import GraderError, GraderRegistry, GraderScore, RewardRegistry
 from rm_gallery.gallery.graders.text import ALGORITHMS, cosine, gleu, meteor, sentence_bleu
 from tests.support.cpu import grows
 from tests.support.samples import make_sample

@@ -26,12 +26,12 @@ from rm_gallery import (
     ConfigError,
     DataSample,
     EvaluateResult,
+    FakeLLM,
     RewardRegistry,
     RewardResult,
     integrations,
     reward_function,
 )
-from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.schema import PhraseJudge
 from rm_gallery.integrations.causes import NoScore
 from tests.golden import golden

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import Message, reward_function
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery import DataError, Message, reward_function
 from rm_gallery.integrations.callables import (
     endpoint_function,
     langfuse_evaluator,

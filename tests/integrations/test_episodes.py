@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, FakeLLM, TurnRewards
+from rm_gallery import BaseReward, ConfigError, FakeLLM, TurnRewards
 from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.reward.base import BaseStepWiseRubricReward
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of
 from rm_gallery.integrations.causes import NoScore, OnError
 from rm_gallery.integrations.episodes import Episode, EpisodeRewards

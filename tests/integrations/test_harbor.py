@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import reward_function
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery import ConfigError, DataError, reward_function
 from rm_gallery.integrations.harbor import MAX_ANSWER, write_harbor_reward
 from tests.trainers.rewards import Parts
 

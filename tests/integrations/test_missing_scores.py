@@ -16,9 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery import EvaluateResult, OpenaiLLM, RewardRegistry, Unscored, reward_function
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.score import Score, failed, scored
+from rm_gallery import (
+    BaseReward,
+    EvaluateResult,
+    OpenaiLLM,
+    RewardRegistry,
+    Score,
+    Unscored,
+    reward_function,
+)
+from rm_gallery.core.score import failed, scored
 from rm_gallery.core.utils.recent import LATELY
 from rm_gallery.integrations.causes import GROUP_MEAN, TRAINERS, GroupMeans, given
 from rm_gallery.integrations.trl import trl_reward

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from rm_gallery import BaseReward, ConfigError, FakeLLM
 from rm_gallery.cli.serve import named_rewards
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import sample_of
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.trl import trl_rewards
 from rm_gallery.serve.app import create_app

@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, RunOptions, reward_function
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.score import Score, scored
+from rm_gallery import ConfigError, DataSample, RunOptions, Score, reward_function
+from rm_gallery.core.score import scored
 from rm_gallery.integrations.areal import DEADLINE, areal_reward, areal_workflow
 from rm_gallery.integrations.openenv import RolloutReward, RubricReward, RubricScore, openenv_rubric
 from rm_gallery.integrations.scoring import RowScorer

@@ -12,14 +12,22 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import EvaluateResult, reward_function
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderScore
+from rm_gallery import (
+    EvaluateResult,
+    FunctionGrader,
+    GraderError,
+    GraderScore,
+    RewardResult,
+    RunOptions,
+    Score,
+    check_reward,
+    reward_function,
+)
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.schema import RewardResult, sample_of
+from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.score import UNDECLARED, Score
+from rm_gallery.core.score import UNDECLARED
 from rm_gallery.evaluation.live import scored_of_result
 from rm_gallery.evaluation.worker import _metric_results
 from rm_gallery.integrations.causes import NoScore
@@ -27,7 +35,6 @@ from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.formats import NATIVE
 from rm_gallery.serve.handler import Handler
-from rm_gallery.study.check import check_reward
 from tests.integrations.adapters import ADAPTERS, Row, waited
 from tests.serve.asking import post
 

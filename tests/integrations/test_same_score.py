@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 import pytest
 
-from rm_gallery import DataSample, EvaluateResult, RewardRegistry, reward_function
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery import DataSample, EvaluateResult, RewardRegistry, RunOptions, reward_function
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.integrations.scoring import RowScorer
 from tests.integrations.adapters import ADAPTERS, Row, one_by_one, waited

@@ -20,10 +20,10 @@ from rm_gallery import (
     Message,
     RewardDimensionWithScore,
     RewardResult,
+    Score,
     reward_function,
 )
 from rm_gallery.core.data.load.padding import plain
-from rm_gallery.core.score import Score
 from rm_gallery.integrations.scoring import RowScorer, component_names, rows_of, scored_of
 from rm_gallery.integrations.trl import trl_reward
 from tests.integrations.adapters import Moody

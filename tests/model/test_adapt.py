@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import OpenaiLLM, RewardRegistry, RunOptions
+from rm_gallery import OpenaiLLM, ProviderError, RewardRegistry, RunOptions
 from rm_gallery.core.model.openai import to_response, whole_reply
-from rm_gallery.core.utils.errors import ProviderError
 from rm_gallery.integrations.trl import trl_reward
 from tests.support.samples import make_sample
 

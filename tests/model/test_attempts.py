@@ -9,10 +9,10 @@ import random
 
 import pytest
 
+from rm_gallery import ProviderError
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.client import persist
 from rm_gallery.core.model.limits import Endpoint, RetryPolicy
-from rm_gallery.core.utils.errors import ProviderError
 from tests.engine.virtual_time import now, run_virtual
 
 DOWN = ProviderError("down", kind="transient", status=502)

@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import (
+    Budget,
+    ChatMessage,
+    ConfigError,
+    FakeLLM,
+    MessageRole,
+    OpenaiLLM,
+    ProviderError,
+    RunOptions,
+)
 from rm_gallery.core.model import base as providers
 from rm_gallery.core.model.base import provider
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.model.message import ChatMessage, MessageRole
-from rm_gallery.core.models import BaseLLM, FakeLLM, OpenaiLLM, resolve_llm
-from rm_gallery.core.reward.run import RunOptions
-from rm_gallery.core.utils.errors import ConfigError, ProviderError
+from rm_gallery.core.models import BaseLLM, resolve_llm
 from tests.reward.rewards import PointJudge
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import issues, make_sample, scores

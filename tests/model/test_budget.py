@@ -13,16 +13,9 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.model.budget import (
-    SPEND_LOG,
-    Budget,
-    Ledger,
-    Price,
-    PriceTable,
-    Reservation,
-    Usage,
-)
-from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
+from rm_gallery import Budget, ConfigError
+from rm_gallery.core.model.budget import SPEND_LOG, Ledger, Price, PriceTable, Reservation, Usage
+from rm_gallery.core.utils.errors import BudgetExceeded
 from tests.engine.virtual_time import run_virtual
 
 PRICES = PriceTable({"judge": Price(1.0, 4.0, 0.5)})

@@ -16,18 +16,16 @@ import orjson
 import pytest
 from pydantic import PrivateAttr
 
+from rm_gallery import Budget, ConfigError, FakeLLM, ProviderError, RMGalleryError
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.model import storage, transport
 from rm_gallery.core.model.base import BaseLLM, registered
-from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.decisions import DecisionLLM, Question
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.environment_servers import NemoGymServer, OrsServer
 from rm_gallery.core.model.limits import RateLimit, RetryPolicy
 from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError
 from rm_gallery.core.utils.shown import is_credential
 from tests.reward.rewards import PointJudge
 from tests.support.samples import make_sample

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import ProviderError, RMGalleryError
 from rm_gallery.core.model.embeddings import FakeEmbeddings, OpenaiEmbeddings
-from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.judge_server_replies import embedding
 

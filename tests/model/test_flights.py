@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import FakeLLM, ProviderError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.client import complete
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError
+from rm_gallery.core.utils.errors import DeadlineExceeded
 
 
 class Slow(FakeLLM):

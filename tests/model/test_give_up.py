@@ -6,12 +6,10 @@ import asyncio
 import time
 from typing import Any
 
+from rm_gallery import Budget, FakeLLM, ProviderError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, RunStopped, current_run
-from rm_gallery.core.model.budget import Budget
 from rm_gallery.core.model.client import complete
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.utils.errors import ProviderError
 
 
 class Gone(FakeLLM):

@@ -10,10 +10,11 @@ import random
 
 import pytest
 
+from rm_gallery import ProviderError
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.client import persist
 from rm_gallery.core.model.limits import End, Endpoint, EndpointDown, RetryPolicy, Visit
-from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError, ProviderErrorKind
+from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
 
 LATENCY = 0.5

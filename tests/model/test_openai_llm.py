@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import ChatMessage, ConfigError, FakeLLM, MessageRole, OpenaiLLM, RewardRegistry
 from rm_gallery.core.model.embeddings import OpenaiEmbeddings
-from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction
+from rm_gallery.core.model.message import ToolCall, ToolFunction
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.models import FakeLLM, OpenAIChatModel, OpenaiLLM, resolve_llm
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ConfigError, RequestError
+from rm_gallery.core.models import OpenAIChatModel, resolve_llm
+from rm_gallery.core.utils.errors import RequestError
 from tests.support.judge_server import JudgeServer, judge_fixture, key_hash
 from tests.support.samples import make_sample
 

@@ -13,10 +13,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery import (
+    BasePointWiseReward,
+    OpenaiLLM,
+    RewardDimensionWithScore,
+    RewardRegistry,
+    RewardResult,
+)
 from tests.faults.material import make_samples
 from tests.support.children import run_python
 from tests.support.judge_server import JudgeServer

@@ -18,9 +18,9 @@ from unittest import mock
 
 import pytest
 
+from rm_gallery import ConfigError
 from rm_gallery.core.model import storage
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies, ReplyCache, canonical_key
-from rm_gallery.core.utils.errors import ConfigError
 from tests.engine.processes import finish, kill_after_lines, start
 
 KEYS = [canonical_key(number) for number in range(200)]

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import ConfigError, OpenaiLLM, ProviderError, Unscored
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.openai import MAX_TOKENS, to_response
-from rm_gallery.core.models import OpenaiLLM
-from rm_gallery.core.utils.errors import ConfigError, ProviderError, Unscored
 
 GOOD: dict[str, Any] = {
     "choices": [{"message": {"content": "<score>3</score>"}, "finish_reason": "stop"}]

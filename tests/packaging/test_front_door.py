@@ -13,7 +13,8 @@ from typing import get_args
 import pytest
 
 import rm_gallery
-from rm_gallery.core.model.message import MessageRole, RoleName
+from rm_gallery import MessageRole
+from rm_gallery.core.model.message import RoleName
 from tests.packaging.source import module_name, sources
 from tests.support.children import ROOT, Finished, run_python
 from tests.support.choice import some

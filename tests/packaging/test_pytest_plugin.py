@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rm_gallery
-from rm_gallery.core.model.base import FakeLLM
+from rm_gallery import FakeLLM
 from tests.cli.rows import best_of_4
 from tests.cli.test_gates import losing
 from tests.support.children import ROOT, run_python

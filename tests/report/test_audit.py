@@ -12,18 +12,23 @@ from typing import Any, Literal
 
 import pytest
 
-from rm_gallery import DataOutput, DataSample, OpenaiLLM, Step, Unscored, audit
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
     BasePairWiseReward,
     BasePointWiseReward,
-    BasePointWiseRubricReward,
-    BaseStepWiseRubricReward,
+    BaseReward,
+    ChatMessage,
+    DataOutput,
+    DataSample,
+    FakeLLM,
+    OpenaiLLM,
+    RewardDimensionWithRank,
+    RewardRegistry,
+    RewardResult,
+    Step,
+    Unscored,
+    audit,
 )
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
+from rm_gallery.core.reward.base import BasePointWiseRubricReward, BaseStepWiseRubricReward
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.study.attacks import (
     DRESSES,

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import BasePointWiseReward, DataSample, RewardResult, reward_function
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery import (
+    BasePointWiseReward,
+    ConfigError,
+    DataError,
+    DataSample,
+    RewardResult,
+    Unscored,
+    reward_function,
+)
 from rm_gallery.study.canaries import check_canaries, read_canaries
 from tests.reward.rewards import scored
 from tests.serve.test_ors import Shortest

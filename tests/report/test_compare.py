@@ -10,16 +10,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery import (
+    BasePairWiseReward,
+    BasePointWiseReward,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    RewardResult,
+    evaluate,
+)
 from rm_gallery.core.stats.significance import mcnemar
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.formats import render
 from rm_gallery.report.gate import held_against
 from rm_gallery.report.run_table import render_table, run_table, save_results
-from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import compare
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import score_table

@@ -10,15 +10,9 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import (
-    BaseListWiseReward,
-    BaseListWiseRubricReward,
-    BasePairWiseRubricReward,
-)
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.study.conflicts import EXAMPLES, conflicts, cycles, transitive
+from rm_gallery import BaseListWiseReward, DataSample, FakeLLM, RewardResult, conflicts
+from rm_gallery.core.reward.base import BaseListWiseRubricReward, BasePairWiseRubricReward
+from rm_gallery.study.conflicts import EXAMPLES, cycles, transitive
 from tests.reward.rewards import ranked
 from tests.support.judge_server_prompts import extract_candidates
 from tests.support.samples import make_sample

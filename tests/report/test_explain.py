@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import rm_gallery
-from rm_gallery.core.model.base import FakeLLM
+from rm_gallery import FakeLLM
 from tests.support.command import command
 
 ROWS = [

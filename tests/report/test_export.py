@@ -14,11 +14,16 @@ import openpyxl
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardDimensionWithScore
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import (
+    ConfigError,
+    DataSample,
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    RewardResult,
+    evaluate,
+)
+from rm_gallery.core.data.schema import BaseDataSet
 from rm_gallery.report.tables import COLUMNS, candidates, export, exported, to_pandas
-from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import winrate
 from tests.report.runs import reply, row, write_run

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rm_gallery import DataError
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.shown import visible
 from rm_gallery.report.formats import FORMATS, render
 from rm_gallery.report.gate import QualityGate

@@ -14,20 +14,24 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.graders.base import FunctionGrader
-from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward, BaseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery import (
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BaseReward,
+    DataSample,
+    FunctionGrader,
+    GradingRunner,
+    Report,
+    RewardResult,
+    evaluate,
+)
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.lead import contradicted, lead_figure, leads, may_praise
 from rm_gallery.report.formats import render
 from rm_gallery.report.gate import QualityGate, held_against
 from rm_gallery.report.tables import print_report
 from rm_gallery.serve.view import ViewedRuns, create_viewer
 from rm_gallery.study.audit import prepare
-from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.grading import grade
 from rm_gallery.study.runs import OpenRun, open_run
 from rm_gallery.study.summary import summarize

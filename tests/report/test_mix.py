@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import WeightedSum
+from rm_gallery import ConfigError, WeightedSum
 from rm_gallery.core.reward.schema import sample_of
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.mix import check_mix, weighted
 from tests.integrations.adapters import ADAPTERS, Row, waited
 from tests.support.command import command

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rm_gallery import DataSample, audit
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery import BasePointWiseReward, DataSample, RewardResult, audit
 from rm_gallery.report.formats import render
 from tests.report.browser import chromium, console
 from tests.report.runs import HOSTILE, judged_run

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import DataSample, RewardRegistry, reward_function
+from rm_gallery import Budget, DataError, DataSample, RewardRegistry, reward_function
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.rollouts import RolloutConverter
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.study.rejudge import rejudge
 from tests.data.rollouts import CRASHED, DIALOGUES, ROLLOUTS, Row, nemo_gym, openai_dump
 from tests.support.command import command

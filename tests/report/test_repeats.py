@@ -10,13 +10,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.models import OpenaiLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.study.benchmark import evaluate, evaluate_repeatedly
+from rm_gallery import Budget, DataSample, OpenaiLLM, Report, RewardRegistry, RunOptions, evaluate
+from rm_gallery.study.benchmark import evaluate_repeatedly
 from rm_gallery.study.runs import open_run
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.benchmarks.judges import List, Point, lengths

@@ -12,14 +12,20 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.reward.base import BasePointWiseReward, BaseStepWiseReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery import (
+    BasePointWiseReward,
+    BaseStepWiseReward,
+    Budget,
+    ConfigError,
+    DataError,
+    DataOutput,
+    DataSample,
+    RewardRegistry,
+    RewardResult,
+    Step,
+    evaluate,
+)
 from rm_gallery.gallery.benchmarks.judgements import judged
-from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.runs import SAMPLES, SampleFile, SampleRow, open_run, sample_record
 from rm_gallery.study.summary import Summary
 from tests.benchmarks.excerpts import EXCERPTS

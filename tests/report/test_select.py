@@ -16,10 +16,9 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 
-from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderRank
-from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery import BaseGrader, ConfigError, GraderRank, GradingRunner, Unscored
+from rm_gallery.core.graders.base import GraderMode
 from rm_gallery.core.stats.agreement import spearman_filled
-from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.study.select import JudgeSelection, judge_select
 from tests.support.command import command
 

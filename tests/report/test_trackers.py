@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import FakeLLM, evaluate
+from rm_gallery import FakeLLM, Report, evaluate
 from rm_gallery.core.utils.errors import MissingExtra
-from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.report.trackers import log_to_mlflow, log_to_wandb, metrics_of
 
 

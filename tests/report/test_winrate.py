@@ -14,14 +14,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import (
+    BaseListWiseReward,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    ConfigError,
+    DataSample,
+    OpenaiLLM,
+    RewardRegistry,
+    RewardResult,
+    Unscored,
+)
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.models import OpenaiLLM
-from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.corrected import corrected_mean
-from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.table import Columns, Scoring, score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate

@@ -7,21 +7,19 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
     BaseListWiseReward,
     BaseLLMReward,
     BasePairWiseReward,
     BasePointWiseReward,
+    BasePromptTemplate,
     BaseStepWiseReward,
-)
-from rm_gallery.core.reward.schema import (
+    DataSample,
+    FakeLLM,
     RewardDimensionWithRank,
     RewardDimensionWithScore,
     RewardResult,
 )
-from rm_gallery.core.reward.template import BasePromptTemplate
 
 
 def scored(name: str, score: float, reason: str | None = None) -> RewardResult:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import ConfigError, DataSample, ParseError
 from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator
-from rm_gallery.core.utils.errors import ConfigError, ParseError
 from tests.reward.rewards import Listening
 from tests.support.samples import make_sample
 

@@ -10,36 +10,36 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine import pool
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderScore
-from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
     BasePointWiseReward,
-    BasePointWiseRubricReward,
     BaseStepWiseReward,
-)
-from rm_gallery.core.reward.compose import Gate, WeightedSum
-from rm_gallery.core.reward.function import reward_function
-from rm_gallery.core.reward.outputs import PLAIN, said_of
-from rm_gallery.core.reward.schema import RewardResult, sample_of
-from rm_gallery.core.runner.grading_runner import GradingRunner, build_reward
-from rm_gallery.core.utils.errors import (
-    BudgetExceeded,
-    Cause,
     ConfigError,
     DataError,
-    DeadlineExceeded,
+    DataSample,
+    FakeLLM,
+    FunctionGrader,
+    Gate,
+    GraderError,
+    GraderScore,
+    GradingRunner,
+    LLMGrader,
     ParseError,
     ProviderError,
+    RewardResult,
     RMGalleryError,
-    ScoreError,
+    RunOptions,
     Unscored,
+    WeightedSum,
+    reward_function,
 )
+from rm_gallery.core.engine import pool
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.reward.base import BasePointWiseRubricReward
+from rm_gallery.core.reward.outputs import PLAIN, said_of
+from rm_gallery.core.reward.schema import sample_of
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.errors import BudgetExceeded, Cause, DeadlineExceeded, ScoreError
 from tests.reward.rewards import scored
 
 RAISED: dict[str, tuple[Exception, Cause]] = {

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import evaluate
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.graders.base import GraderError, GraderScore
+from rm_gallery import ConfigError, DataSample, GraderError, GraderScore, evaluate
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.base import resolve_llm
 from rm_gallery.core.model.decisions import Question
@@ -22,7 +20,6 @@ from rm_gallery.core.reward.base import (
     BasePointWiseRubricReward,
 )
 from rm_gallery.core.reward.channel import forget, taken_by
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.graders.checklist import ChecklistGrader
 from tests.graders.material import PNG, make
 from tests.support.command import command

@@ -14,22 +14,28 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import DataSample, FakeLLM
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
+    BaseGrader,
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseReward,
     BaseStepWiseReward,
+    Cascade,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    Gate,
+    RewardRegistry,
+    RewardResult,
+    Stage,
+    Unscored,
+    WeightedSum,
+    rule,
 )
-from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import rule
-from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.reward.compose import Savings
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError, Unscored
 from tests.golden import golden
 from tests.reward.rewards import PointJudge, longest, ranked, scored
 from tests.support.samples import make_sample, scores

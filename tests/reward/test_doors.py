@@ -11,10 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.base import BaseReward
-from rm_gallery.core.reward.compose import Gate, WeightedSum
+from rm_gallery import BaseReward, DataSample, FakeLLM, Gate, Step, WeightedSum
 from tests.reward import rewards as r
 from tests.reward.rewards import ListRule, PointJudge, Rule, StepRule, longest
 from tests.support.samples import make_sample, scores

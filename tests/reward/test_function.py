@@ -22,7 +22,10 @@ import pytest
 from pydantic import BaseModel
 
 from rm_gallery import (
+    BaseReward,
     ConfigError,
+    DataError,
+    DataSample,
     EvaluateResult,
     Message,
     MetricResult,
@@ -31,11 +34,9 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.data.conversation import sample_of_completion, sample_of_messages
-from rm_gallery.core.data.schema import DataSample, RewardIssue
+from rm_gallery.core.data.schema import RewardIssue
 from rm_gallery.core.reward.function import RewardFunction
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.integrations.trl import trl_reward
 from tests.golden import golden
 from tests.reward import function_rewards as functions

@@ -26,21 +26,28 @@ import orjson
 import pytest
 from pydantic import BaseModel, Field
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery import (
+    BaseLLMReward,
+    BasePointWiseReward,
+    BasePromptTemplate,
+    ChatMessage,
+    ConfigError,
+    DataOutput,
+    DataSample,
+    FakeLLM,
+    FunctionGrader,
+    LLMGrader,
+    MessageRole,
+    RewardRegistry,
+    RewardResult,
+    Step,
+    WeightedSum,
+    reward_function,
+)
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.base import BaseLLM, FakeLLM
-from rm_gallery.core.model.message import ChatMessage, MessageRole
+from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.abstract import prompts_hash
-from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward
-from rm_gallery.core.reward.compose import WeightedSum
-from rm_gallery.core.reward.function import reward_function
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.reward.template import BasePromptTemplate
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import Rule, scored
 from tests.support.samples import make_sample
 

@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import (
+    BaseReward,
+    Budget,
+    DataSample,
+    OpenaiLLM,
+    RewardRegistry,
+    Unscored,
+    WeightedSum,
+    rule,
+)
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.reward.compose import WeightedSum
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.rule import rule
 from rm_gallery.core.score import scored
-from rm_gallery.core.utils.errors import Unscored
 from tests.support.judge_server import JudgeServer
 from tests.support.samples import make_sample, scores
 

@@ -11,25 +11,29 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rm_gallery import (
+    BasePromptTemplate,
+    BaseStepWiseReward,
+    ChatMessage,
+    DataOutput,
+    DataSample,
+    FakeLLM,
+    ParseError,
+    Step,
+)
 from rm_gallery.core.data.conversation import sample_of_completion
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.base import (
     BaseListWiseRubricReward,
     BasePairWiseRubricReward,
     BasePointWiseRubricReward,
     BaseRubricReward,
-    BaseStepWiseReward,
     BaseStepWiseRubricReward,
 )
 from rm_gallery.core.reward.template import (
-    BasePromptTemplate,
     RubricListWiseTemplate,
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
 )
-from rm_gallery.core.utils.errors import ParseError
 from tests.reward.rewards import Listening
 from tests.support.command import command
 from tests.support.judge_server_prompts import fenced_blocks

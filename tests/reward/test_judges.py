@@ -11,14 +11,20 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import Cascade, Gate, RewardRegistry, Stage, WeightedSum
-from rm_gallery.core.graders.base import GraderRegistry
+from rm_gallery import (
+    Cascade,
+    ConfigError,
+    Gate,
+    GraderRegistry,
+    OpenaiLLM,
+    RewardRegistry,
+    Stage,
+    WeightedSum,
+    reward_function,
+)
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.judges import asks_a_model, lacking, models_of, most_calls, with_judge
 from rm_gallery.core.runner.grading_runner import build_reward, judges_for
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.openrlhf import openrlhf_reward
 from rm_gallery.integrations.trl import trl_rewards
 from rm_gallery.integrations.verl import verl_reward

@@ -14,24 +14,25 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from rm_gallery.core.data.schema import (
-    DataSample,
-    RewardDimensionWithRank,
-    RewardDimensionWithScore,
-    Step,
-)
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.base import (
+from rm_gallery import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    RewardRegistry,
+    RewardResult,
+    Score,
+    Step,
+    Unscored,
+    rule,
 )
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import rule
-from rm_gallery.core.reward.schema import RewardResult, sample_of
-from rm_gallery.core.score import Score, unscored
-from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.reward.schema import sample_of
+from rm_gallery.core.score import unscored
 from rm_gallery.core.utils.models import build
 from tests.reward import rewards as r
 from tests.support.samples import issues, make_sample, scores

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import DataSample, FakeLLM, OpenaiLLM, RewardRegistry, RewardResult
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.models import FakeLLM, OpenaiLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import DeadlineExceeded
 from tests.reward.rewards import ListJudge, Rule, longest, scored
 from tests.support.judge_server import JudgeServer, judge_fixture

@@ -13,18 +13,25 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import reward_function
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import (
+    BaseGrader,
+    BasePointWiseReward,
+    BaseReward,
+    Cascade,
+    DataSample,
+    FakeLLM,
+    FunctionGrader,
+    GraderScore,
+    ProviderError,
+    RewardResult,
+    Stage,
+    WeightedSum,
+    reward_function,
+)
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderScore
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.model.limits import RetryPolicy
-from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward
-from rm_gallery.core.reward.compose import Cascade, Stage, WeightedSum
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ProviderError
 from tests.reward import rewards as r
 from tests.support.samples import issues, make_sample, scores
 

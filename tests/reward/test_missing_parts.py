@@ -10,24 +10,29 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import DataSample
-from rm_gallery.core.graders import strategy
-from rm_gallery.core.graders.base import (
+from rm_gallery import (
     BaseGrader,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BaseStepWiseReward,
+    DataSample,
     GraderError,
-    GraderMode,
     GraderRank,
-    GraderResult,
     GraderScore,
+    RewardResult,
+    RMGalleryError,
+    Score,
+    Unscored,
+    WeightedSum,
 )
+from rm_gallery.core.graders import strategy
+from rm_gallery.core.graders.base import GraderMode, GraderResult
 from rm_gallery.core.reward import compose
-from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
-from rm_gallery.core.reward.compose import Composition, WeightedSum
+from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner import aggregator as aggregators
-from rm_gallery.core.score import CAUSES, NOT_BEGUN, Score, deciding, failed, unscored
-from rm_gallery.core.utils.errors import Cause, RMGalleryError, Unscored
+from rm_gallery.core.score import CAUSES, NOT_BEGUN, deciding, failed, unscored
+from rm_gallery.core.utils.errors import Cause
 from tests.support.samples import make_sample
 
 MISSING: list[Score[Any]] = [

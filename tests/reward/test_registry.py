@@ -15,14 +15,18 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseReward
+from rm_gallery import (
+    BasePointWiseReward,
+    BaseReward,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    RewardRegistry,
+    RewardResult,
+    rule,
+)
+from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.python_files import load_module
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import rule
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import AsyncRule, NumberTemplate, PointJudge, Rule, scored
 from tests.support.samples import make_sample, scores
 

@@ -13,19 +13,20 @@ from typing import Any
 import pytest
 
 import rm_gallery
-from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.engine import folder as run_folder
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import FunctionGrader
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BaseReward
-from rm_gallery.core.reward.schema import (
+from rm_gallery import (
+    BaseReward,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    FunctionGrader,
+    GradingRunner,
     RewardDimensionWithRank,
     RewardDimensionWithScore,
     RewardResult,
+    Step,
 )
-from rm_gallery.core.runner.grading_runner import GradingRunner
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.engine import folder as run_folder
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.study.grading import grade
 from tests.reward import rewards as r
 from tests.reward.rewards import longest

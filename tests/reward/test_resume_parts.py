@@ -11,12 +11,27 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import reward_function
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import (
+    BaseGrader,
+    BasePointWiseReward,
+    BaseReward,
+    BaseStepWiseReward,
+    Cascade,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    Gate,
+    GraderRank,
+    GradingRunner,
+    LLMGrader,
+    RewardResult,
+    Stage,
+    TurnRewards,
+    WeightedSum,
+    reward_function,
+)
 from rm_gallery.core.engine.folder import RunFolder
-from rm_gallery.core.graders.base import BaseGrader, GraderRank
 from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.graders.strategy import (
     AverageGrader,
     BothOrdersGrader,
@@ -24,13 +39,8 @@ from rm_gallery.core.graders.strategy import (
     VotingGrader,
     _Wrapper,
 )
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward, BaseStepWiseReward
-from rm_gallery.core.reward.compose import Cascade, Composition, Gate, Stage, WeightedSum
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.reward.turn_rewards import TurnRewards
-from rm_gallery.core.runner.grading_runner import GradingRunner, build_reward
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.reward.compose import Composition
+from rm_gallery.core.runner.grading_runner import build_reward
 from tests.reward import rewards as r
 from tests.reward.rewards import longest
 from tests.support.choice import some

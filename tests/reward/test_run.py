@@ -17,16 +17,24 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import DataSample, FakeLLM, OpenaiLLM
+from rm_gallery import (
+    BasePointWiseReward,
+    BaseReward,
+    Budget,
+    ConfigError,
+    DataError,
+    DataSample,
+    FakeLLM,
+    OpenaiLLM,
+    ProviderError,
+    RewardDimensionWithScore,
+    RewardResult,
+    RunOptions,
+    Unscored,
+)
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder import read_trace
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, Unscored
 from tests.reward.rewards import (
     AsyncRule,
     CpuBound,

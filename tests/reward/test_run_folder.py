@@ -13,13 +13,19 @@ from typing import Any, ClassVar
 import orjson
 import pytest
 
-from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery import (
+    BasePointWiseReward,
+    BaseReward,
+    Budget,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    RewardResult,
+    Step,
+    Unscored,
+)
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.model.budget import Budget, Price, PriceTable
-from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.model.budget import Price, PriceTable
 from tests.reward.rewards import PointJudge, Rule, longest, scored
 from tests.reward.test_doors import REWARDS
 from tests.support.samples import make_sample

@@ -13,19 +13,25 @@ from typing import Any, ClassVar, get_args
 import orjson
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import FunctionGrader, GraderScore
+from rm_gallery import (
+    BasePointWiseReward,
+    DataSample,
+    FakeLLM,
+    FunctionGrader,
+    GraderScore,
+    LLMGrader,
+    RewardRegistry,
+    RewardResult,
+    RunOptions,
+    Score,
+    rule,
+)
 from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward
+from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.blame import TRIALS
 from rm_gallery.core.reward.outputs import NEUTRAL, may_be_the_answers_doing
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import rule
-from rm_gallery.core.reward.schema import RewardResult, sample_of
-from rm_gallery.core.score import NOT_BEGUN, Score
+from rm_gallery.core.reward.schema import sample_of
+from rm_gallery.core.score import NOT_BEGUN
 from rm_gallery.core.utils.errors import Cause
 from tests.reward.rewards import scored
 

@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import BaseTrajectoryReward, ConfigError, DataOutput, FakeLLM, Step, TurnRewards
+from rm_gallery import (
+    BaseReward,
+    BaseTrajectoryReward,
+    ConfigError,
+    DataOutput,
+    FakeLLM,
+    Step,
+    TurnRewards,
+)
 from rm_gallery.core.data.conversation import messages_of, sample_of_completion
 from rm_gallery.core.reward.base import BaseTrajectoryRubricReward
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turn_rewards import turn_rewards_of
 from rm_gallery.core.reward.turns import Credit, credited, differences, total_of
 from tests.reward.rewards import scored

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import DataError
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
 from rm_gallery.core.sandbox.code_test_spec import (
     AssertTests,
@@ -28,7 +29,6 @@ from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import Runner
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.sandbox.sql import compare_results, run_query
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.study.attacks import forgeries
 from tests.golden.golden import Line, check, files, lines
 from tests.sandbox.fusion_server import fusion_server

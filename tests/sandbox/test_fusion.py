@@ -11,6 +11,7 @@ import json
 import pytest
 from aiohttp import web
 
+from rm_gallery import ProviderError
 from rm_gallery.core.sandbox.code_test_spec import (
     CodeTestReport,
     CodeTests,
@@ -20,7 +21,7 @@ from rm_gallery.core.sandbox.code_test_spec import (
 from rm_gallery.core.sandbox.code_tests import run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner
-from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError
+from rm_gallery.core.utils.errors import DeadlineExceeded
 from rm_gallery.gallery.rm.code import CodeExecutionReward
 from tests.golden import golden
 from tests.golden.test_rules import text_of

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rm_gallery import ConfigError
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
 from rm_gallery.core.sandbox.code_test_spec import AssertTests
 from rm_gallery.core.sandbox.code_tests import run_code_tests
@@ -19,7 +20,7 @@ from rm_gallery.core.sandbox.fusion import SandboxFusionRunner
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import SubprocessRunner
 from rm_gallery.core.sandbox.select import doctor, get_runner
-from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+from rm_gallery.core.utils.errors import SandboxUnavailable
 from tests.sandbox.outside import SECRET_NAME, Outside, alive, descendants, eventually
 from tests.sandbox.scoring import reasons
 from tests.support.system import require_bubblewrap

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rm_gallery import DataError
 from rm_gallery.core.engine.pool import get_pool
 from rm_gallery.core.sandbox.sql import (
     QueryResult,
@@ -17,7 +18,6 @@ from rm_gallery.core.sandbox.sql import (
     run_query_in_worker,
     same_results,
 )
-from rm_gallery.core.utils.errors import DataError
 
 SCHEMA = "CREATE TABLE town (name TEXT)"
 

@@ -14,11 +14,14 @@ import httpx
 import jsonschema
 import pytest
 
-from rm_gallery import DataSample
+from rm_gallery import (
+    BasePointWiseReward,
+    DataSample,
+    RewardDimensionWithScore,
+    RewardResult,
+    Score,
+)
 from rm_gallery.core.data.conversation import sample_of_completion
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.score import Score
 from rm_gallery.serve.app import CODECS, REFUSALS, create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import MAX_ITEMS, NATIVE, Ask, Refused

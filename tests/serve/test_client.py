@@ -16,13 +16,19 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import DataSample, RewardRegistry
-from rm_gallery.core.data.schema import DataOutput, Step
-from rm_gallery.core.model.message import ChatMessage
+from rm_gallery import (
+    BasePointWiseReward,
+    ChatMessage,
+    ConfigError,
+    DataOutput,
+    DataSample,
+    ProviderError,
+    RewardDimensionWithScore,
+    RewardRegistry,
+    RewardResult,
+    Step,
+)
 from rm_gallery.core.model.reward_servers import RewardServer as Endpoint
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import ConfigError, ProviderError
 from rm_gallery.gallery.rm.trained.served import RemoteReward, item_of
 from rm_gallery.integrations.causes import NoScore
 from rm_gallery.integrations.scoring import RowScorer

@@ -14,10 +14,7 @@ from typing import Any, ClassVar
 import pytest
 from loguru import logger
 
-from rm_gallery import DataSample, RewardRegistry
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.score import Score
+from rm_gallery import BasePointWiseReward, DataSample, RewardRegistry, RewardResult, Score
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import Ask, Codec, Refused

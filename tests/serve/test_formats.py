@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.score import Score, scored
+from rm_gallery import Score
+from rm_gallery.core.score import scored
 from rm_gallery.serve.app import CODECS, FORMATS, create_app
 from rm_gallery.serve.formats import Ask
 from rm_gallery.serve.handler import Handler

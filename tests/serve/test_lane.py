@@ -14,12 +14,17 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import DataSample, EvaluateResult, reward_function
+from rm_gallery import (
+    BaseListWiseReward,
+    BasePointWiseReward,
+    ConfigError,
+    DataSample,
+    EvaluateResult,
+    RewardResult,
+    Score,
+    reward_function,
+)
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve import handler as module
 from rm_gallery.serve.formats import Ask, Refused

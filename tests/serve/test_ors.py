@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rm_gallery import RewardRegistry, environment_reward
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery import ConfigError, DataError, RewardRegistry, environment_reward
 from rm_gallery.serve import ors
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings

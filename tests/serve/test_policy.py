@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rm_gallery
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery import DataError
 from rm_gallery.core.utils.file import open_below, read_lines
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings

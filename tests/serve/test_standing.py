@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.engine import Plan
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.serve.standing import StandingRun
 
 Told = queue.Queue[tuple[str, Any]]

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError
 from rm_gallery.serve import tokens as module
 from rm_gallery.serve.formats import Refused
 from rm_gallery.serve.tokens import TokenFile, TokenRates, create_token, read_tokens, revoke_token

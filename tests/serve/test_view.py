@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rm_gallery import ConfigError, RMGalleryError
 from rm_gallery.core.stats.agreement import cohen_kappa
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.file import to_line
 from rm_gallery.serve.view import ViewedRuns, create_viewer
 from rm_gallery.serve.view_index import RowFilter, RunIndex

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rm_gallery import ConfigError
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
-from rm_gallery.core.utils.errors import ConfigError
 from tests.golden import golden
 
 MARKS = {"1": 1.0, "0": 0.0, "h": 0.5, "-": None}

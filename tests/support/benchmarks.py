@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.data.load.base import create_loader
-from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery import DataSample, create_loader
+from rm_gallery.core.data.schema import preference_of
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
     Judged,

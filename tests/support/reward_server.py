@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery import BaseReward
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.handler import Evaluators, Handler

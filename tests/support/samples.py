@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.message import ChatMessage, MessageRole
+from rm_gallery import ChatMessage, DataOutput, DataSample, MessageRole, Step
 
 
 def make_sample(

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import DataSample
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.sandbox.workspace import workspace_state
 

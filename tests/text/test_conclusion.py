@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.text.answer import Extraction, last_boxed, read_statements
 from rm_gallery.core.text.conclusion import asserted

@@ -6,8 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.message import ChatMessage, MessageRole
+from rm_gallery import ChatMessage, DataOutput, DataSample, MessageRole, Step
 
 TOPICS = (
     "garden kitchen train river music window winter bicycle letter coffee mountain island".split()

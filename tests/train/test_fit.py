@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rm_gallery import ConfigError
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
 from rm_gallery.gallery.rm.trained.bradley_terry import load_model
 from rm_gallery.gallery.rm.trained.features import sample_features

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery import ConfigError, Unscored, reward_function
-from rm_gallery.core.score import Score
+from rm_gallery import ConfigError, Score, Unscored, reward_function
 from rm_gallery.core.stats.falling import FallTest
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.integrations.trl_watch import TrlWatch

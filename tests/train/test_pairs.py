@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import DataSample
 from rm_gallery.gallery.rm.trained.features import HASH_BITS
 from rm_gallery.train.bradley_terry import (
     data_hash,

@@ -12,11 +12,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery import BasePointWiseReward, ConfigError, DataSample, RewardResult, Unscored
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.trained import hf
 from rm_gallery.gallery.rm.trained.hf import Batches
 from tests.reward.rewards import scored as rated

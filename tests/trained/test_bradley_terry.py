@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError, DataOutput, DataSample, MessageRole, Step
 from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryReward, load_model
 from rm_gallery.gallery.rm.trained.features import HASH_BITS
 from rm_gallery.train.bradley_terry import pair_matrix, read_samples, train_bradley_terry

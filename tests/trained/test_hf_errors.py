@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery import ConfigError
+from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.gallery.rm.trained.hf import HFProcessReward, HFReward
 from tests.support.checkpoints import make_checkpoint, make_classifier, require_torch
 from tests.support.samples import make_sample, scores

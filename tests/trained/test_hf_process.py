@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample, Step
-from rm_gallery.core.model.message import MessageRole
+from rm_gallery import DataSample, MessageRole, Step
 from rm_gallery.gallery.rm.trained.hf import HFProcessReward
 from tests.support.checkpoints import make_checkpoint, require_torch
 from tests.support.samples import make_sample

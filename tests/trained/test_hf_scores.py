@@ -15,9 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery import ChatMessage, DataSample, RewardRegistry
 from rm_gallery.gallery.rm.trained.hf import HFReward
 from tests.cli.rows import best_of_4
 from tests.support.checkpoints import CHAT, make_checkpoint, make_classifier, require_torch

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery import ConfigError, DataError
 from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryModel, load_model, save_model
 from rm_gallery.gallery.rm.trained.features import (
     HASH_BITS,

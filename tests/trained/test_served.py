@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.served import ServedProcessReward, ServedReward
 from tests.golden import golden
 from tests.support.samples import issues, make_sample, scores

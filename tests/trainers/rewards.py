@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery import (
     BasePointWiseReward,
+    BaseReward,
     DataSample,
     OpenaiLLM,
     RewardDimensionWithScore,
@@ -19,7 +20,6 @@ from rm_gallery import (
     RunOptions,
     Unscored,
 )
-from rm_gallery.core.reward.reward import BaseReward
 from tests.support.judge_server import JudgeServer
 from tests.support.samples import make_sample
 

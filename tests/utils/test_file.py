@@ -15,9 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery import ChatMessage, DataError, DataSample
 from rm_gallery.core.utils.file import (
     as_json,
     replacing,

@@ -13,12 +13,16 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.model.budget import Budget
-from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ParseError
+from rm_gallery import (
+    Budget,
+    ChatMessage,
+    DataOutput,
+    DataSample,
+    FakeLLM,
+    ParseError,
+    RewardRegistry,
+    Step,
+)
 from rm_gallery.gallery.rm.group import GroupTemplate
 from tests.gallery.judged.material import prompts_of
 from tests.support.judge_server_prompts import fenced_blocks

@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.message import ChatMessage
+from rm_gallery import BaseReward, ChatMessage, DataOutput, DataSample, RewardRegistry, Step
 from rm_gallery.core.reward.base import BaseStepWiseRubricReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
 from tests.reward.rewards import Listening
 from tests.support.judge_server_prompts import fenced_blocks
 

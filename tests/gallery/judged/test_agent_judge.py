@@ -16,15 +16,21 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, DataSample, OpenaiLLM, RewardRegistry
+from rm_gallery import (
+    BaseReward,
+    ConfigError,
+    DataError,
+    DataSample,
+    OpenaiLLM,
+    RewardRegistry,
+    Unscored,
+)
 from rm_gallery.core.engine.folder import read_trace
 from rm_gallery.core.reward.base import BaseTrajectoryRubricReward
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.sandbox import bwrap
 from rm_gallery.core.sandbox.workspace import ReadBounds
 from rm_gallery.core.stats.significance import paired_difference
-from rm_gallery.core.utils.errors import DataError, Unscored
 from rm_gallery.gallery.rm.agentic.command import UnisolatedCommandJudge
 from rm_gallery.gallery.rm.agentic.judge import TRANSCRIPT, VERDICT_FILE, AgentJudge
 from rm_gallery.gallery.rm.agentic.tools import copied_workspace

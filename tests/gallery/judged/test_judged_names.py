@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery import DataError, RewardRegistry
 from rm_gallery.gallery.rm import KINDS, discover, judged_class_name, judged_name, scenario_keys
 from rm_gallery.gallery.rm.alignment import base
 from rm_gallery.gallery.rm.alignment.base import scenario

@@ -16,26 +16,27 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import (
+from rm_gallery import (
+    ChatMessage,
+    ConfigError,
     DataOutput,
     DataSample,
-    Reward,
+    MessageRole,
     RewardDimensionWithScore,
-    RewardIssue,
+    RewardRegistry,
     Step,
 )
+from rm_gallery.core.data.schema import Reward, RewardIssue
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction
+from rm_gallery.core.model.message import ToolCall, ToolFunction
 from rm_gallery.core.reward.base import (
     BaseListWiseRubricReward,
     BasePairWiseRubricReward,
     BasePointWiseRubricReward,
     BaseStepWiseRubricReward,
 )
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
-from rm_gallery.core.utils.errors import ConfigError
 from tests.gallery.judged.material import (
     JUDGED,
     LANGUAGES,

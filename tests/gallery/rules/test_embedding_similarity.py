@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
+from rm_gallery import BaseReward, ConfigError, RewardRegistry
 from rm_gallery.core.model.embeddings import BaseEmbeddings, OpenaiEmbeddings
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.general.overlap import cosine
 from tests.golden import golden
 from tests.support.judge_server import JudgeServer, judge_fixture

@@ -21,13 +21,10 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery import ConfigError, DataError, DataSample, MessageRole, RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.sandbox import bwrap
 from rm_gallery.core.sandbox.workspace import StateFault, workspace_state
-from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.rm.agentic.final_state import FinalStateReward
 from tests.support.state_tasks import make_tasks
 from tests.support.system import require_bubblewrap

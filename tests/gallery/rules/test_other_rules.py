@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from rm_gallery import ConfigError, RewardRegistry
 from rm_gallery.core.engine.context import LIMIT_SHARE
 from rm_gallery.core.engine.pool import WorkerPool
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import KillableRule
 from rm_gallery.core.text import quantities
 from rm_gallery.core.text.language import known_language
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
+from rm_gallery.core.utils.errors import MissingExtra, SandboxUnavailable
 from rm_gallery.gallery.rm.alignment.harmlessness import refusal
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import DetoxifyReward
 from rm_gallery.gallery.rm.instruction import INSTRUCTIONS

@@ -16,7 +16,7 @@ import ray
 from hydra import compose, initialize_config_module
 from verl.experimental.reward_loop import reward_loop
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery import ConfigError
 from tests.trainers.programs.in_verl import Characters, batch
 
 
