@@ -44,7 +44,19 @@ class RunStopped(RMGalleryError):
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
-_here = threading.local()
+_NOBODY = object()
+
+
+class _Here(threading.local):
+    """What is known of a thread."""
+
+    serves = False
+    """Whether it runs the library's event loop."""
+    driven_in: object = _NOBODY
+    """The event loop, or None, in which a coroutine is driven on it."""
+
+
+_here = _Here()
 _exiting = False
 _still_said = -SAY_SECONDS
 _closers: list[Callable[[], Awaitable[None]]] = []
@@ -141,7 +153,7 @@ def is_exiting() -> bool:
 
 def on_loop() -> bool:
     """Whether the caller runs on the library loop's thread; also while that loop closes."""
-    return getattr(_here, "serves", False)
+    return _here.serves
 
 
 def refuse_blocking(door: str, twin: str) -> None:
@@ -318,12 +330,9 @@ def blocking(twin: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return call
 
 
-_NOBODY = object()
-
-
 def is_driven() -> bool:
     """Whether a blocking door drives the coroutine that asks: it may block this thread."""
-    return getattr(_here, "driven_in", _NOBODY) is asyncio._get_running_loop()
+    return _here.driven_in is asyncio._get_running_loop()
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -331,7 +340,7 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     and without a running event loop: so each blocking door is its async twin. Rows are drawn where
     the caller is, and Ctrl-C comes to whoever waits.
     """
-    before, _here.driven_in = getattr(_here, "driven_in", _NOBODY), asyncio._get_running_loop()
+    before, _here.driven_in = _here.driven_in, asyncio._get_running_loop()
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -469,7 +478,7 @@ def start_thread(function: Callable[[], None]) -> None:
 def _forget_after_fork() -> None:
     global _loop, _thread, _lock, _here, _threads, _waiting, _couriers
     _lock = threading.Lock()
-    _here = threading.local()
+    _here = _Here()
     _threads = DaemonThreads()
     _waiting = {}
     _couriers = weakref.WeakKeyDictionary()

@@ -130,17 +130,23 @@ def checked(
     """The score, or a failed one where it is not what this kind of reward gives: a number in its
     range, or one for each of the `n` outputs or steps it judges.
     """
-    if score.value is None:
-        if not score.ok:
-            return score
-        why = score.reason or f"{reward.name} gave no value."
-        return unscored(score.code or "not_applicable", why, score.cause or "rule")
     low, high = low_high = reward.score_range if bounds is None else bounds
-    # most rules give one number in a closed range
+    # most rewards give one number in a closed range
     if n is None and type(score.value) is float and not score.details:
         if low is not None and high is not None and low <= score.value <= high:
             return score
+    return _checked(reward, score, n, low_high)
+
+
+def _checked(
+    reward: AbstractReward, score: Score[Any], n: int | None, bounds: Bounds
+) -> Score[Any]:
     name, declared = reward.name, reward.range_declared
+    if score.value is None:
+        if not score.ok:
+            return score
+        why = score.reason or f"{name} gave no value."
+        return unscored(score.code or "not_applicable", why, score.cause or "rule")
     for detail in score.dimensions(name):
         several = isinstance(detail.value, tuple)
         if several is (n is None) or (several and len(detail.value) != n):
@@ -149,7 +155,7 @@ def checked(
             why = f"{name} gave {gave}; a {reward.kind} reward gives {wanted}."
             return failed("invalid_result", why, "rule")
         for number in detail.value if several else (detail.value,):
-            problem = out_of_range(name, number, low_high, declared)
+            problem = out_of_range(name, number, bounds, declared)
             if problem is not None:
                 return problem
     return score
@@ -175,34 +181,39 @@ def write_score(
     """
     score = checked(reward, given)
     if score.value is None:
-        worst = reward.worst_score if score.cause == "answer" else None
-        if worst is None:
-            return write_missing(reward, step, score, extra)
-        extra = {**(extra or {}), "caused_by": "answer", "reason": score.code}
-        score = Score(worst, score.reason, extra=extra)
-    beside, before, own = {**score.components, **score.extra}, step.reward, reward.name
-    alone: tuple[Any, ...] = (own, score.value, score.reason or None)
-    details = [
-        build(
-            RewardDimensionWithScore,
-            {"name": name, "reason": reason, "source": own, "score": number},
-        )
-        for name, number, reason in score.details or (alone,)
-    ]
+        return _write_no_value(reward, step, score, extra)
+    beside = {**score.components, **score.extra} if score.components or score.extra else {}
+    before, own = step.reward, reward.name
     if before.sources or before.details or before.issues or before.extra_data or score.details:
+        details = [_detail(own, *each) for each in score.dimensions(own)]
         return write(step, reward, details, None, beside)
-    # most rules give one number to an answer that nobody has written to
+    # most rewards give one number to an answer that nobody has written to
     step.__dict__["reward"] = build(
         Reward,
         {
-            "score": details[0].score,
-            "details": details,
+            "score": score.value,
+            "details": [_detail(own, own, score.value, score.reason or None)],
             "issues": [],
             "extra_data": {own: beside} if beside else {},
             "sources": {own: reward.settings_hash},
         },
     )
     return None
+
+
+def _detail(source: str, name: str, score: float, reason: str | None) -> RewardDimensionWithScore:
+    fields = {"name": name, "reason": reason, "source": source, "score": score}
+    return build(RewardDimensionWithScore, fields)
+
+
+def _write_no_value(
+    reward: AbstractReward, step: Step, score: Score[Any], extra: dict[str, Any] | None
+) -> None:
+    worst = reward.worst_score if score.cause == "answer" else None
+    if worst is None:
+        return write_missing(reward, step, score, extra)
+    extra = {**(extra or {}), "caused_by": "answer", "reason": score.code}
+    return write_score(reward, step, Score(worst, score.reason, extra=extra))
 
 
 def said_of(reward: AbstractReward, output: DataOutput) -> Score[float]:
