@@ -364,7 +364,7 @@ class AbstractReward(Identified, metaclass=RewardMeta):
         """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
         raise NotImplementedError
 
-    def read(self, returned: Any) -> Any:
+    def _as_score(self, returned: Any) -> Any:
         """What `_evaluate` returned for a job, as a score."""
         return score_of_result(returned)
 

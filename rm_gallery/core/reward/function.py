@@ -322,7 +322,7 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
         except RMGalleryError as error:
             return score_of_error(error)
 
-    def read(self, returned: Any) -> Any:
+    def _as_score(self, returned: Any) -> Any:
         """A score for each answer, as it is."""
         return returned
 

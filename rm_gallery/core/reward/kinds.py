@@ -242,7 +242,7 @@ class PerOutputReward(BasePointWiseReward):
             return super().plan(sample)
         return [Job(sample, None, sample)] if sample.output else []
 
-    def read(self, returned: Any) -> Any:
+    def _as_score(self, returned: Any) -> Any:
         """A score for each output, as it is."""
         return returned
 

@@ -130,18 +130,8 @@ def checked(
     """The score, or a failed one where it is not what this kind of reward gives: a number in its
     range, or one for each of the `n` outputs or steps it judges.
     """
-    low, high = low_high = reward.score_range if bounds is None else bounds
-    # most rewards give one number in a closed range
-    if n is None and type(score.value) is float and not score.details:
-        if low is not None and high is not None and low <= score.value <= high:
-            return score
-    return _checked(reward, score, n, low_high)
-
-
-def _checked(
-    reward: AbstractReward, score: Score[Any], n: int | None, bounds: Bounds
-) -> Score[Any]:
     name, declared = reward.name, reward.range_declared
+    bounds = reward.score_range if bounds is None else bounds
     if score.value is None:
         if not score.ok:
             return score
@@ -179,7 +169,16 @@ def write_score(
     What the answer itself made impossible to judge has the worst score: no text gains by being
     impossible to judge.
     """
-    score = checked(reward, given)
+    value, (low, high), score = given.value, reward.score_range, given
+    # most rewards give one number in a closed range
+    if (
+        type(value) is not float
+        or given.details
+        or low is None
+        or high is None
+        or not low <= value <= high
+    ):
+        score = checked(reward, given)
     if score.value is None:
         return _write_no_value(reward, step, score, extra)
     beside = {**score.components, **score.extra} if score.components or score.extra else {}

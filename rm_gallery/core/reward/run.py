@@ -420,7 +420,7 @@ def executor(
     """
     # a rule's _evaluate is checked when the reward is built
     evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
-    judged, declared, read = reward.judged, reward.declares_missing, reward.read
+    judged, declared, read = reward.judged, reward.declares_missing, reward._as_score
 
     async def read_later(returned: Any) -> Any:
         return read(await returned)
