@@ -98,8 +98,7 @@ class GraderConfig:
             "a number of that range, none or raise",
         )
         object.__setattr__(self, "on_error", policy)
-        inputs = self.grader.inputs
-        if isinstance(self.mapper, Mapping) and "*" not in inputs:
+        if isinstance(self.mapper, Mapping) and "*" not in (inputs := self.grader.inputs):
             check_known(f"field of {self.grader.name}", self.mapper, inputs, "mapper: ")
 
     @classmethod
