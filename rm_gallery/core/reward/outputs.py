@@ -6,6 +6,7 @@ Who caused a missing score that may be an answer's own doing is tried out in `bl
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -170,14 +171,9 @@ def write_score(
     impossible to judge.
     """
     value, (low, high), score = given.value, reward.score_range, given
-    # most rewards give one number in a closed range
-    if (
-        type(value) is not float
-        or given.details
-        or low is None
-        or high is None
-        or not low <= value <= high
-    ):
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    # most rewards give one number, in their range
+    if type(value) is not float or given.details or not low <= value <= high or math.isinf(value):
         score = checked(reward, given)
     if score.value is None:
         return _write_no_value(reward, step, score, extra)
