@@ -32,6 +32,7 @@ from rm_gallery.core.utils.shown import redact
 
 T = TypeVar("T")
 Status = Literal["scored", "unscored", "failed"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 Bounds = tuple[float | None, float | None]
 """Lowest and highest possible score; None where there is no bound."""
@@ -135,7 +136,10 @@ def mean_of(values: Sequence[Any]) -> Any:
     """The mean of numbers; of tuples of one length, a tuple with the mean of each place."""
     if isinstance(values[0], tuple):
         return tuple(mean_of(place) for place in zip(*values, strict=True))
-    return math.fsum(values) / len(values)
+    try:
+        return math.fsum(values) / len(values)
+    except (OverflowError, ValueError):  # ValueError: inf - inf
+        return math.nan
 
 
 def unscored(code: str, reason: str, cause: Cause) -> Score[Any]:

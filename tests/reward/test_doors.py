@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import BaseReward, DataSample, FakeLLM, Gate, Step, WeightedSum
+from rm_gallery import BaseReward, ConfigError, DataSample, FakeLLM, Gate, Step, WeightedSum
 from tests.reward import rewards as r
 from tests.reward.rewards import ListRule, PointJudge, Rule, StepRule, longest
 from tests.support.samples import make_sample, scores
@@ -151,3 +151,27 @@ def test_every_door_gives_the_same_and_leaves_what_it_is_given(reward: BaseRewar
     found = reward.evaluate(three())
     steps = [[step.reward.score for step in output.steps or ()] for output in found.output]
     assert (steps if reward.kind == "stepwise" else scores(found)) == KINDS[type(reward)]
+
+
+@pytest.mark.parametrize("reward", [Rule(), r.AsyncRule(), WeightedSum([Rule()])])
+def test_a_stream_begun_in_an_event_loop_outlives_it(reward: BaseReward) -> None:
+    """The loop ended it with its own generators, as if there were no more samples."""
+    given = [make_sample(f"answer {k}") for k in range(6)]
+
+    async def begin() -> list[Any]:
+        going = reward.evaluate_stream(given)
+        return [next(going), going]
+
+    first, going = asyncio.run(begin())
+    assert [scores(one) for one in (first, *going)] == [[2.0]] * 6
+
+
+def test_a_blocking_stream_is_refused_where_it_would_wait_for_itself() -> None:
+    going = r.AsyncRule().evaluate_stream([make_sample("one")])
+
+    class Waits(r.AsyncRule):
+        async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+            next(going)
+
+    with pytest.raises(ConfigError, match="would wait for itself"):
+        Waits().evaluate(make_sample("one"))

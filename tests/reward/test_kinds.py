@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -26,13 +26,15 @@ from rm_gallery import (
     RewardDimensionWithScore,
     RewardRegistry,
     RewardResult,
+    RunOptions,
     Score,
     Step,
     Unscored,
     rule,
 )
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.schema import sample_of
-from rm_gallery.core.score import unscored
+from rm_gallery.core.score import Detail, unscored
 from rm_gallery.core.utils.models import build
 from tests.reward import rewards as r
 from tests.support.samples import issues, make_sample, scores
@@ -54,6 +56,7 @@ async def _later() -> RewardResult:
 
 
 SHARED = _result(_score(0.25))
+ODD: Any = ["no", "such"]
 GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] = {
     "one score": (lambda: _result(_score(1.0)), 1.0),
     "with more": (lambda: _result(_score(0.5, reason="so"), found=3), 0.5),
@@ -73,6 +76,32 @@ GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] 
     "a Score above": (lambda: Score(1.5), ("failed", "invalid_result")),
     "a Score that is nan": (lambda: Score(math.nan), ("failed", "invalid_result")),
     "a Score of several": (lambda: Score((0.5, 1.0)), ("failed", "invalid_result")),
+    "a Score of a number in words": (lambda: Score("0.5"), ("failed", "invalid_result")),
+    "a Score without a text": (lambda: Score(0.5, cast(Any, 3)), ("failed", "invalid_result")),
+    "a Score without mappings": (
+        lambda: Score(0.5, components=ODD, extra=ODD),
+        ("failed", "invalid_result"),
+    ),
+    "a Score of no cause there is": (
+        lambda: Score(None, "no", status="failed", cause=ODD, code="x"),
+        ("failed", "invalid_result"),
+    ),
+    "a Score with a value and none": (
+        lambda: Score(0.5, "down", status="failed", cause="endpoint", code="http"),
+        ("failed", "invalid_result"),
+    ),
+    "a Score whose dimensions say something else": (
+        lambda: Score(0.5, details=(Detail("a", 1.0),)),
+        ("failed", "invalid_result"),
+    ),
+    "a Score of odd dimensions": (
+        lambda: Score(details=(Detail("a", np.float32(0.5)), Detail("b", True))),
+        0.75,
+    ),
+    "a Score that failed": (
+        lambda: Score(None, "down", status="failed", cause="endpoint", code="http"),
+        ("failed", "http"),
+    ),
     "a Score of nothing": (lambda: Score(), ("unscored", "not_applicable")),
     "a Score of none": (
         lambda: unscored("no_reference", "no", "data"),
@@ -443,3 +472,22 @@ def test_a_score_is_written_and_kept_as_the_founding_shape_is(
         records.append(json.loads(line)["rewards"])
     assert said[0] == said[1] and records[0] == records[1]
     assert any(place["details"] for place in said[0])
+
+
+@pytest.mark.parametrize("what", GIVES)
+def test_what_the_folder_keeps_is_what_was_counted_and_is_restored(
+    what: str, tmp_path: Path
+) -> None:
+    """Scores were counted before they were checked, and some were kept in a form that no reader
+    took.
+    """
+    control, folder = RunControl(), str(tmp_path / "run")
+    [first] = Plain().evaluate_batch(
+        [sample_of("q", what)], run_dir=folder, options=RunOptions(control=control)
+    )
+    counted = {name: getattr(control.progress, name) for name in ("failed", "unscored")}
+    kept = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["samples"]
+    assert {name: kept[name] for name in counted} == counted
+    if not counted["failed"]:
+        [again] = Plain().evaluate_batch([sample_of("q", what)], run_dir=folder)
+        assert again.output[0].answer.reward == first.output[0].answer.reward

@@ -297,7 +297,8 @@ class Run(Generic[R]):
 
     async def all(self) -> list[R]:
         """All results, in order; says what failed."""
-        results = [result async for _, result in self.results()]
+        async with aclosing(self.results()) as going:
+            results = [result async for _, result in going]
         self.progress.account()
         return results
 
@@ -519,8 +520,8 @@ class Batch(Generic[R]):
     async def all(self) -> list[R]:
         """All results, in order."""
         with self._begun() as options:
-            going = self._results(options, {"ordered": False})
-            found = {index: result async for index, result in going}
+            async with aclosing(self._results(options, {"ordered": False})) as going:
+                found = {index: result async for index, result in going}
             results = [found[index] for index in range(len(found))]
             await self._look_once_more(results)
         return results

@@ -336,6 +336,7 @@ class Mailbox:
         """What has come; waits for the first news, or the timeout."""
         with self._ready:
             if not self._news and library_loop.is_driven():
+                library_loop.refuse_blocking("A blocking stream", "async_evaluate_stream")
                 self._ready.wait(timeout)
                 return self._taken()
             if self._news:
@@ -844,7 +845,7 @@ class ThreadLane(Lane):
 
 def _score_of(value: Any) -> Score[Any]:
     """What a job gave: a score, or the value of one."""
-    return value if type(value) is Score else Score(value)
+    return value if isinstance(value, Score) else Score(value)
 
 
 def _wait_for(value: Any, deadline: Deadline | None) -> Any:

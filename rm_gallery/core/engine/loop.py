@@ -12,6 +12,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import os
+import sys
 import threading
 import time
 import weakref
@@ -356,10 +357,15 @@ def driven(results: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     """What an async generator yields, each driven on the caller's thread."""
     try:
         while True:
+            # a running event loop would take the generator for its own, and end it with itself
+            hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(None, None)
             try:
                 result = drive(results.__anext__())
             except StopAsyncIteration:
                 return
+            finally:
+                sys.set_asyncgen_hooks(*hooks)
             yield result
     finally:
         drive(results.aclose())

@@ -309,7 +309,7 @@ class RowReward(BaseReward):
             made[job.place] = _result(self.plans[job.place].grader, outcome)
         sample.__dict__["results"] = {name: made[name] for name in self.plans}
 
-    def _as_score(self, returned: Any) -> Any:
+    def _as_score(self, returned: Any, sample: Any) -> Any:
         """A grader's result, as it is."""
         return returned
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.engine.options import MAX_WORKERS
-from rm_gallery.core.reward.founding import score_of_result
+from rm_gallery.core.reward.founding import checked, score_of_result
 from rm_gallery.core.reward.schema import Example, RewardMeta
 from rm_gallery.core.score import Bounds, Score, finite_score, worst_of
 from rm_gallery.core.text.canonical import Form
@@ -364,9 +364,13 @@ class AbstractReward(Identified, metaclass=RewardMeta):
         """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
         raise NotImplementedError
 
-    def _as_score(self, returned: Any) -> Any:
-        """What `_evaluate` returned for a job, as a score."""
-        return score_of_result(returned)
+    def _as_score(self, returned: Any, sample: DataSample) -> Any:
+        """What `_evaluate` returned for a job, as a score of this kind of reward."""
+        return checked(self, score_of_result(returned), *self._gives(sample))
+
+    def _gives(self, sample: DataSample) -> tuple[int | None, Bounds]:
+        """How many numbers `_evaluate` gives for a job, None for one alone, and their range."""
+        return None, self.score_range
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Write the jobs' outcomes to the sample's outputs, replacing what this reward wrote there

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
@@ -13,7 +14,20 @@ from rm_gallery.core.data.schema import (
     cell,
     table,
 )
-from rm_gallery.core.score import Detail, Score, failed, scored_by
+from rm_gallery.core.score import (
+    CAUSES,
+    STATUSES,
+    Bounds,
+    Detail,
+    Score,
+    failed,
+    mean_of,
+    out_of_range,
+    scored_by,
+)
+
+if TYPE_CHECKING:
+    from rm_gallery.core.reward.abstract import AbstractReward
 
 
 class RewardResult(BaseModel):
@@ -60,18 +74,89 @@ def score_of_result(returned: object) -> Score[Any]:
 
 
 def _plain(score: Score[Any]) -> Score[Any]:
-    """The score with a float, or a tuple of floats, whatever numbers it is of."""
-    value = score.value
-    if value is None or type(value) is float:
+    """A score of somebody's own as the library keeps it: floats, texts and mappings."""
+    value, status = score.value, score.status
+    beside = score.details or score.components or score.extra
+    if type(value) is float and status == "scored" and type(score.reason) is str and not beside:
         return score
     try:
-        several = isinstance(value, tuple | list)
-        return replace(score, value=tuple(map(float, value)) if several else float(value))
-    except (TypeError, ValueError, OverflowError):
-        return _invalid(
-            f"_evaluate returned the score {value!r:.80}; give a number or a tuple of such"
+        value = None if value is None else _numbers(value)
+        details = tuple(Detail(_text(n), _numbers(v), r and _text(r)) for n, v, r in score.details)
+        if details and status == "scored":
+            mean = mean_of([detail.value for detail in details])
+            if value not in (None, mean):
+                raise ValueError(f"the value {value} beside details whose mean is {mean}")
+            value = mean
+        if status not in STATUSES or score.cause not in (None, *CAUSES):
+            raise ValueError(f"the status {status!r:.80} and the cause {score.cause!r:.80}")
+        if value is not None and status != "scored":
+            raise ValueError(f"the value {value} with the status {status}")
+        return Score(
+            value,
+            _text(score.reason or ""),
+            {_text(name): _numbers(number) for name, number in score.components.items()},
+            status,
+            score.cause,
+            _text(score.code),
+            {**score.extra},
+            details,
         )
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        return _invalid(f"_evaluate returned a Score that does not fit: {error}")
+
+
+def _numbers(given: Any) -> Any:
+    if isinstance(given, tuple | list):
+        return tuple(map(_numbers, given))
+    if isinstance(given, str | bytes):  # which float() would read
+        raise ValueError(f"the score {given!r:.80}; give a number or a tuple of such")
+    return float(given)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise ValueError(f"{given!r:.80} in the place of a text")
+    return given
 
 
 def _invalid(what: str) -> Score[Any]:
     return failed("invalid_result", f"{what}.", "rule")
+
+
+def checked(
+    reward: AbstractReward, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
+) -> Score[Any]:
+    """The score, or a failed one where it is not what this kind of reward gives: a number in its
+    range, or one for each of the `n` outputs or steps it judges.
+    """
+    value, (low, high) = score.value, reward.score_range if bounds is None else bounds
+    # most rewards give one number, in their range
+    if n is None and type(value) is float and not score.details and math.isfinite(value):
+        if (low is None or low <= value) and (high is None or value <= high):
+            return score
+    return _checked(reward, score, n, (low, high))
+
+
+def _checked(
+    reward: AbstractReward, score: Score[Any], n: int | None, bounds: Bounds
+) -> Score[Any]:
+    name, status = reward.name, score.status
+    if score.value is None:
+        return replace(
+            score,
+            reason=score.reason or f"{name} gave no value.",
+            status="unscored" if score.ok else status,
+            cause=score.cause or "rule",
+            code=score.code or ("error" if status == "failed" else "not_applicable"),
+        )
+    for detail in (Detail(name, score.value), *score.details):
+        several = isinstance(detail.value, tuple)
+        if several is (n is None) or (several and len(detail.value) != n):
+            gave = f"{len(detail.value)} numbers" if several else "one number"
+            wanted = "one number" if n is None else f"one for each of the {n} it judges"
+            return _invalid(f"{name} gave {gave}; a {reward.kind} reward gives {wanted}")
+        for number in detail.value if several else (detail.value,):
+            problem = out_of_range(name, number, bounds, reward.range_declared)
+            if problem is not None:
+                return problem
+    return score

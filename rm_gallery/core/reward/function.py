@@ -31,6 +31,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.abstract import Job
+from rm_gallery.core.reward.founding import checked
 from rm_gallery.core.reward.function_result import (
     EvaluateResult,
     MetricResult,
@@ -322,9 +323,9 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
         except RMGalleryError as error:
             return score_of_error(error)
 
-    def _as_score(self, returned: Any) -> Any:
-        """A score for each answer, as it is."""
-        return returned
+    def _as_score(self, returned: Any, sample: DataSample) -> Any:
+        """A score for each answer."""
+        return [checked(self, score) for score in returned]
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each result goes to its own answer."""

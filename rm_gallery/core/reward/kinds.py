@@ -27,8 +27,8 @@ from rm_gallery.core.model.message import (
     picture_of,
 )
 from rm_gallery.core.reward.abstract import Job, Parts, View
+from rm_gallery.core.reward.founding import checked
 from rm_gallery.core.reward.outputs import (
-    checked,
     no_reward,
     write_missing,
     write_score,
@@ -242,9 +242,9 @@ class PerOutputReward(BasePointWiseReward):
             return super().plan(sample)
         return [Job(sample, None, sample)] if sample.output else []
 
-    def _as_score(self, returned: Any) -> Any:
-        """A score for each output, as it is."""
-        return returned
+    def _as_score(self, returned: Any, sample: DataSample) -> Any:
+        """A score for each output."""
+        return [checked(self, score) for score in returned]
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each output gets what was said of it."""
@@ -254,7 +254,7 @@ class PerOutputReward(BasePointWiseReward):
                 [outcome] * len(outputs) if outcome.value is None else outcome.value
             )
             for output, score in zip(outputs, scores, strict=True):
-                write_score(self, output.answer, score, dict(score.extra))
+                write_score(self, output.answer, score)
 
 
 class BaseStepWiseReward(BaseReward):
@@ -367,12 +367,15 @@ class BaseListWiseReward(_ComparingReward):
         order = self.order(sample, len(sample.output))
         return [Job(self.arranged(sample, order), order, sample)]
 
+    def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
+        return len(sample.output), self.score_range
+
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """The numbers go back to the outputs they were given for."""
         if not jobs:
             return self._write_too_few(sample)
         order: list[int] = jobs[0].place
-        score = checked(self, outcomes[0], len(order))
+        score = outcomes[0]
         if score.value is None:
             return self._write_all(sample, score)
         extra = {**score.components, **score.extra}
@@ -426,6 +429,9 @@ class BasePairWiseReward(_ComparingReward):
             jobs += [Job(self.arranged(sample, list(order)), order, sample) for order in orders]
         return jobs
 
+    def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
+        return 2, (None, None)
+
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Share of pairs won per output, of the pairs that were judged; an output of which less
         than half were has no score.
@@ -436,8 +442,7 @@ class BasePairWiseReward(_ComparingReward):
         orders: dict[str, list[list[int]]] = {}
         reasons: list[list[str]] = [[] for _ in sample.output]
         lost: dict[tuple[int, int], Score[Any]] = {}
-        for job, raw in zip(jobs, outcomes, strict=True):
-            score = checked(self, raw, 2, (None, None))
+        for job, score in zip(jobs, outcomes, strict=True):
             first, second = job.place
             pair = (min(first, second), max(first, second))
             if score.value is None:
@@ -513,7 +518,7 @@ class BasePairWiseReward(_ComparingReward):
             extra["judged_pairs"] = f"{len(margins)} of {math.comb(len(sample.output), 2)}"
         for index, score in zip(kept, scores, strict=True):
             found = Score(score, "\n".join(reasons[index]), extra=extra)
-            write_score(self, sample.output[index].answer, found)
+            write_score(self, sample.output[index].answer, checked(self, found))
 
 
 def _compared(n: int, lost: Collection[tuple[int, int]]) -> list[int]:

@@ -6,7 +6,6 @@ Who caused a missing score that may be an answer's own doing is tried out in `bl
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -30,11 +29,9 @@ from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.score import (
     NOT_BEGUN,
     UNDECLARED,
-    Bounds,
     Score,
     about_code,
     deciding,
-    failed,
     out_of_range,
     scored,
     unscored,
@@ -125,58 +122,19 @@ def issue_of(source: str, outcome: Score[Any]) -> RewardIssue:
     )
 
 
-def checked(
-    reward: AbstractReward, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
-) -> Score[Any]:
-    """The score, or a failed one where it is not what this kind of reward gives: a number in its
-    range, or one for each of the `n` outputs or steps it judges.
-    """
-    name, declared = reward.name, reward.range_declared
-    bounds = reward.score_range if bounds is None else bounds
-    if score.value is None:
-        if not score.ok:
-            return score
-        why = score.reason or f"{name} gave no value."
-        return unscored(score.code or "not_applicable", why, score.cause or "rule")
-    for detail in score.dimensions(name):
-        several = isinstance(detail.value, tuple)
-        if several is (n is None) or (several and len(detail.value) != n):
-            gave = f"{len(detail.value)} numbers" if several else "one number"
-            wanted = "one number" if n is None else f"one for each of the {n} it judges"
-            why = f"{name} gave {gave}; a {reward.kind} reward gives {wanted}."
-            return failed("invalid_result", why, "rule")
-        for number in detail.value if several else (detail.value,):
-            problem = out_of_range(name, number, bounds, declared)
-            if problem is not None:
-                return problem
-    return score
-
-
-def write_missing(
-    reward: AbstractReward, step: Step, score: Score[Any], extra: dict[str, Any] | None = None
-) -> None:
+def write_missing(reward: AbstractReward, step: Step, score: Score[Any]) -> None:
     """Write to an answer or step why it has no score."""
-    write(step, reward, [], issue_of(reward.name, score), extra)
+    write(step, reward, [], issue_of(reward.name, score))
 
 
-def write_score(
-    reward: AbstractReward,
-    step: Step,
-    given: Score[Any],
-    extra: dict[str, Any] | None = None,
-) -> None:
-    """Write a score to its answer or step, or the reason why there is none, with this extra data.
+def write_score(reward: AbstractReward, step: Step, score: Score[Any]) -> None:
+    """Write a score that was `checked` to its answer or step, or the reason why there is none.
 
     What the answer itself made impossible to judge has the worst score: no text gains by being
     impossible to judge.
     """
-    value, (low, high), score = given.value, reward.score_range, given
-    low, high = -math.inf if low is None else low, math.inf if high is None else high
-    # most rewards give one number, in their range
-    if type(value) is not float or given.details or not low <= value <= high or math.isinf(value):
-        score = checked(reward, given)
     if score.value is None:
-        return _write_no_value(reward, step, score, extra)
+        return _write_no_value(reward, step, score)
     beside = {**score.components, **score.extra} if score.components or score.extra else {}
     before, own = step.reward, reward.name
     if before.sources or before.details or before.issues or before.extra_data or score.details:
@@ -201,13 +159,12 @@ def _detail(source: str, name: str, score: float, reason: str | None) -> RewardD
     return build(RewardDimensionWithScore, fields)
 
 
-def _write_no_value(
-    reward: AbstractReward, step: Step, score: Score[Any], extra: dict[str, Any] | None
-) -> None:
+def _write_no_value(reward: AbstractReward, step: Step, score: Score[Any]) -> None:
+    extra = {**score.components, **score.extra}
     worst = reward.worst_score if score.cause == "answer" else None
     if worst is None:
-        return write_missing(reward, step, score, extra)
-    extra = {**(extra or {}), "caused_by": "answer", "reason": score.code}
+        return write(step, reward, [], issue_of(reward.name, score), extra)
+    extra |= {"caused_by": "answer", "reason": score.code}
     return write_score(reward, step, Score(worst, score.reason, extra=extra))
 
 

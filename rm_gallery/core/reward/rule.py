@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 import sys
@@ -25,11 +24,12 @@ from pydantic.fields import FieldInfo
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import how_it_ended
+from rm_gallery.core.reward.founding import checked, score_of_result
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
 from rm_gallery.core.reward.outputs import writable_copy, write_score
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
 from rm_gallery.core.reward.schema import Example, RewardMeta
-from rm_gallery.core.score import Bounds, Detail, Score, checked_bounds, score_of_error, scored_by
+from rm_gallery.core.score import Bounds, Detail, Score, checked_bounds, score_of_error
 from rm_gallery.core.text.answer import Extraction
 from rm_gallery.core.text.canonical import OPENED, Form, compared, fold, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -115,7 +115,7 @@ def _scored_copy(
     for output in outputs:
         part = sample if len(outputs) == 1 else copy_with(sample, output=[output])
         try:
-            outcome = score_of_rule(score(part))
+            outcome = checked(reward, score_of_rule(score(part)))
         except Unscored as error:
             outcome = score_of_error(_named(reward.name, error))
         except KeyboardInterrupt:  # of the person who waits
@@ -426,14 +426,10 @@ def _documentation(docstring: str) -> tuple[str, dict[str, str]]:
 
 def score_of_rule(value: Any) -> Score[Any]:
     """What a rule returned, as a score; Unscored where it says that there is none."""
-    if isinstance(value, Score):
-        if value.value is None:
-            raise Unscored(value.reason, reason=value.code or "not_applicable", cause=value.cause)
-        if type(value.value) is float:
-            return value
-        return dataclasses.replace(value, value=float(value.value))
+    if type(value) is float:
+        return Score(value)
     if value is None:
         raise Unscored("the rule does not apply to this answer.")
-    if type(value) is not float and isinstance(value, Mapping):
-        return scored_by(Detail(name, float(number)) for name, number in value.items())
-    return Score(float(value))
+    if isinstance(value, Mapping):
+        value = Score(details=tuple(Detail(name, number) for name, number in value.items()))
+    return score_of_result(value if isinstance(value, Score) else Score(value))

@@ -422,8 +422,8 @@ def executor(
     evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
     judged, declared, read = reward.judged, reward.declares_missing, reward._as_score
 
-    async def read_later(returned: Any) -> Any:
-        return read(await returned)
+    async def read_later(returned: Any, sample: DataSample) -> Any:
+        return read(await returned, sample)
 
     def execute(job: Any) -> Any:
         if isinstance(job, Exception):  # the sample could not be planned
@@ -435,7 +435,7 @@ def executor(
         if folder is not None:
             questions.set(folder.questions_of(job.of))
         returned = evaluate(job.sample, **hooks)
-        return read_later(returned) if awaitable(returned) else read(returned)
+        return (read_later if awaitable(returned) else read)(returned, job.sample)
 
     return execute
 

@@ -203,6 +203,7 @@ class GradingRunner:
         """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of
         an event loop.
         """
+        library_loop.refuse_blocking("stream", "astream")
         return library_loop.driven(self.astream(dataset, options=options, **keywords))
 
     async def astream(

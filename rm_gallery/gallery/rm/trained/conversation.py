@@ -16,7 +16,7 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
 from rm_gallery.core.reward.abstract import Job
 from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.outputs import checked, write_missing, write_score
+from rm_gallery.core.reward.outputs import write_missing, write_score
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Bounds, Score, unscored
 from rm_gallery.core.text.canonical import without_turn_end
@@ -212,6 +212,9 @@ class ProcessReward(BaseStepWiseReward):
             if not output.is_trajectory
         ]
 
+    def _gives(self, sample: DataSample) -> tuple[int, Bounds]:
+        return len(sample.output[0].turns), self.score_range
+
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each number goes to its step; one that is missing or out of range costs the whole answer."""
         for output in sample.output:
@@ -221,8 +224,8 @@ class ProcessReward(BaseStepWiseReward):
                     write_missing(self, turn, missing)
         for job, outcome in zip(jobs, outcomes, strict=True):
             steps = sample.output[job.place].turns
-            score = checked(self, outcome, len(steps))
-            if outcome.ok and score.value is None:  # the numbers are the model's
+            score = outcome
+            if score.code == "invalid_result":  # the numbers are the model's
                 score = replace(score, cause="judge")
             for place, step in enumerate(steps):
                 if score.value is None:
