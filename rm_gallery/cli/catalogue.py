@@ -23,7 +23,9 @@ from rich.table import Table
 from rm_gallery.cli.options import Json, RewardArgument, parse_params
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.abstract import Identified, Touches
+from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.resolve import asks_for_judge
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
@@ -86,7 +88,7 @@ class Entry(NamedTuple):
     @property
     def cost(self) -> str:
         """What judging one sample with n answers costs."""
-        if self.reward.judged or self.reward.needs & {"llm", "server", "reward_server"}:
+        if asks_a_model(self.reward):
             acts = "max_calls" in self.reward.model_fields
             return "n × max_calls calls" if acts else CALLS[self.reward.kind]
         if "embeddings" in self.reward.needs:
@@ -210,7 +212,7 @@ def select(
         if (task is None or task in _tasks(entry))
         and (kind is None or kind == entry.reward.kind)
         and (needs is None or needs in entry.reward.needs)
-        and (llm or not entry.reward.judged and "llm" not in entry.reward.needs)
+        and (llm or not entry.reward.judged)
     ]
 
 
@@ -415,9 +417,7 @@ def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages a judge is sent for the reward's example; ConfigError for a reward that asks no
     model.
     """
-    if "llm" not in entry.reward.model_fields and not (
-        entry.grader and "llm" in entry.reward.needs
-    ):
+    if not asks_for_judge(entry.reward):
         raise ConfigError(
             f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` "
             f"tells its rule."

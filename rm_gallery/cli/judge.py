@@ -567,7 +567,7 @@ def runner_of(
     Raises ConfigError naming the grader and the field that does not fit, and where a judge is named
     and no grader asks one.
     """
-    from rm_gallery.core.model.base import resolve_llm
+    from rm_gallery.core.reward.judges import named_judge
     from rm_gallery.core.runner.grading_runner import GradingRunner
 
     graders = config["graders"]
@@ -581,7 +581,7 @@ def runner_of(
         )
     judge = llm or config.get("judge")
     if judge is not None:
-        judge = resolve_llm(judge, **({"base_url": base_url} if base_url else {}))
+        judge = named_judge(judge, base_url)
     made = {
         str(name): grader_of(str(name), settings or {}, judge) for name, settings in graders.items()
     }
@@ -617,13 +617,8 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
     reward = kind not in GraderRegistry.list() and (
         kind in RewardRegistry or ":" in RewardRegistry.spelled(kind)
     )
-    known: Any = (
-        LLMGrader
-        if kind == "llm"
-        else RewardRegistry.get(kind)
-        if reward
-        else GraderRegistry.get(kind)
-    )
+    registry: Any = RewardRegistry if reward else GraderRegistry
+    known: Any = LLMGrader if kind == "llm" else registry.get(kind)
     needs = known.needs | (getattr(getattr(known, "kind", None), "needs", None) or frozenset())
     if "llm" in needs and not {"llm", "model"} & set(params):
         if judge is None:
@@ -633,11 +628,7 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
             )
         params["llm"] = judge
     try:
-        grader = (
-            as_grader(kind, **params)
-            if reward
-            else known(**({} if reward else {"name": name}), **params)
-        )
+        grader = as_grader(kind, **params) if reward else known(name=name, **params)
     except TypeError as error:
         raise ConfigError(f"graders.{name}: {error}") from error
     if (passes := settings.get("threshold")) is not None:

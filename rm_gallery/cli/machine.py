@@ -18,8 +18,8 @@ from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.model import storage
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.sandbox.select import doctor as sandbox_checks
 from rm_gallery.core.utils.errors import Inapplicable
 from rm_gallery.gallery.benchmarks.figures import hundredths, interval
@@ -57,7 +57,7 @@ def demo(
             "length_penalty": RewardRegistry.create("length_penalty"),
         }
         if llm:
-            rewards[JUDGED] = build_reward(JUDGED, llm=llm, base_url=base_url)
+            rewards[JUDGED] = resolve(JUDGED, llm=llm, base_url=base_url)
         reports = {}
         for label, reward in rewards.items():
             sys.stderr.write(f"scoring the test split with {label} …\n")

@@ -19,8 +19,8 @@ from rm_gallery.cli.settings import first_time, is_setting
 from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
 from rm_gallery.core.model.budget import Budget, PriceTable
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
@@ -237,7 +237,7 @@ class Running:
 
     def build(self, reward: str) -> BaseReward:
         """The reward of this name."""
-        return build_reward(reward, seed=self.seed, **self.judge)
+        return resolve(reward, seed=self.seed, **self.judge)
 
     def task(self, limit: int | None) -> dict[str, Any]:
         """The judge and the rows: keywords of `evaluate`."""

@@ -16,8 +16,8 @@ import typer
 import yaml
 
 from rm_gallery.cli import options as opt
+from rm_gallery.core.reward.resolve import judges_for, resolve
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import build_reward, judges_for
 from rm_gallery.core.utils.errors import (
     ConfigError,
     Inapplicable,
@@ -389,7 +389,7 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
 
 def _build_reward(name: str, entry: Mapping[str, Any], judge: Mapping[str, Any]) -> BaseReward:
     try:
-        built = build_reward(entry["reward"], entry.get("params") or {}, **judge)
+        built = resolve(entry["reward"], entry.get("params") or {}, **judge)
         built.check()
         return built
     except ConfigError as error:

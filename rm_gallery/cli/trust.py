@@ -16,7 +16,7 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.judge import read_config, runner_of
-from rm_gallery.core.runner.grading_runner import judges_for
+from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line

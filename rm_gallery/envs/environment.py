@@ -10,7 +10,8 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from functools import partial
+from typing import Any, cast
 
 from pydantic import Field, SkipValidation
 
@@ -25,8 +26,8 @@ from rm_gallery.core.reward.compose import (
     weighted_sum,
 )
 from rm_gallery.core.reward.kinds import PerOutputReward
+from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.in_files import class_named
 from rm_gallery.core.score import Score, score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.models import copy_with, unknown_name
@@ -74,8 +75,6 @@ class EnvironmentReward(PerOutputReward):
     weight is checked.
     """
 
-    environment_class: ClassVar[Any] = None
-
     def model_post_init(self, context: Any) -> None:
         """Check the weights."""
         declared = self.components or tuple(getattr(self.environment.env, "reward_keys", ()) or ())
@@ -84,11 +83,6 @@ class EnvironmentReward(PerOutputReward):
         checked = checked_weights(self.name, self.weights, names)
         object.__setattr__(self, "weights", {name: checked[name] for name in self.weights})
         super().model_post_init(context)
-
-    @classmethod
-    def of_name(cls, target: str) -> type[BaseReward]:
-        """What `env:FILE:CLASS` or `env:package.module:CLASS` stands for, see `class_named`."""
-        return class_named(target, "env:")
 
     @property
     def compares(self) -> bool:
@@ -401,20 +395,8 @@ def class_of(env: Any) -> type[BaseReward]:
     """A class that makes rewards of this environment, an object or its class: what a registry
     gives.
     """
-
-    def new(_: type[BaseReward], **settings: Any) -> BaseReward:
-        return environment_reward(env, **settings)
-
     kind = env if isinstance(env, type) else type(env)
-    body = {
-        "__new__": new,
-        "__module__": kind.__module__,
-        "__doc__": kind.__doc__,
-        "environment_class": env,
-    }
-    base: Any = EnvironmentReward
-    made: type[BaseReward] = type(base)(kind.__name__, (base,), body)
-    return made
+    return class_for(EnvironmentReward, kind, partial(environment_reward, env), stands_for=env)
 
 
 def environment_reward(

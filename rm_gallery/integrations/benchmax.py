@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.conversation import split_turns
-from rm_gallery.core.runner.grading_runner import judges_for
+from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import NoScore, OnError, checked_on_error

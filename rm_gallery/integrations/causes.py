@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.score import CAUSES, Missing, Score, failed, missing_policy
 from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.plugins import plugins
@@ -181,7 +181,7 @@ def given(reward: Any, cause: Cause, on_error: OnError) -> str:
     """What a trainer gets where `cause` caused the missing score: a number, mean, none, error or
     refused.
     """
-    built = build_reward(reward, {}, None, None)
+    built = resolve(reward, {}, None, None)
     worst = built.worst_score
     if worst is None:
         return "refused"

@@ -20,9 +20,9 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.compose import METRICS, TURNS
 from rm_gallery.core.reward.outputs import said_of
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards, turn_rewards_of
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.identity import digest
@@ -141,7 +141,7 @@ class RowScorer:
     """A reward that scores rows; picklable, and safe in any number of threads and calls at once.
 
     Args:
-        reward: whatever `build_reward` takes: a registered name, a class, a reward, a grader, a
+        reward: whatever `resolve` takes: a registered name, a class, a reward, a grader, a
             reward function, an environment, a plain function of messages.
         reference: the column that holds the reference answer. Without it a column `reference` or
             `ground_truth` is it.
@@ -161,7 +161,7 @@ class RowScorer:
     and reference as one group.
 
     Raises:
-        ConfigError: as `build_reward` does, and for options that do not fit.
+        ConfigError: as `resolve` does, and for options that do not fit.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class RowScorer:
     ) -> None:
         """Build the reward and check the choices; no column is looked at yet."""
         try:
-            self.reward = build_reward(reward, params, llm, base_url)
+            self.reward = resolve(reward, params, llm, base_url)
         except ConfigError as error:
             meant = {name: nearest(name, _OWN, 1) for name in params if f"'{name}'" in str(error)}
             if not any(meant.values()):

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.runner.grading_runner import judges_for
+from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import OnError

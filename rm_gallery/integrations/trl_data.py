@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.conversation import dict_of, messages_of
 from rm_gallery.core.data.schema import DataOutput, DataSample, preference_of
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import as_sample
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.integrations.scoring import scored_of
 
@@ -59,7 +59,7 @@ def preference_rows(
 
     Args:
         samples: with several outputs each.
-        reward: whose scores decide, as `build_reward` takes it; without one the labels `preference`
+        reward: whose scores decide, as `resolve` takes it; without one the labels `preference`
             do, and every chosen output is paired with every rejected one.
         pairs: of scored outputs the best with the worst, or all that differ.
         gap: by how much scores must differ, in the reward's own unit; equal ones never make a pair.
@@ -205,7 +205,7 @@ def _reward_and_options(
         if building.get("options") is not None
         else {"progress": False}
     )
-    return build_reward(reward, rest, building.get("llm"), building.get("base_url")), options
+    return resolve(reward, rest, building.get("llm"), building.get("base_url")), options
 
 
 def _scored_answers(

@@ -15,9 +15,9 @@ from rm_gallery.core.data.load.readers import placed_rows
 from rm_gallery.core.data.load.rollouts import RolloutConverter
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
@@ -178,7 +178,7 @@ def check_canaries(
     """Prove before training that a reward orders rollouts whose worth is known.
 
     Args:
-        reward: anything `build_reward` takes.
+        reward: anything `resolve` takes.
         canaries: a file of rollouts or rows, see `read_canaries`.
         params: constructor fields of the reward.
         llm: the judge, where it needs one.
@@ -193,7 +193,7 @@ def check_canaries(
         highest floor. A hacked or a floor without a score is a note.
 
     Raises:
-        ConfigError, DataError: as `build_reward` and `read_canaries` do.
+        ConfigError, DataError: as `resolve` and `read_canaries` do.
 
     Example:
         >>> asked = {"role": "user", "content": "6 * 7?"}
@@ -205,7 +205,7 @@ def check_canaries(
         >>> check_canaries("accuracy", rows).of_level("fault")
         []
     """
-    built = build_reward(reward, params, llm, base_url)
+    built = resolve(reward, params, llm, base_url)
     how = options_of(built, options, None, {"blame": "probe", **run_options})[0]
     known = read_canaries(canaries)
     outcomes = _judged(built, known, how)

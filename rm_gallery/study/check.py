@@ -16,10 +16,9 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.compose import Composition, WeightedSum
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.resolve import cases_beside, resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.runner.in_files import cases_beside
 from rm_gallery.core.score import UNDECLARED, Score
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
@@ -156,7 +155,7 @@ def check_reward(
     """Try a reward on completions of known worth and say what a training run would find first.
 
     Args:
-        reward: anything `build_reward` takes.
+        reward: anything `resolve` takes.
         cases: a file of tasks or rows, see `read_cases`. By default the file's own `CASES`, the
             example of a registered reward, or four built-in questions, whose right answer is tried
             in seven forms.
@@ -202,7 +201,7 @@ def reward_and_cases(
             **(example.example.params if example.example is not None else {}),
             **(params or {}),
         }
-    built = build_reward(reward, params, llm, base_url)
+    built = resolve(reward, params, llm, base_url)
     if cases is not None or own is not None:
         return built, read_cases(own if cases is None else cases, reference)
     return built, (cases_of_example(example) if example is not None else []) or built_in_cases()

@@ -10,9 +10,9 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from rm_gallery.core.engine.options import OPTIONS, RunKeywords, RunOptions
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.study.source import Source
 
@@ -137,7 +137,7 @@ def _asked(given: dict[str, Any], run_options: Mapping[str, Any], names: Collect
     reward, data = given.pop("reward", None), given.pop("data", None)
     options, hooks = given.pop("options", None), given.pop("hooks", None)
     source = replace(data, **given) if isinstance(data, Source) else Source(data, **given)
-    built = build_reward(reward, **judge, seed=source.seed)
+    built = resolve(reward, **judge, seed=source.seed)
     return Asked(
         built,
         source,

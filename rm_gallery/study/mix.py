@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.compose import WeightedSum
-from rm_gallery.core.runner.grading_runner import judges_for
+from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.check import (

@@ -16,9 +16,9 @@ from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
@@ -614,7 +614,7 @@ def score_table(
         ConfigError: a column is missing, blank or numeric, or a label no number; said before
             anything is paid.
     """
-    built = build_reward(reward, params, llm, base_url, seed)
+    built = resolve(reward, params, llm, base_url, seed)
     columns, run_options = Columns.out_of({"seed": seed, **keywords})
     task = Scoring.read(data, prompt, [answers] if isinstance(answers, str) else answers, columns)
     report = task.judge(built, seed=seed, options=options, **run_options)

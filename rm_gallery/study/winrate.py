@@ -12,8 +12,8 @@ from rm_gallery.core.data.schema import DataSample, TableSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.intervals import shown_side
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
@@ -447,7 +447,7 @@ def winrate(
         ConfigError: a column is missing, blank or numeric, a label cannot be read or joined,
             options exclude each other; said before anything is paid.
     """
-    built = build_reward(reward, params, llm, base_url, seed)
+    built = resolve(reward, params, llm, base_url, seed)
     columns, run_options = Columns.out_of({"seed": seed, **keywords})
     comparison = WinRateTask.read(
         data,

@@ -412,8 +412,6 @@ OTHER_CLASSES = {
     "BaseTrajectoryRubricReward": "as above",
     "RuleReward": "the base of rules, which are pointwise",
     "KillableRule": "as above, in a process that can be killed",
-    "RubricOfFile": "a grader's reward, named by a file",
-    "FunctionOfName": "a function's reward, named by a file or module",
     "RowReward": "graders over rows of named fields; their doors are asked as doors of graders",
     "AwaitingRowReward": "as RowReward, where a grader waits for a model",
 }

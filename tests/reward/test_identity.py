@@ -486,7 +486,7 @@ KINDS = {
     "composed": COMPOSED, "asking grader": ASKING, "scripted": SCRIPTED,
 }  # fmt: skip
 IN_REACH = (
-    Ask, BasePointWiseReward, Echo, FakeLLM, FunctionGrader, LLMGrader, Path, Reader, Rule, WeightedSum, as_reward, build_reward,
+    Ask, BasePointWiseReward, Echo, FakeLLM, FunctionGrader, LLMGrader, Path, Reader, Rule, WeightedSum, as_reward,
     reward_function, scored,
 )  # fmt: skip
 
@@ -496,7 +496,8 @@ def written(case: dict[str, Any], text: str) -> Any:
     for name in {"h", "g", "pack", "pack.m", "pack.n"} & sys.modules.keys():
         del sys.modules[name]
     importlib.invalidate_caches()
-    scope: dict[str, Any] = {found.__name__: found for found in IN_REACH} | {"__name__": "__main__"}
+    scope: dict[str, Any] = {found.__name__: found for found in IN_REACH}
+    scope |= {"__name__": "__main__", "build_reward": build_reward}
     exec(compile("from __future__ import annotations\n" + text, "<string>", "exec"), scope)
     return scope["Mine"]()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, cast
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, SerializeAsAny
 
@@ -24,12 +25,15 @@ from rm_gallery.core.reward.judge import UNSEEN
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, unseen_in
 from rm_gallery.core.reward.outputs import said_of
+from rm_gallery.core.reward.registry import RewardRegistry, class_for
+from rm_gallery.core.reward.resolve import meant_by
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.rule import rule_class_of
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Bounds, Score, failed
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
+
+G = TypeVar("G", bound=GraderResult)
 
 # -- a reward as a grader --------------------------------------------------------------------------
 
@@ -58,14 +62,12 @@ class RewardGrader(BaseGrader):
                 "name": reward.name,
                 "score_range": reward.score_range,
                 "higher_is_better": reward.higher_is_better,
-            }
-            own |= {
                 "deadline": reward.deadline,
                 "max_workers": reward.max_workers,
                 "reward": reward,
+                "mode": GraderMode.LISTWISE if reward.compares else GraderMode.POINTWISE,
             }
-            own["mode"] = GraderMode.LISTWISE if reward.compares else GraderMode.POINTWISE
-            settings = {**own, **settings}
+            settings = own | settings
         super().__init__(**settings)
 
     def check(self) -> None:
@@ -171,11 +173,8 @@ def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrad
 
     def __init__(self: Any, reward: BaseReward | None = None, **settings: Any) -> None:
         if reward is None:
-            from rm_gallery.core.reward.registry import RewardRegistry
-
-            of_grader = {key: value for key, value in settings.items() if key in _OF_GRADER}
-            own = {key: value for key, value in settings.items() if key not in _OF_GRADER}
-            reward, settings = RewardRegistry.create(name, **own), {"name": name, **of_grader}
+            own = {key: settings.pop(key) for key in list(settings) if key not in _OF_GRADER}
+            reward, settings = RewardRegistry.create(name, **own), {"name": name, **settings}
         super(made, self).__init__(reward, **settings)
 
     body = {
@@ -251,6 +250,17 @@ class _OfGrader(BaseReward):
     """The grader that `grader:NAME` names."""
     grader: SerializeAsAny[BaseGrader] = Field(default=...)
 
+    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
+        """Take a grader, or the name of one with its settings."""
+        own: dict[str, Any] = {}
+        if isinstance(grader, str):
+            own = {"name": f"grader:{grader}"}
+            own |= {key: settings.pop(key) for key in _OF_REWARD if key in settings}
+            own["grader"], settings = GraderRegistry.create(grader, **settings), {}
+        elif grader is not None:
+            own = {"grader": grader, "name": grader.name, "deadline": grader.deadline}
+        super().__init__(**{**own, **settings})
+
     def check(self) -> None:
         """Raise ConfigError when the grader could not grade at all."""
         self.grader.check()
@@ -265,6 +275,15 @@ class _OfGrader(BaseReward):
         """Whether the grader does."""
         return self.grader.declares_missing
 
+    async def _graded(self, sample: DataSample, kind: type[G]) -> G:
+        result = await agraded(self.grader, fields_of(self.grader, sample))
+        if isinstance(result, kind):
+            return result
+        if isinstance(result, GraderError):
+            raise error_of(result.outcome())
+        why = f"{result.name} gave a {type(result).__name__}."
+        raise error_of(failed("invalid_result", why, "rule"))
+
 
 class GraderReward(_OfGrader, BasePointWiseReward):
     """A grader as a reward: `RewardRegistry.get("grader:relevance")(llm=…)`, or
@@ -275,40 +294,7 @@ class GraderReward(_OfGrader, BasePointWiseReward):
     """
 
     judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
-
-    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
-        """Take a grader, or the name of one with its settings."""
-        super().__init__(**_built(grader, settings))
-
-    @classmethod
-    def of_name(cls, name: str) -> type[BaseReward]:
-        """What `grader:NAME` stands for: the rule's own reward, or a class that makes the reward of
-        that grader.
-
-        Raises ConfigError with the nearest names when there is no such grader.
-        """
-        kind = GraderRegistry.get(name)
-        if issubclass(kind, RewardGrader):
-            from rm_gallery.core.reward.registry import RewardRegistry
-
-            if kind.kind is None:
-                return RewardRegistry.get(kind.registered_name())
-            return _class_of(
-                kind,
-                kind.kind,
-                lambda settings: as_reward(name, **{"name": f"grader:{name}", **settings}),
-            )
-        declared = kind.declared()
-        shown = {
-            "score_range": declared["score_range"],
-            "higher_is_better": declared["higher_is_better"],
-        }
-        if declared["mode"] is GraderMode.LISTWISE:
-            return _class_of(
-                kind, GraderListReward, lambda settings: GraderListReward(name, **settings)
-            )
-        shown |= {"judged": kind.judged, "needs": kind.needs}
-        return _class_of(kind, GraderReward, lambda settings: GraderReward(name, **settings), shown)
+    __init__ = _OfGrader.__init__  # type checkers would make one of the fields
 
     @property
     def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a grader
@@ -332,45 +318,8 @@ class GraderReward(_OfGrader, BasePointWiseReward):
             )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
-        result = await agraded(self.grader, fields_of(self.grader, sample))
-        if not isinstance(result, GraderScore):
-            raise _no_score(result)
+        result = await self._graded(sample, GraderScore)
         return Score(result.score, result.reason, extra=result.metadata)
-
-
-class RubricOfFile(GraderReward):
-    """What `rubric:FILE` stands for: the rubric in that file as a reward."""
-
-    @classmethod
-    def of_name(cls, name: str) -> type[BaseReward]:
-        """A class that makes the reward of the rubric in file `name`; ConfigError where none can be
-        read.
-        """
-        return super().of_name(f"rubric:{name}")
-
-
-def _class_of(
-    kind: type[BaseGrader],
-    base: type[BaseReward],
-    make: Callable[[dict[str, Any]], BaseReward],
-    shown: Mapping[str, Any] | None = None,
-) -> type[BaseReward]:
-    """A class that says what is known of a grader's reward, and whose objects are of `base` itself,
-    which can be pickled.
-    """
-    facts = {
-        "grader_class": kind,
-        "judged": kind.judged or base.judged,
-        "needs": kind.needs | base.needs,
-        **(shown or {}),
-    }
-    body = {
-        "__new__": lambda cls, **settings: make(settings),
-        "__module__": kind.__module__,
-        "__doc__": kind.__doc__,
-    }
-    body |= {**facts, "__annotations__": dict.fromkeys(facts, ClassVar[Any])}
-    return cast("type[BaseReward]", RewardMeta(kind.__name__, (base,), body))
 
 
 class GraderListReward(_OfGrader, BaseListWiseReward):
@@ -379,10 +328,7 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
     """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
-
-    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
-        """Take a grader, or the name of one with its settings."""
-        super().__init__(**_built(grader, settings))
+    __init__ = _OfGrader.__init__
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in
@@ -395,9 +341,7 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
         )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
-        result = await agraded(self.grader, fields_of(self.grader, sample))
-        if not isinstance(result, GraderRank):
-            raise _no_score(result)
+        result = await self._graded(sample, GraderRank)
         n = len(result.rank)
         scores = tuple(
             (sum(other > own for other in result.rank) + 0.5 * (result.rank.count(own) - 1))
@@ -407,31 +351,39 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
         return Score(scores, result.reason, extra=result.metadata)
 
 
-def _no_score(result: GraderResult) -> Exception:
-    if isinstance(result, GraderError):
-        return error_of(result.outcome())
-    why = f"{result.name} gave a {type(result).__name__}."
-    return error_of(failed("invalid_result", why, "rule"))
+def reward_class_of(name: str) -> type[BaseReward]:
+    """What `grader:NAME` stands for: the rule's own reward, or a class that makes the reward of
+    that grader.
+
+    Raises ConfigError with the nearest names when there is no such grader.
+    """
+    kind = GraderRegistry.get(name)
+    base: Any = GraderReward
+    make: Callable[..., BaseReward] = partial(base, name)
+    facts: dict[str, Any] = {}
+    if issubclass(kind, RewardGrader):
+        if kind.kind is None:
+            return RewardRegistry.get(kind.registered_name())
+        base, make = kind.kind, partial(_named_reward, name)
+    elif (declared := kind.declared())["mode"] is GraderMode.LISTWISE:
+        base, make = GraderListReward, partial(GraderListReward, name)
+    else:
+        facts = {key: declared[key] for key in ("score_range", "higher_is_better")}
+    facts |= {"judged": kind.judged or base.judged, "needs": kind.needs | base.needs}
+    return class_for(base, kind, make, grader_class=kind, **facts)
+
+
+def _named_reward(grader: str, **settings: Any) -> BaseReward:
+    return as_reward(grader, **{"name": f"grader:{grader}", **settings})
+
+
+def reward_class_of_rubric(file: str) -> type[BaseReward]:
+    """What `rubric:FILE` stands for; ConfigError where no rubric can be read."""
+    return reward_class_of(f"rubric:{file}")
 
 
 _OF_GRADER = ("threshold", "description", "max_workers", "deadline", "name")
-_OF_REWARD = ("name", "max_workers", "deadline", "seed", "grader")
-
-
-def _built(grader: BaseGrader | str | None, settings: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(grader, str):
-        own = {
-            name: value
-            for name, value in settings.items()
-            if name in ("max_workers", "deadline", "seed")
-        }
-        given = GraderRegistry.create(
-            grader, **{k: v for k, v in settings.items() if k not in _OF_REWARD}
-        )
-        settings = {**own, "grader": given, "name": settings.get("name", f"grader:{grader}")}
-    elif grader is not None:
-        settings = {"grader": grader, "name": grader.name, "deadline": grader.deadline, **settings}
-    return settings
+_OF_REWARD = ("name", "max_workers", "deadline", "seed")
 
 
 def as_grader(reward: Any, **settings: Any) -> BaseGrader:
@@ -440,31 +392,23 @@ def as_grader(reward: Any, **settings: Any) -> BaseGrader:
     """
     if isinstance(reward, BaseGrader):
         return reward
-    if (made := rule_class_of(reward)) is not None:
-        return RewardGrader(made(), **settings)
-    if isinstance(reward, type) and issubclass(reward, BaseReward):
-        return as_grader(reward(**settings))
-    if not isinstance(reward, type) and callable(getattr(reward, "reward", None)):
-        reward = reward.reward()
-    if isinstance(reward, GraderReward | GraderListReward):
-        return reward.grader
-    if isinstance(reward, str):
-        from rm_gallery.core.reward.registry import RewardRegistry
-
-        return RewardGrader(RewardRegistry.create(reward, **settings))
-    return RewardGrader(reward, **settings)
+    made = meant_by(reward)
+    if isinstance(made, type):  # what is written as a class or name takes settings of the reward
+        own = settings if isinstance(reward, str | type) else {}
+        made, settings = made(**own), {} if own else settings
+    if isinstance(made, _OfGrader) and not isinstance(reward, str):
+        return made.grader
+    return RewardGrader(made, **settings)
 
 
 def as_reward(grader: BaseGrader | BaseReward | str, **settings: Any) -> BaseReward:
     """A grader, or the registered one of this name, as a reward; a reward stays one."""
     if isinstance(grader, BaseReward):
         return grader
-    built = GraderRegistry.create(grader, **settings) if isinstance(grader, str) else grader
-    if isinstance(built, RewardGrader):
-        return built.reward
-    of_reward = {} if isinstance(grader, str) else settings
-    return (
-        GraderListReward(built, **of_reward)
-        if built.mode is GraderMode.LISTWISE
-        else GraderReward(built, **of_reward)
-    )
+    if isinstance(grader, str):
+        grader, settings = GraderRegistry.create(grader, **settings), {}
+    if isinstance(grader, RewardGrader):
+        return grader.reward
+    kind = GraderListReward if grader.mode is GraderMode.LISTWISE else GraderReward
+    made: BaseReward = kind(grader, **settings)
+    return made

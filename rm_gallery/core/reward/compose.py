@@ -5,7 +5,6 @@ not asked.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from rm_gallery.core.reward.abstract import KeptPart
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
+from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import (
     NOT_BEGUN,
@@ -36,28 +36,12 @@ from rm_gallery.core.score import (
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
 
-BUILDER = "rm_gallery.core.runner.grading_runner"
-"""Makes a reward of a name, a grader or a function; looked up when it is asked for, since it stands
-above.
-"""
 METRICS, STAGES, PARTS, TURNS = "metrics", "stages", "parts", "turns"
 """Keys of a composition's extra data: its parts' scores, what became of each stage, the parts' own
 extra data, and the reward of each turn.
 """
 NEAR = 1e-9
 R = TypeVar("R")
-
-
-def as_part(value: Any) -> BaseReward:
-    """A reward, its class or registered name, a grader, a reward function or an environment, as a
-    reward.
-
-    One that is judged by a model has no judge yet where it is only named.
-    """
-    if isinstance(value, BaseReward):
-        return value
-    made: BaseReward = importlib.import_module(BUILDER).build_part(value)
-    return made
 
 
 class Savings(NamedTuple):
@@ -135,12 +119,10 @@ class Composition(PerOutputReward):
         """The settings without `llm` and `base_url`, which are the judge of those parts that lack
         one.
         """
-        own = {name: value for name, value in settings.items() if name not in ("llm", "base_url")}
-        if parts in own:
-            own[parts] = resolved_judge(
-                own[parts], settings.get("llm"), settings.get("base_url"), cls.__name__
-            )
-        return own
+        judge = settings.pop("llm", None), settings.pop("base_url", None)
+        if parts in settings:
+            settings[parts] = resolved_judge(settings[parts], *judge, cls.__name__)
+        return settings
 
     def describe(self) -> dict[str, Any]:
         """As of every reward; the parts tell their own models."""

@@ -41,8 +41,8 @@ from rm_gallery.core.reward.function_result import (
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.outputs import write_score
 from rm_gallery.core.reward.python_files import load_module, origin_of
+from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
@@ -225,8 +225,6 @@ class _OfFunction(BaseReward):
     may_ask_others: ClassVar[bool] = True
     declares_missing: ClassVar[bool] = False
     """The function may hide what it does not get."""
-    stands_for: ClassVar[Any]
-    """Of the classes of one function, that function."""
     # what the function declares; a class has none before it has a function
     score_range = property(attrgetter("function.score_range"))
     range_declared = property(attrgetter("function.range_declared"))
@@ -344,21 +342,6 @@ class AsyncFunctionGroupReward(FunctionGroupReward):
         return True
 
 
-def _class_for(
-    stands_for: Any, like: Any, base: Any, make: Callable[..., BaseReward], facts: dict[str, Any]
-) -> type[BaseReward]:
-    """A class that says what is known of what it stands for, and whose rewards `make` gives."""
-    body = {
-        "__new__": lambda cls, **settings: make(**settings),
-        "__module__": like.__module__,
-        "__qualname__": like.__qualname__,
-        "__doc__": like.__doc__,
-        "stands_for": stands_for,
-    }
-    made: type[BaseReward] = RewardMeta(like.__name__, (base,), body | facts)
-    return made
-
-
 def class_of_built(reward: BaseReward) -> type[BaseReward]:
     """A class that says what is known of a built reward, and gives just that one."""
 
@@ -370,7 +353,7 @@ def class_of_built(reward: BaseReward) -> type[BaseReward]:
         return reward.model_copy(update=settings) if settings else reward
 
     facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs}
-    return _class_for(reward, type(reward), BasePointWiseReward, make, facts)
+    return class_for(BasePointWiseReward, type(reward), make, stands_for=reward, **facts)
 
 
 # -- the decorator ---------------------------------------------------------------------------------
@@ -547,7 +530,7 @@ class RewardFunction(Generic[R]):
         registry holds.
         """
         make = functools.partial(self.reward, name=name) if name else self.reward
-        return _class_for(self, self, self._kind, make, {"score_range": self.score_range})
+        return class_for(self._kind, self, make, stands_for=self, score_range=self.score_range)
 
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its name, what it remembers, and what is declared about it."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rm_gallery.core.reward.abstract import AbstractReward, Identified, Touches
 from rm_gallery.core.utils.errors import Inapplicable
@@ -30,6 +30,30 @@ _MOST = 256
 """
 
 
+class Slot(NamedTuple):
+    """A place of a reward, grader or function at which a model judges."""
+
+    of: Any
+    """The reward or grader, or the model where anything else holds it."""
+    judge: BaseLLM | None
+    """Who judges; None where nobody does yet, or nobody can tell who."""
+    empty: str = ""
+    """The field for a judge that nobody has filled yet."""
+
+
+def judges_of(scorer: Any, *, code: bool = True) -> Iterator[Slot]:
+    """Who judges in a reward or grader, itself first, then its parts and settings; with `code` also
+    in what its functions hold.
+    """
+    for one in _held(scorer, code):
+        if _is_model(one):
+            yield Slot(one, one)
+        elif isinstance(one, Identified):
+            judge, empty = getattr(one, "llm", None), _empty_field(one)
+            if judge is not None or empty or _declares_model(one):
+                yield Slot(one, judge, empty)
+
+
 def asks_a_model(scorer: Any) -> bool:
     """Whether a model outside this process judges for a reward or grader, at any depth, as far as
     can be known.
@@ -37,16 +61,20 @@ def asks_a_model(scorer: Any) -> bool:
     Known are models and rewards in its settings and parts, and those that its function closes over,
     defaults to, or reads from its module. A client of another library in a function is not.
     """
-    return _asks_itself(scorer) or any(_asks_itself(one) or _is_model(one) for one in _held(scorer))
+    if isinstance(scorer, type):
+        return issubclass(scorer, Identified) and _declares_model(scorer)
+    return any(slot.judge is not None or _declares_model(slot.of) for slot in judges_of(scorer))
 
 
 def models_of(scorer: Any) -> list[BaseLLM]:
     """The different models that a reward or grader asks, in the order in which they are met; as far
     as `asks_a_model` knows.
     """
-    models: dict[int, Any] = {id(one): one for one in _held(scorer) if _is_model(one)}
-    by_name = {(one.model, one.endpoint_key()): one for one in reversed(models.values())}
-    return list(reversed(by_name.values()))
+    met: dict[tuple[str, Any], BaseLLM] = {}
+    for _, judge, _ in judges_of(scorer):
+        if judge is not None:
+            met.setdefault((judge.model, judge.endpoint_key()), judge)
+    return list(met.values())
 
 
 def touched_by(scorer: Any) -> Touches:
@@ -74,8 +102,7 @@ def lacking(value: Any) -> list[str]:
     """The names of the rewards and graders in a value, at any depth, that are judged by a model and
     have none yet.
     """
-    own = [value.name] if isinstance(value, Identified) and _judge_missing(value) else []
-    return own + [name for inner in _settings(value).values() for name in lacking(inner)]
+    return [slot.of.name for slot in judges_of(value, code=False) if slot.empty]
 
 
 def with_judge(value: V, llm: BaseLLM) -> V:
@@ -85,7 +112,7 @@ def with_judge(value: V, llm: BaseLLM) -> V:
         for key, old in _settings(value).items()
         if (inner := with_judge(old, llm)) is not old
     }
-    if isinstance(value, Identified) and (field := _judge_missing(value)):
+    if isinstance(value, Identified) and (field := _empty_field(value)):
         own[field] = llm
     if not own:
         return value
@@ -113,9 +140,14 @@ def resolved_judge(value: V, llm: Any, base_url: str | None, name: str) -> V:
             f"(llm=).",
             "base_url",
         )
+    return with_judge(value, named_judge(llm, base_url))
+
+
+def named_judge(llm: Any, base_url: str | None) -> BaseLLM:
+    """The model that was named, at its endpoint."""
     from rm_gallery.core.model.base import resolve_llm
 
-    return with_judge(value, resolve_llm(llm, **({"base_url": base_url} if base_url else {})))
+    return resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
 
 
 def given_in_vain(scorers: Mapping[str, Any]) -> Inapplicable:
@@ -129,7 +161,7 @@ def given_in_vain(scorers: Mapping[str, Any]) -> Inapplicable:
     return Inapplicable(f"{what}; leave out --llm and --base-url.", "llm", "base_url")
 
 
-def _judge_missing(scorer: Identified) -> str:
+def _empty_field(scorer: Identified) -> str:
     """The field for a judge that is empty; none where the scorer has no such field or has its
     judge.
     """
@@ -144,17 +176,10 @@ def _judge_missing(scorer: Identified) -> str:
     return field if field and getattr(scorer, field) is None else ""
 
 
-def _asks_itself(scorer: Any) -> bool:
-    kind = scorer if isinstance(scorer, type) else type(scorer)
-    if not issubclass(kind, Identified):
-        return False
-    # of a class it is a property and no model
-    own = scorer is not kind and getattr(scorer, "llm", None) is not None
-    return bool(own or getattr(scorer, "judged", False) or _is_served(scorer))
-
-
-def _is_served(scorer: Any) -> bool:
-    return bool(getattr(scorer, "needs", frozenset()) & SERVERS)
+def _declares_model(scorer: Any) -> bool:
+    """Whether a reward or grader, or its class, says that a model judges."""
+    judged: bool = getattr(scorer, "judged", False)
+    return judged or bool(getattr(scorer, "needs", frozenset()) & SERVERS)
 
 
 def _is_model(value: Any) -> bool:
@@ -180,8 +205,10 @@ def _settings(value: Any) -> Mapping[Any, Any]:
     return dict(enumerate(value)) if isinstance(value, list | tuple) and len(value) <= _MOST else {}
 
 
-def _held(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """Everything a value holds that may ask a model, itself first, each once."""
+def _held(value: Any, code: bool = True, seen: set[int] | None = None) -> Iterator[Any]:
+    """Everything a value holds that may ask a model, itself first, each once; without `code` only
+    what a judge can be given to.
+    """
     seen = set() if seen is None else seen
     if (
         value is None
@@ -195,7 +222,9 @@ def _held(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
     if _is_model(value):
         return
     inner = list(_settings(value).values())
-    if isinstance(value, FunctionType):
+    if not code:
+        pass
+    elif isinstance(value, FunctionType):
         inner += _of_function(value)
     elif inspect.ismethod(value):
         inner += [value.__self__, value.__func__]
@@ -207,7 +236,7 @@ def _held(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
         # an environment, or what @reward_function made
         inner = list(getattr(value, "__dict__", {}).values())
     for each in inner:
-        yield from _held(each, seen)
+        yield from _held(each, code, seen)
 
 
 def _of_function(function: FunctionType) -> list[Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar, cast, overload
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
@@ -19,19 +21,18 @@ K = TypeVar("K")
 C = TypeVar("C")
 READY_MADE = "rm_gallery.gallery."
 GALLERY = "rm_gallery.gallery.rm"
-GRADER = "rm_gallery.core.graders.bridge:GraderReward"
-"""What `grader:NAME` stands for."""
 GRADERS = "rm_gallery.core.graders.base"
-RUBRIC = "rm_gallery.core.graders.bridge:RubricOfFile"
-"""What `rubric:FILE` stands for."""
-JUDGE = f"{GALLERY}.published:JudgeOfName"
-"""What `judge:NAME` stands for."""
-FUNCTION = "rm_gallery.core.runner.in_files:FunctionOfName"
-"""What `func:FILE:NAME` stands for."""
-ENVIRONMENT = "rm_gallery.envs.environment:EnvironmentReward"
-"""What `env:FILE:CLASS` stands for."""
-IN_FILES = ("func:", "env:")
-"""Prefixes before a Python file or module."""
+PREFIXES = {
+    "grader:": "rm_gallery.core.graders.bridge:reward_class_of",
+    "rubric:": "rm_gallery.core.graders.bridge:reward_class_of_rubric",
+    "judge:": f"{GALLERY}.published:class_of_checkpoint",
+    "func:": "rm_gallery.core.reward.resolve:class_named",
+    "env:": "rm_gallery.core.reward.resolve:class_of_environment_named",
+}
+"""By prefix, the function that says which class of rewards is meant by what follows it; by name, so
+that core needs no import of the gallery to offer what the gallery holds. Those of the gallery's own
+files (`bt:`, `hf:`, `served:`) are classes that take it as their first argument.
+"""
 
 
 _IN_FILE = re.compile(r"([A-Za-z]:)?[^:]*\.py(:\w+)?")
@@ -60,7 +61,8 @@ class Registry(Generic[K]):
     The gallery's are found by their files and imported when a name is first asked for. Another
     package adds its own through the entry-point group `rm_gallery.rewards` or `rm_gallery.graders`
     (name = "module:Class"). A name that ends in a colon, such as `bt:`, takes what follows it as
-    its class's first argument, unless its class has `of_name`, which says what the name means.
+    its class's first argument, unless a function is registered, or its class has `of_name`: that
+    says what the name means.
     """
 
     def __init__(
@@ -133,17 +135,17 @@ class Registry(Generic[K]):
         """
         entry = self._find(name)
         if entry is not None:
-            if name.endswith(":") and hasattr(entry, "of_name"):
+            if name.endswith(":") and _reader(entry) is not None:
                 raise ConfigError(
                     f"{name} is a prefix; say after it what is meant. {self._hint}".strip()
                 )
             return entry
         scheme, colon, rest = self.spelled(name).partition(":")
-        bound = self._find(f"{scheme}:") if colon and rest else None
+        bound: Any = self._find(f"{scheme}:") if colon and rest else None
         if bound is None:
             raise ConfigError(self._unknown(name))
-        of_name: Callable[[str], type[K]] | None = getattr(bound, "of_name", None)
-        return bound_class(bound, rest) if of_name is None else of_name(rest)
+        of_name: Callable[[str], type[K]] | None = _reader(bound)
+        return class_for(bound, bound, partial(bound, rest)) if of_name is None else of_name(rest)
 
     def spelled(self, name: str) -> str:
         """A name in full: `func:FILE:NAME` for FILE:NAME, `grader:NAME` for a grader; one that is
@@ -184,7 +186,8 @@ class Registry(Generic[K]):
         if name not in self._classes and name in self._lazy_names():
             entry = self._lazy_names()[name]
             given = imported(entry, f"{self._what} '{name}'") if isinstance(entry, str) else entry
-            self._classes.setdefault(name, self._as_class(name, given))
+            known = name.endswith(":") and inspect.isfunction(given)
+            self._classes.setdefault(name, given if known else self._as_class(name, given))
         return self._classes.get(name)
 
     def create(self, name: str, /, **params: Any) -> K:
@@ -226,18 +229,24 @@ def _origin(kind: type[Any]) -> str:
     return os.path.realpath(file) if file else kind.__module__
 
 
-def bound_class(kind: type[K], argument: str) -> type[K]:
-    """A class like `kind` whose first argument is given; what it makes is an object of `kind`
-    itself.
+def _reader(entry: Any) -> Any:
+    """What says which class a name after this prefix means; None where it is an argument."""
+    return entry if inspect.isfunction(entry) else getattr(entry, "of_name", None)
+
+
+def class_for(base: type[K], like: Any, make: Callable[..., K], **facts: Any) -> type[K]:
+    """A class that says what is known of what it stands for, such as a file, a function or an
+    object; what it makes is what `make` gives, of a class that can be pickled.
     """
-
-    def new(cls: type[K], *arguments: Any, **settings: Any) -> Any:
-        # an object of the class itself, which can be pickled and says what it is
-        return cast("Any", kind)(argument, *arguments, **settings)
-
-    metaclass: Any = type(kind)
-    body = {"__new__": new, "__module__": kind.__module__, "__doc__": kind.__doc__}
-    made: type[K] = metaclass(kind.__name__, (kind,), body)
+    kind: Any = base
+    body = {
+        "__new__": lambda cls, *arguments, **settings: make(*arguments, **settings),
+        "__module__": like.__module__,
+        "__qualname__": like.__qualname__,
+        "__doc__": like.__doc__,
+        "__annotations__": dict.fromkeys(facts.keys() - kind.model_fields.keys(), ClassVar[Any]),
+    }
+    made: type[K] = type(kind)(like.__name__, (kind,), body | facts)
     return made
 
 
@@ -250,15 +259,7 @@ def rule_class_name(name: str) -> str:
 
 
 def _ready_made_rewards() -> dict[str, str | type[BaseReward]]:
-    # by name, so that core needs no import of the gallery to offer what the gallery holds
-    return {
-        "grader:": GRADER,
-        "rubric:": RUBRIC,
-        "judge:": JUDGE,
-        "func:": FUNCTION,
-        "env:": ENVIRONMENT,
-        **importlib.import_module(GALLERY).discover(),
-    }
+    return {**PREFIXES, **importlib.import_module(GALLERY).discover()}
 
 
 def _reward_class(name: str, given: Any) -> type[BaseReward]:

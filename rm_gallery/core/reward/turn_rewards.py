@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
-from rm_gallery.core.reward.compose import TURNS, Composition, Notes, as_part, together_or_none
+from rm_gallery.core.reward.compose import TURNS, Composition, Notes, together_or_none
 from rm_gallery.core.reward.outputs import said_of_step
+from rm_gallery.core.reward.resolve import as_part
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.turns import Credit, Total, credited, differences, total_of
 from rm_gallery.core.score import Bounds, Score, deciding, scored

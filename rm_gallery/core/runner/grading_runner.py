@@ -35,19 +35,24 @@ from rm_gallery.core.graders.run import (
     results_of,
 )
 from rm_gallery.core.graders.strategy import AverageGrader
-from rm_gallery.core.model.base import BaseLLM, resolve_llm
-from rm_gallery.core.reward.judges import given_in_vain, lacking, resolved_judge
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.rule import rule_class_of
+from rm_gallery.core.reward.resolve import asks_for_judge, judges_for, spelling_of
+from rm_gallery.core.reward.resolve import resolve as build_reward
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
-from rm_gallery.core.runner.in_files import reward_of
 from rm_gallery.core.score import Missing, check_inside, missing_policy
-from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import check_known
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+__all__ = [
+    "GraderConfig",
+    "GradingRunner",
+    "asks_for_judge",
+    "build_reward",
+    "judges_for",
+    "rows_of",
+]
 
 Dataset = Any
 """A list of dicts or any iterable of them, a pandas frame, a Hugging Face data set, or the path of
@@ -76,11 +81,11 @@ class GraderConfig:
     def __post_init__(self) -> None:
         """Raise ConfigError for what does not fit."""
         given: Any = self.grader
-        if rule_class_of(given) is not None or callable(getattr(given, "reward", None)):
+        if spelling_of(given) in ("grader", "rule", "reward function"):
             object.__setattr__(self, "grader", as_grader(given))
-        elif callable(given) and not isinstance(given, (BaseGrader, type)):
+        elif callable(given) and not isinstance(given, type):
             object.__setattr__(self, "grader", FunctionGrader(given))
-        elif not isinstance(given, BaseGrader):
+        else:
             built = " (build it: RelevanceGrader(model=…))" if isinstance(given, type) else ""
             raise ConfigError(
                 f"GraderConfig: grader is {given!r:.80}; give a grader{built} or a function."
@@ -284,117 +289,3 @@ def _of_frame(frame: Any) -> list[Mapping[str, Any]]:
         {name: number(plain(cell)) if name in texts else cell for name, cell in row.items()}
         for row in frame.to_dict("records")
     ]
-
-
-def build_reward(
-    reward: object,
-    params: Mapping[str, Any] | None = None,
-    llm: str | dict[str, Any] | BaseLLM | None = None,
-    base_url: str | None = None,
-    seed: int = 0,
-) -> BaseReward:
-    """The reward that `reward` stands for; a judge is only ever the one that was named.
-
-    Args:
-        reward: a name (registered, of a grader, FILE or FILE:NAME, or with a prefix such as
-            `bt:DIR`), a reward or its class, a grader, what `@reward_function` made, an object with
-            `compute_reward` or `compute_group_reward`, or a plain function of `messages`.
-        params: constructor fields.
-        llm: the judge: a model, its name or its settings.
-        base_url: its endpoint.
-        seed: for rewards that have one, unless params name it.
-
-    A reward that is built already takes the judge where it, or a part of it, has none yet.
-
-    Raises:
-        ConfigError: the name is unknown, nothing of the kinds above was given, a parameter does not
-            exist, or a judge is missing or given in vain.
-    """
-    made, given = _reward_or_class(reward), llm is not None or bool(base_url)
-    if isinstance(made, BaseReward):
-        if params or (given and not lacking(made)):
-            raise ConfigError(
-                f"{made.name} is built already; give params, llm and base_url where it is made."
-            )
-        return resolved_judge(made, llm, base_url, made.name)
-    name = reward if isinstance(reward, str) else made.__name__
-    settings, known = dict(params or {}), _known_of(made)
-    of_grader = getattr(made, "grader_class", None) is not None
-    own_judge = "llm" in settings or (of_grader and "model" in settings)
-    if not asks_for_judge(made):
-        if given:
-            raise given_in_vain({name: known})
-    elif own_judge and given:
-        raise Inapplicable(
-            "--param llm=… names the judge already; leave out --llm and --base-url.",
-            "llm",
-            "base_url",
-        )
-    elif not own_judge and not llm:
-        raise ConfigError(
-            f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=)."
-        )
-    if known is made and llm is not None:
-        settings["llm"] = resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
-    if "seed" in made.model_fields:
-        settings.setdefault("seed", seed)
-    built: BaseReward = made(**settings)
-    return built if known is made else resolved_judge(built, llm, base_url, name)
-
-
-def build_part(value: object) -> BaseReward:
-    """As `build_reward`, but what is judged by a model has no judge yet: who uses the whole names
-    one, or its first use is refused.
-    """
-    made = _reward_or_class(value)
-    return made() if isinstance(made, type) and asks_for_judge(made) else build_reward(value)
-
-
-def _reward_or_class(reward: object) -> Any:
-    """What a name or an object stands for: a built reward, or a class of rewards."""
-    made = RewardRegistry.get(reward) if isinstance(reward, str) else reward_of(reward)
-    if made is None:
-        raise ConfigError(
-            f"reward is {reward!r:.80}; give a registered name, or a reward or its class: a class "
-            f"derived from a kind such as BasePointWiseReward, with _evaluate(sample, **kwargs)."
-        )
-    return made
-
-
-def _known_of(reward: object) -> Any:
-    """What is known of a name or class before it is built: the reward or function it stands for,
-    else the class.
-    """
-    known: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
-    return getattr(known, "stands_for", known)
-
-
-def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> list[dict[str, Any]]:
-    """For each of several rewards the judge as keywords of `build_reward`: the one given, for those
-    that ask for one.
-
-    Raises ConfigError where one is given and none of them asks.
-    """
-    asks = [asks_for_judge(reward) for reward in rewards]
-    if rewards and not any(asks) and (llm is not None or base_url):
-        raise given_in_vain({_name_of(reward): _known_of(reward) for reward in rewards})
-    return [{"llm": llm, "base_url": base_url} if each else {} for each in asks]
-
-
-def _name_of(reward: Any) -> str:
-    kind = type(reward)
-    name = getattr(reward, "__name__", None) or getattr(reward, "name", kind.__name__)
-    return reward if kind is str else str(name)
-
-
-def asks_for_judge(reward: object) -> bool:
-    """Whether this is something that `build_reward` takes an `llm` for: a name or class, or what
-    was built without its judge.
-    """
-    known = _known_of(reward)
-    if not isinstance(known, type):
-        return bool(lacking(known))
-    grader = getattr(known, "grader_class", None)
-    return "llm" in getattr(known, "model_fields", ()) or (
-        grader is not None and "llm" in grader.needs
-    )

@@ -22,9 +22,9 @@ from rm_gallery.core.model.decisions import NO, YES
 from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.reward.asking import parsed, repeat_index
 from rm_gallery.core.reward.channel import LEVELS
+from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.rubric import LIKERT, Criterion, Rubric, likert
 from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
-from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, OnScale, ReadBy, render
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.values import plain, read_boolean, read_integer, read_number
@@ -426,18 +426,10 @@ class RubricFileGrader(ChecklistGrader):
         if not rubric.criteria:
             raise ConfigError(f"The rubric {name} holds no criteria.")
 
-        def new(cls: type[Any], **settings: Any) -> ChecklistGrader:
+        def make(**settings: Any) -> ChecklistGrader:
             own = (
                 rubric if settings.get("language", "en") == "en" else read_rubric(path, None, "zh")
             )
             return ChecklistGrader(**{"criteria": own, "name": f"rubric:{path.stem}", **settings})
 
-        body = {
-            "__new__": new,
-            "__module__": __name__,
-            "__doc__": ChecklistGrader.__doc__,
-            "score_range": rubric.bounds(),
-            "__annotations__": {"score_range": Bounds},
-        }
-        made: type[ChecklistGrader] = RewardMeta("ChecklistGrader", (ChecklistGrader,), body)
-        return made
+        return class_for(ChecklistGrader, ChecklistGrader, make, score_range=rubric.bounds())

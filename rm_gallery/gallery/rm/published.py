@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,7 +32,7 @@ from rm_gallery.core.reward.asking import ask, usable_text
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.channel import decision_of
 from rm_gallery.core.reward.judge import BaseLLMReward
-from rm_gallery.core.reward.registry import bound_class
+from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.rubric import RubricFile, Texts, rubric_file
 from rm_gallery.core.reward.schema import (
@@ -566,22 +566,17 @@ _KINDS: dict[str, Any] = dict(
 )
 
 
-class JudgeOfName(_OfCheckpoint, BasePointWiseReward):
-    """`judge:NAME`: a published checkpoint with its own layout, sampling and verdict form, on any
-    server.
+def class_of_checkpoint(name: str) -> type[BaseReward]:
+    """`judge:NAME`: the class of a checkpoint's kind, bound to it; ConfigError with the nearest
+    names.
     """
-
-    @classmethod
-    def of_name(cls, name: str) -> type[BaseReward]:
-        """The class of a checkpoint's kind, bound to it; ConfigError with the nearest names."""
-        kind, spec = _KINDS[published(name).kind], published(name)
-        made = bound_class(kind, name)
-        made.__doc__ = (
-            f"{spec.checkpoint} as a judge, in its own layout and form of "
-            f"verdict.\n\n{kind.__doc__}\n\nSource: {spec.source}."
-        )
-        # an object tells its range by a property, which a class has not
-        if spec.kind != "pairwise":
-            scale = spec.score_range if spec.verdict.reads in ("score", "scores") else (0.0, 1.0)
-            setattr(made, "score_range", scale)  # noqa: B010
-        return made
+    spec = published(name)
+    kind, scored = _KINDS[spec.kind], spec.verdict.reads in ("score", "scores")
+    # an object tells its range by a property, which a class has not
+    scale = spec.score_range if scored and spec.kind != "pairwise" else (0.0, 1.0)
+    made: type[BaseReward] = class_for(kind, kind, partial(kind, name), score_range=scale)
+    made.__doc__ = (
+        f"{spec.checkpoint} as a judge, in its own layout and form of "
+        f"verdict.\n\n{kind.__doc__}\n\nSource: {spec.source}."
+    )
+    return made
