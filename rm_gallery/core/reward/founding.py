@@ -55,7 +55,7 @@ def score_of_result(returned: object) -> Score[Any]:
     they return.
     """
     if isinstance(returned, Score):
-        return _plain(returned)
+        return returned if is_plain(returned) else _plain(returned)
     if not isinstance(returned, RewardResult):
         return _invalid(f"_evaluate returned {type(returned).__name__}; it returns a Score")
     given: list[Any] = returned.details  # which may have been changed since it was checked
@@ -73,12 +73,16 @@ def score_of_result(returned: object) -> Score[Any]:
     return scored_by(details, returned.extra_data)
 
 
+def is_plain(score: Score[Any]) -> bool:
+    """Whether it is a float with a reason and nothing beside, as most are."""
+    beside = score.details or score.components or score.extra
+    alone = type(score.value) is float and type(score.reason) is str and not beside
+    return alone and score.status == "scored"
+
+
 def _plain(score: Score[Any]) -> Score[Any]:
     """A score of somebody's own as the library keeps it: floats, texts and mappings."""
     value, status = score.value, score.status
-    beside = score.details or score.components or score.extra
-    if type(value) is float and status == "scored" and type(score.reason) is str and not beside:
-        return score
     try:
         value = None if value is None else _numbers(value)
         details = tuple(Detail(_text(n), _numbers(v), r and _text(r)) for n, v, r in score.details)

@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import how_it_ended
-from rm_gallery.core.reward.founding import checked, score_of_result
+from rm_gallery.core.reward.founding import checked, is_plain, score_of_result
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
 from rm_gallery.core.reward.outputs import writable_copy, write_score
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
@@ -428,6 +428,8 @@ def score_of_rule(value: Any) -> Score[Any]:
     """What a rule returned, as a score; Unscored where it says that there is none."""
     if type(value) is float:
         return Score(value)
+    if type(value) is Score and is_plain(value):
+        return value
     if value is None:
         raise Unscored("the rule does not apply to this answer.")
     if isinstance(value, Mapping):
