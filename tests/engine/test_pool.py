@@ -55,15 +55,6 @@ def pool() -> Iterator[WorkerPool]:
         yield shared
 
 
-@pytest.mark.long("worker processes")
-def test_map_keeps_order_over_many_chunks(pool: WorkerPool) -> None:
-    assert every(pool, worker_jobs.plus_one, range(5000)) == list(range(1, 5001))
-    assert (
-        every(pool, worker_jobs.plus_one, []) == []
-        and pool.submit(worker_jobs.add, 3, 4).result() == 7
-    )
-
-
 def test_kinds_of_functions(pool: WorkerPool) -> None:
     times, ten = worker_jobs.Scaler(3), functools.partial(worker_jobs.add, 10)
     for function in (worker_jobs.plus_one, math.factorial, int, times.scale, times, ten):

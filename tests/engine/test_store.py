@@ -28,26 +28,6 @@ def record(sample: str, status: str = "scored", **more: Any) -> dict[str, Any]:
     return {"id": sample, "status": status, **more}
 
 
-def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_path: Path) -> None:
-    first = {
-        "model": {"name": "judge", "api_key": "sk-very-secret-key-1"},
-        "weights": (0.5, 1),
-        "versions": {"a": "1"},
-    }
-    RunStore(tmp_path, first).release()
-    again = {
-        **first,
-        "model": {"name": "judge", "api_key": "sk-another-secret-key"},
-        "weights": [0.5, 1.0],
-    }
-    RunStore(tmp_path, {**again, "versions": {"a": "2"}, "created": "now"}).release()
-    with pytest.raises(
-        ConfigError,
-        match=r"(?s)holds a different run \(old → new\):\n  model.name: .judge. → .j.\nUse.*--force-new",
-    ):
-        RunStore(tmp_path, {**first, "model": {"name": "j", "api_key": "x"}})
-
-
 def test_a_class_of_the_library_that_moved_is_no_other_run(tmp_path: Path) -> None:
     RunStore(
         tmp_path,

@@ -30,13 +30,13 @@ from tests.gallery.rules import test_other_rules
 from tests.golden import golden
 from tests.graders import test_base, test_runner
 from tests.report import test_audit, test_conflicts
-from tests.reward import test_compose, test_function, test_registry, test_run
+from tests.reward import test_compose, test_function, test_registry, test_run, test_turns
 from tests.sandbox import test_select
 from tests.train import test_fit, test_pairs
 from tests.trained import test_hf_process
 
 NAMES: dict[str, tuple[ModuleType, ...]] = {
-    "compositions": (test_compose,), "engine": (budget, storage, limits, pool),
+    "compositions": (test_turns, test_compose), "engine": (budget, storage, limits, pool),
     "benchmarks": (base, test_evaluate, test_kinds), "data": (file, test_converters, test_export),
     "environments": (test_environment,), "functions": (function, test_function),
     "graders": (grading_runner, graders, llm, common, strategy, test_base),

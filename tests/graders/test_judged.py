@@ -10,7 +10,6 @@ import math
 import pickle
 import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pytest
 from pydantic import Field
 
 from rm_gallery import (
-    BaseGrader,
     ConfigError,
     FakeLLM,
     GraderError,
@@ -29,7 +27,6 @@ from rm_gallery import (
     ProviderError,
 )
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.llm import RubricGrader
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.channel import forget
@@ -50,18 +47,6 @@ def fields_of(name: str) -> Any:
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
     forget()
-
-
-def test_there_are_graders_of_all_families() -> None:
-    families = {
-        "tool_selection",
-        "context_memory",
-        "image_coherence",
-        "code_security",
-        "skill_design",
-        "faithfulness",
-    }
-    assert families <= set(NAMES) and len(NAMES) >= 55 and len(GraderRegistry.list()) >= 100
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -126,45 +111,15 @@ def test_high_low_garbage_out_of_range_and_failing_never_give_a_wrong_score(name
         ), given
 
 
-def doors(grader: BaseGrader, row: dict[str, Any]) -> list[GraderResult]:
-    """What every door gives for a row: alone and in batches, awaited or not, in threads, under a
-    running loop, in a run.
-    """
-    runner = GradingRunner({"one": grader}, show_progress=False)
-
-    async def awaited() -> list[GraderResult]:
-        found = [
-            grader.evaluate(row),
-            await grader.aevaluate(row),
-            *await grader.aevaluate_batch([row, row]),
-        ]
-        found += (await runner.arun([row]))["one"]
-        return found + [results["one"] async for results in runner.astream(iter([row]))]
-
-    with ThreadPoolExecutor(3) as pool:
-        found = [
-            grader.evaluate(**row),
-            *pool.map(grader.evaluate, [row] * 3),
-            *grader.evaluate_batch([row, row]),
-        ]
-    found += [*asyncio.run(awaited()), *asyncio.run(awaited())]
-    return [
-        *found,
-        *runner.run([row])["one"],
-        *(results["one"] for results in runner.stream([row])),
-    ]
-
-
 @pytest.mark.parametrize("name", judged_graders())
-def test_every_door_gives_the_same_also_after_a_pickle(name: str) -> None:
+def test_a_pickled_one_gives_the_same(name: str) -> None:
     reply = f"{low_high(name, make(name, Listening()))[1]}<best>1</best>"
     grader = make(name, FakeLLM(reply=reply))
-    again = pickle.loads(pickle.dumps(grader))
+    again, row = pickle.loads(pickle.dumps(grader)), fields_for(grader)
     assert again.settings_hash == grader.settings_hash
-    found = [*doors(grader, fields_for(grader)), *doors(again, fields_for(grader))]
+    found = [grader.evaluate(row), *asyncio.run(again.aevaluate_batch([row, row]))]
     said = [each.model_dump(exclude={"usage"}) for each in found]
-    assert said == [said[0]] * len(said)
-    assert found[0].ok or name == "g_eval"
+    assert said == [said[0]] * 3 and (found[0].ok or name == "g_eval")
 
 
 @pytest.mark.parametrize("name", judged_graders())

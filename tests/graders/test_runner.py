@@ -36,12 +36,7 @@ from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.graders.common import CorrectnessGrader
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.runner.aggregator import (
-    BaseAggregator,
     CallableAggregator,
-    GatedAggregator,
-    GeometricMeanAggregator,
-    MaxAggregator,
-    MinAggregator,
     WeightedSumAggregator,
 )
 from rm_gallery.core.runner.grading_runner import build_reward, rows_of
@@ -142,34 +137,9 @@ def test_a_grader_that_fails_does_not_change_the_scale_of_its_row(
     )
     assert [getattr(result, "range", None) for result in found["r"]] == [(0.0, 1.0)] * 2
     assert scores(found, "r") == pytest.approx(expected)
-
-
-STAND_INS: dict[str, BaseAggregator] = {
-    "sum": WeightedSumAggregator("sum", on_error=-1.5),
-    "stars": WeightedSumAggregator("stars", {"g1": 1.0}, on_error=0.0),
-    "scaled": MinAggregator("scaled", on_error=4.0, normalize=True),
-    "max": MaxAggregator("max", on_error=2),
-    "root": GeometricMeanAggregator("root", on_error=1.5),
-    "gate": GatedAggregator("gate", "g1", on_error=5.0),
-    "second": GatedAggregator("gate", "g1", secondary=MinAggregator("second", on_error=-1.0)),
-}
-
-
-@pytest.mark.parametrize("name", STAND_INS)
-def test_a_number_that_stands_in_is_on_the_scale_of_what_is_combined(name: str) -> None:
-    """A lost call paid less, or more, than any answer can get."""
-    stars = FunctionGrader(lambda response: 4, name="stars", score_range=(1, 5))
-    low, high = (1, 5) if name == "stars" else (0, 1)
-    message = rf"{name}: on_error is .*scores of {low}(\.0)? to {high}(\.0)?; give a number of that"
-    with pytest.raises(ConfigError, match=message):
-        runner(length, stars, aggregators=STAND_INS[name])
-    raw = WeightedSumAggregator("r", {"g1": 1.0}, on_error=5)
-    assert runner(length, stars, aggregators=raw).aggregators == [raw]
-
-
-def test_a_gates_threshold_is_a_score_of_its_primary_grader() -> None:
-    with pytest.raises(ConfigError, match="gate: threshold is 7, and g0 gives 0.0 to 1.0"):
-        runner(length, length, aggregators=GatedAggregator("gate", "g0", threshold=7))
+    # a number on the scale of what is combined, which is none of [0, 1]
+    raw = WeightedSumAggregator("r", {"g0": 1.0}, on_error=5)
+    assert runner(stars, short, aggregators=raw).aggregators == [raw]
 
 
 @pytest.mark.parametrize(
@@ -303,9 +273,7 @@ def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:
     ) == (3.0, 2.0, 3)
 
 
-def test_settings_of_the_one_who_builds_win_over_a_seed_and_may_name_the_judge() -> None:
-    assert build_reward("group_win_rate", {"seed": 5, "llm": "fake:x"}, seed=9).seed == 5  # type: ignore[attr-defined]
-    assert build_reward("group_win_rate", {"llm": "fake:x"}, seed=9).seed == 9  # type: ignore[attr-defined]
+def test_settings_may_name_the_judge() -> None:
     reply = "fake:<reason>so</reason><score>4</score>"
     judged = build_reward("grader:relevance", {"model": reply}).evaluate(make_sample("x"))
     assert judged.output[0].answer.reward.score == 4.0
@@ -322,12 +290,6 @@ def test_rows_the_run_did_not_get_to_never_get_the_number_of_the_policy(on_error
     for name in ("right", "average"):
         graded = [isinstance(result, GraderScore) for result in results[name]]
         assert graded == [True] * 5 + [False] * 7, name
-
-
-@pytest.mark.parametrize("number", [0, 5.5, 10**400, math.nan])
-def test_a_number_for_what_is_missing_lies_in_the_graders_range(number: float) -> None:
-    with pytest.raises(ConfigError, match="on_error is"):
-        GraderConfig(CorrectnessGrader(model=FakeLLM(reply="x")), on_error=number)
 
 
 def test_a_row_that_raises_is_named_by_its_id_else_its_number() -> None:

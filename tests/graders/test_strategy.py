@@ -8,19 +8,15 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from rm_gallery import Budget, FunctionGrader, GraderRank, GraderScore, OpenaiLLM, evaluate
-from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery import Budget, GraderScore, OpenaiLLM, evaluate
+from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.strategy import (
     AverageGrader,
-    BothOrdersGrader,
-    TournamentGrader,
     VotingGrader,
 )
 from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer
-from tests.support.samples import make_sample, scores
 
 ROW = {"query": "q", "response": "r"}
 
@@ -77,40 +73,3 @@ def test_votes_cut_short_by_a_budget_or_an_outage_are_owed_again(tmp_path: Path)
         "a sample without all its votes is not unscored: a resumed run judges it"
     )
     assert states[2] == (0, 3)
-
-
-def longest(responses: list[str]) -> GraderRank:
-    return GraderRank(
-        rank=[1 + sum(len(other) > len(own) for other in responses) for own in responses]
-    )
-
-
-def first_one(responses: list[str]) -> GraderRank:
-    return GraderRank(rank=[1, *[2] * (len(responses) - 1)])
-
-
-def test_comparisons_by_a_function_see_through_one_that_names_the_first() -> None:
-    for compare, rank, flips in ((longest, [3, 4, 1, 2], 0), (first_one, [1, 1, 1, 1], 6)):
-        found = TournamentGrader(FunctionGrader(compare)).evaluate(
-            responses=["bb", "a", "cccc", "ddd"]
-        )
-        assert isinstance(found, GraderRank) and (found.rank, found.metadata["flips"]) == (
-            rank,
-            flips,
-        )
-        pair = BothOrdersGrader(FunctionGrader(compare)).evaluate(responses=["a", "bbb"])
-        assert isinstance(pair, GraderRank) and pair.rank == ([1, 1] if flips else [2, 1])
-        assert pair.metadata["flipped"] is bool(flips)
-    reward = as_reward(TournamentGrader(FunctionGrader(longest)))
-    assert (reward.kind, scores(reward.evaluate(make_sample("a", "ccc", "bb")))) == (
-        "listwise",
-        [0.0, 1.0, 0.5],
-    )
-
-
-def test_graders_and_rewards_nest_and_their_calls_count_once() -> None:
-    judge, control = Listening(reply="<score>4</score>"), RunControl()
-    inner = as_grader(as_reward(RelevanceGrader(model=judge))).model_copy()
-    (found,) = VotingGrader(inner, n=3).evaluate_batch([ROW], control=control)
-    assert isinstance(found, GraderScore), found.reason
-    assert (found.score, control.calls) == (4.0, 3)

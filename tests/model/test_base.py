@@ -21,8 +21,6 @@ from rm_gallery import (
     ProviderError,
     RunOptions,
 )
-from rm_gallery.core.model import base as providers
-from rm_gallery.core.model.base import provider
 from rm_gallery.core.models import BaseLLM, resolve_llm
 from tests.reward.rewards import PointJudge
 from tests.support.judge_server import JudgeServer, judge_fixture
@@ -92,17 +90,7 @@ def test_a_script_gives_the_same_answer_to_the_same_question() -> None:
         FakeLLM(reply=[]).chat("hi")
 
 
-def test_a_provider_is_one_class_with_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(providers, "_chat", dict(providers._chat))  # for this test alone
-
-    @provider("shouting")
-    class Shouting(FakeLLM):
-        pass
-
-    assert (
-        type(resolve_llm("shouting:HELLO")) is Shouting
-        and resolve_llm("shouting:HELLO").chat("x").text == "HELLO"
-    )
+def test_a_model_that_is_ready_stays_and_a_named_one_takes_settings() -> None:
     ready = FakeLLM(reply="x")
     assert resolve_llm(ready) is ready and resolve_llm("gpt-4o", temperature=0.5).temperature == 0.5
 

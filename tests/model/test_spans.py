@@ -14,13 +14,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rm_gallery import (
-    BasePointWiseReward,
     OpenaiLLM,
-    RewardDimensionWithScore,
     RewardRegistry,
     RewardResult,
 )
 from tests.faults.material import make_samples
+from tests.reward.rewards import AsyncRule
 from tests.support.children import run_python
 from tests.support.judge_server import JudgeServer
 
@@ -70,25 +69,14 @@ def test_calls_stand_in_their_run_and_the_run_in_what_began_it(spans: InMemorySp
     assert "plus 5" not in said, "prompts and replies stay where they are"
 
 
-class Inner(BasePointWiseReward):
-    name: str = "inner"
-
-    def _evaluate(self, sample: Any, **kwargs: Any) -> RewardResult:
-        return RewardResult(
-            name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)]
-        )
-
-
-class Outer(Inner):
-    name: str = "outer"
-
-    async def _evaluate(self, sample: Any, **kwargs: Any) -> RewardResult:  # type: ignore[override]
-        await Inner().async_evaluate_batch([sample], progress=False)
-        return super()._evaluate(sample)
+class Outer(AsyncRule):
+    async def _evaluate(self, sample: Any, **kwargs: Any) -> RewardResult:
+        await AsyncRule(name="inner").async_evaluate_batch([sample], progress=False)
+        return await super()._evaluate(sample)
 
 
 def test_a_run_inside_a_run_stands_in_it(spans: InMemorySpanExporter) -> None:
-    Outer().evaluate_batch(make_samples(1)[:1], progress=False)
+    Outer(name="outer").evaluate_batch(make_samples(1)[:1], progress=False)
     ended = {span.name: span for span in spans.get_finished_spans()}
     inner, outer = ended["rm_gallery.run inner"], ended["rm_gallery.run outer"]
     assert inner.parent is not None and inner.parent.span_id == outer.context.span_id

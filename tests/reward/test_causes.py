@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +11,12 @@ import pytest
 
 from rm_gallery import (
     BasePointWiseReward,
-    BaseStepWiseReward,
     ConfigError,
     DataError,
     DataSample,
     FakeLLM,
     FunctionGrader,
-    Gate,
     GraderError,
-    GraderScore,
     GradingRunner,
     LLMGrader,
     ParseError,
@@ -29,7 +25,6 @@ from rm_gallery import (
     RMGalleryError,
     RunOptions,
     Unscored,
-    WeightedSum,
     reward_function,
 )
 from rm_gallery.core.engine import pool
@@ -109,35 +104,6 @@ def test_the_worst_score_is_a_setting_like_any_other() -> None:
         Closed(worst=7.0)
 
 
-class Steps(BaseStepWiseReward):
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        if not (sample.output[0].steps or [])[-1].text:
-            raise Unscored("an empty step", reason="empty", cause="answer")
-        return scored(self.name, 1.0)
-
-
-def test_steps_gates_sums_and_graders_take_it_as_the_score_it_is() -> None:
-    output = {
-        "answer": {"role": "assistant", "content": "a"},
-        "steps": [{"content": "x"}, {"content": ""}],
-    }
-    done = Steps().evaluate({"input": [{"role": "user", "content": "q"}], "output": [output]})
-    assert [step.reward.score for step in done.output[0].steps or []] == [1.0, 0.0]
-    bad = sample_of("q", "the answer")
-    assert WeightedSum({"a": Closed()}).evaluate(bad).output[0].answer.reward.score == -1.0
-    assert (
-        Gate(Closed(), Closed(), threshold=0.0, otherwise=-1.0)
-        .evaluate(bad)
-        .output[0]
-        .answer.reward.score
-        == -1.0
-    )
-    graded = as_grader(Closed()).evaluate(query="q", response="the answer")
-    assert isinstance(graded, GraderScore) and graded.score == -1.0
-
-
 # -- who broke it ----------------------------------------------------------------------------------
 
 
@@ -203,36 +169,6 @@ def test_a_neutral_answer_in_its_place_tells_who_broke_it(
         assert said.score == score and (said.issues[0].cause if said.issues else None) == cause
     without = reward.evaluate(sample).output[0].answer.reward
     assert (without.score, bool(without.issues)) == ((0.5, False) if score == 0.5 else (None, True))
-
-
-def test_what_breaks_once_is_no_doing_of_the_answer() -> None:
-    calls: list[Any] = []
-
-    @reward_function(score_range=(0.0, 1.0))
-    def shaky(messages: list[Any], **kwargs: Any) -> float:
-        calls.append(messages)
-        if len(calls) == 1:
-            raise KeyError("a race")
-        return 0.75
-
-    assert (
-        shaky.reward().evaluate(sample_of("q", "x"), blame="probe").output[0].answer.reward.score
-        == 0.75
-    )
-
-
-def test_the_awaitable_doors_look_twice_as_well() -> None:
-    sample, options, reward = sample_of("q", "TRAP"), RunOptions(blame="probe"), judge()
-
-    async def asked() -> list[DataSample]:
-        done = [await reward.async_evaluate(sample, options=options)]
-        done += await reward.async_evaluate_batch([sample], options=options)
-        return done + [
-            each async for each in reward.async_evaluate_stream([sample], options=options)
-        ]
-
-    done = asyncio.run(asked())
-    assert [each.output[0].answer.reward.score for each in done] == [1.0] * 3
 
 
 def test_an_answer_that_makes_a_rule_slow_is_to_blame_and_a_quarter_of_the_deadline_finds_out() -> (

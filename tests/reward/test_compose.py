@@ -5,10 +5,7 @@ without a score.
 from __future__ import annotations
 
 import json
-import math
 import pickle
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -312,29 +309,6 @@ def test_parts_that_outweigh_their_weights_are_named() -> None:
     assert said(words=0.0, tagged=1.0) == []
     reward = WeightedSum([Words(name="words"), Tagged(name="tagged")], weights={"words": 0.1})
     assert reward.notes()[0] == f"{reward.name} is paid by parts: words 0 to 1, tagged 0 to 1"
-
-
-LIMITS: dict[str, tuple[Callable[[], Any], str]] = {
-    "threshold": (
-        lambda: Gate(Tagged(), Words(), threshold=7),
-        r"stop_below is 7 \(threshold of a Gate\), and the best score of Tagged is 1",
-    ),
-    "stop_below": (lambda: Stage(Flaws(), stop_below=-0.5), "best score of Flaws is 0"),
-    **{
-        f"otherwise={given!r}": (
-            partial(Gate, Tagged(), Words(), otherwise=given),
-            r"otherwise is .+; give a finite number",
-        )
-        for given in (math.nan, math.inf, True, "none")
-    },
-}
-
-
-@pytest.mark.parametrize("name", LIMITS)
-def test_limits_that_no_score_can_meet_are_refused(name: str) -> None:
-    made, message = LIMITS[name]
-    with pytest.raises(ConfigError, match=message):
-        made()
 
 
 def test_a_part_is_named_once_in_the_reason_of_a_whole_without_a_score(

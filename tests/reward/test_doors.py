@@ -5,8 +5,9 @@ error at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from rm_gallery import BaseReward, ConfigError, DataSample, FakeLLM, Gate, Step, WeightedSum
 from tests.reward import rewards as r
 from tests.reward.rewards import ListRule, PointJudge, Rule, StepRule, longest
-from tests.support.samples import make_sample, scores
+from tests.support.samples import make_sample, scores, through
 
 Doors = dict[str, Callable[[BaseReward, Sequence[DataSample]], list[DataSample]]]
 
@@ -77,19 +78,8 @@ async def gathered(
     )
 
 
-async def streamed(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
-    return [sample async for sample in reward.async_evaluate_stream(iter(given))]
-
-
 BLOCKING: Doors = {
-    "evaluate": lambda reward, given: [reward.evaluate(sample) for sample in given],
-    "evaluate_batch": lambda reward, given: reward.evaluate_batch(given),
-    "evaluate_stream": lambda reward, given: list(reward.evaluate_stream(iter(given))),
-}
-AWAITED: dict[str, Callable[[BaseReward, Sequence[DataSample]], Awaitable[list[DataSample]]]] = {
-    "async_evaluate": gathered,
-    "async_evaluate_batch": lambda reward, given: reward.async_evaluate_batch(given),
-    "async_evaluate_stream": streamed,
+    name: partial(through, name) for name in ("evaluate", "evaluate_batch", "evaluate_stream")
 }
 
 
@@ -121,10 +111,8 @@ def under_a_loop(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSa
 
 DOORS: Doors = {
     **BLOCKING,
-    **{
-        name: lambda reward, given, call=call: asyncio.run(_of(call(reward, given)))  # type: ignore[misc]
-        for name, call in AWAITED.items()
-    },
+    **{f"async_{name}": partial(through, f"async_{name}") for name in BLOCKING},
+    "gathered": lambda reward, given: asyncio.run(gathered(reward, given)),
     "a second loop": lambda reward, given: asyncio.run(gathered(reward, given)),
     "a semaphore": lambda reward, given: asyncio.run(gathered(reward, given, bound=2)),
     "dicts": lambda reward, given: reward.evaluate_batch([sample.model_dump() for sample in given]),
@@ -135,10 +123,6 @@ DOORS: Doors = {
     "threads": in_threads,
     "a running loop": under_a_loop,
 }
-
-
-async def _of(found: Awaitable[list[DataSample]]) -> list[DataSample]:
-    return await found
 
 
 @pytest.mark.parametrize("reward", REWARDS, ids=lambda reward: reward.name)

@@ -429,6 +429,7 @@ def test_two_rewards_of_one_name_stand_beside_each_other() -> None:
             "accuracy",
             f"accuracy#{order[1].settings_hash[:8]}",
         }
+        assert RewardRegistry.create("rouge").score_of(reward) is None, "it said nothing"
 
 
 def test_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> None:

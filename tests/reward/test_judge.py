@@ -35,7 +35,6 @@ from rm_gallery.core.reward.template import (
     RubricPointWiseTemplate,
 )
 from tests.reward.rewards import Listening
-from tests.support.command import command
 from tests.support.judge_server_prompts import fenced_blocks
 from tests.support.samples import make_sample
 
@@ -335,7 +334,7 @@ def test_a_trace_keeps_every_judgement_with_its_place(tmp_path: Path) -> None:
     assert sorted(traced(tmp_path / "list", listwise, sample)[0]["place"]) == [0, 1]
 
 
-def test_an_unreadable_reply_is_kept_with_every_attempt_and_found_by_the_command(
+def test_an_unreadable_reply_is_kept_with_every_attempt(
     tmp_path: Path,
 ) -> None:
     entries = traced(
@@ -349,12 +348,6 @@ def test_an_unreadable_reply_is_kept_with_every_attempt_and_found_by_the_command
     ]
     assert all(entry["reply"] == "no idea 你" and entry["problem"] for entry in entries)
     assert "abcdefghijklmnop" not in json.dumps(entries)
-    shown = command("explain", str(tmp_path / "run"), "s-1")
-    assert (shown.code, shown.out.count("no idea")) == (0, 3), (
-        "twice as a reply, once in the question for another one"
-    )
-    missing = command("explain", str(tmp_path / "run"), "s-2")
-    assert missing.code != 0 and "s-2" in missing.err
 
 
 def test_a_trace_torn_by_a_kill_goes_on_and_without_trace_nothing_is_kept(tmp_path: Path) -> None:

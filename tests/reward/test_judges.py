@@ -4,7 +4,6 @@ name.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from rm_gallery import (
     WeightedSum,
     reward_function,
 )
+from rm_gallery.cli.serve import named_rewards
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.reward.judges import asks_a_model, lacking, models_of, most_calls, with_judge
 from rm_gallery.core.runner.grading_runner import build_reward, judges_for
@@ -229,36 +229,12 @@ def test_a_table_command_announces_the_calls_of_a_part_and_names_its_judge(
     )
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_the_lines_to_paste_run_as_they_stand(table: Path, normalize: bool) -> None:
-    Path("brief.py").write_text(
-        "from rm_gallery import reward_function\n\n@reward_function\ndef brief(messages, "
-        "**kwargs):\n    return 0.5\n"
-    )
-    mix = check_mix(
-        {"boxed_answer": 1.0, "brief.py": 0.2, JUDGED: 0.1}, CASES, normalize=normalize, llm=REPLY
-    )
-    head, lines = (
-        mix.lines()[:2],
-        {line.split()[0]: line.split(None, 1)[1] for line in mix.lines()[2:]},
-    )
-    made: dict[str, Any] = {}
-    for line in (*head, *(lines[trainer] for trainer in ("TRL", "verl", "OpenRLHF"))):
-        exec(line, made)
-    pasted = dict(prompts=["q"], completions=["an answer"], reference=["an answer"])
-    values = [reward(**pasted) for reward in made["reward_funcs"]]
-    assert len(values) == (1 if normalize else 3) and None not in [
-        list(value)[0] for value in values
-    ]
-    assert asyncio.run(made["compute_score"]("x", "an answer", "an answer"))["score"] is not None
-    assert made["reward_func"](["an answer"], ["q"], ["an answer"])
-    Path("pasted.py").write_text("\n".join(head) + "\n")
-    served = (
-        lines["server"].partition(" --reward ")[2].partition(",")[0].replace("FILE", "pasted.py")
-    )
-    from rm_gallery.cli.serve import named_rewards
-
-    named_rewards([served], None, None, None)["total"].check()
+def test_the_line_for_a_server_runs_as_it_stands(table: Path) -> None:
+    mix = check_mix({"boxed_answer": 1.0, JUDGED: 0.1}, CASES, llm=REPLY)
+    Path("pasted.py").write_text("\n".join(mix.lines()[:2]) + "\n")
+    [line] = [line for line in mix.lines() if line.startswith("server ")]
+    reward = line.partition(" --reward ")[2].partition(",")[0].replace("FILE", "pasted.py")
+    named_rewards([reward], None, None, None)["total"].check()
 
 
 CASES = [{"prompt": "q", "gold": "an answer", "reference": "an answer"}]

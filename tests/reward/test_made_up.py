@@ -33,7 +33,7 @@ from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.limits import RetryPolicy
 from rm_gallery.core.runner.grading_runner import build_reward
 from tests.reward import rewards as r
-from tests.support.samples import issues, make_sample, scores
+from tests.support.samples import issues, make_sample, scores, through
 
 N, MADE_UP = 60, 0.123
 STATE = {"down": True}
@@ -114,20 +114,12 @@ def quick() -> RunControl:
     return RunControl(retry=RetryPolicy(base=0.001, cap=0.002))
 
 
-DOORS: dict[str, Callable[..., list[DataSample]]] = {
-    "batch": lambda reward, given, **how: reward.evaluate_batch(given, control=quick(), **how),
-    "stream": lambda reward, given, **how: list(
-        reward.evaluate_stream(iter(given), control=quick(), **how)
-    ),
-}
-
-
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", ["evaluate_batch", "evaluate_stream"])
 @pytest.mark.parametrize("name", OWN)
 def test_what_is_made_up_while_nobody_answers_is_no_score(
     name: str, door: str, tmp_path: Path
 ) -> None:
-    done = DOORS[door](OWN[name](), samples(), run_dir=str(tmp_path))
+    done = through(door, OWN[name](), samples(), control=quick(), run_dir=str(tmp_path))
     assert {value for one in done for value in scores(one)} == {None}
     assert {reason for one in done for _, reason in issues(one)} == {"unreachable", "stopped"}
     assert {issue.cause for one in done for issue in one.output[0].answer.reward.issues} == {

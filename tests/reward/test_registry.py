@@ -70,16 +70,6 @@ def test_the_same_class_again_replaces_itself_and_another_is_refused() -> None:
     assert RewardRegistry.get("taken") is Rule
 
 
-@pytest.mark.parametrize("imported_before", [False, True])
-def test_a_gallery_name_is_taken_as_well(imported_before: bool) -> None:
-    """Whether the gallery's class was imported yet must not decide it."""
-    RewardRegistry._classes.pop("accuracy", None)
-    if imported_before:
-        RewardRegistry.get("accuracy")
-    with pytest.raises(ConfigError, match="'accuracy' is taken"):
-        RewardRegistry.register("accuracy", Rule)
-
-
 USERS = """
 from rm_gallery import rule
 @rule({name!r})

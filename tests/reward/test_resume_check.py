@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from tests.reward import rewards as r
 from tests.reward.rewards import longest
 from tests.support.choice import some
 from tests.support.command import command
-from tests.support.samples import make_sample
+from tests.support.samples import make_sample, through
 
 N, LATE = 320, 288
 """Samples, and from which on the code says something else."""
@@ -120,25 +120,15 @@ def samples(n: int = N) -> list[DataSample]:
     return found
 
 
-async def _streamed(
-    reward: BaseReward, given: Sequence[DataSample], folder: str
-) -> list[DataSample]:
-    return [one async for one in reward.async_evaluate_stream(iter(given), run_dir=folder)]
+DOORS = "evaluate_batch evaluate_stream async_evaluate_batch async_evaluate_stream".split()
 
 
-DOORS: dict[str, Callable[[BaseReward, Sequence[DataSample], str], Any]] = {
-    "evaluate_batch": lambda reward, given, folder: reward.evaluate_batch(given, run_dir=folder),
-    "an iterator": lambda reward, given, folder: reward.evaluate_batch(iter(given), run_dir=folder),
-    "evaluate_stream": lambda reward, given, folder: list(
-        reward.evaluate_stream(iter(given), run_dir=folder)
-    ),
-    "async_evaluate_batch": lambda reward, given, folder: asyncio.run(
-        reward.async_evaluate_batch(given, run_dir=folder)
-    ),
-    "async_evaluate_stream": lambda reward, given, folder: asyncio.run(
-        _streamed(reward, given, folder)
-    ),
-}
+def judged(kind: type[BaseReward], door: str, n: int, folder: str) -> None:
+    given = samples()[:n]
+    if door == "an iterator":
+        through("evaluate_batch", made(kind), iter(given), run_dir=folder)
+    else:
+        through(door, made(kind), given, run_dir=folder)
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +138,9 @@ def unchanged() -> Iterator[None]:
     SIGN["late"] = 1.0
 
 
-CASES = [(kind, "evaluate_batch") for kind in KINDS[1:]] + [(KINDS[0], door) for door in DOORS]
+CASES = [(kind, "evaluate_batch") for kind in KINDS[1:]] + [
+    (KINDS[0], door) for door in (*DOORS, "an iterator")
+]
 CASES += [(SignedPairJudge, "async_evaluate_stream"), (SignedStepJudge, "evaluate_stream")]
 
 
@@ -161,13 +153,13 @@ def test_a_change_for_late_samples_is_refused(
     """Both where some are still owed and where the run is complete."""
     for kept in (N - 20, N):
         folder = str(tmp_path / str(kept))
-        DOORS[door](made(kind), samples()[:kept], folder)
-        DOORS[door](made(kind), samples()[:kept], folder)
+        for _ in range(2):
+            judged(kind, door, kept, folder)
         SIGN["late"] = -1.0
         with pytest.raises(
             ConfigError, match=r"holds results of something else .*'late\d+' answer \d had"
         ):
-            DOORS[door](made(kind), samples(), folder)
+            judged(kind, door, N, folder)
         SIGN["late"] = 1.0
 
 

@@ -5,20 +5,19 @@ stream.
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rm_gallery import (
-    BasePointWiseReward,
     BaseReward,
     Budget,
     ConfigError,
@@ -27,10 +26,8 @@ from rm_gallery import (
     FakeLLM,
     OpenaiLLM,
     ProviderError,
-    RewardDimensionWithScore,
     RewardResult,
     RunOptions,
-    Unscored,
 )
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
@@ -46,7 +43,7 @@ from tests.reward.rewards import (
     longest,
     scored,
 )
-from tests.support.samples import issues, make_sample, scores
+from tests.support.samples import issues, make_sample, scores, through
 
 SAMPLE = make_sample("one", "one two")
 LIMIT = 10.0
@@ -124,7 +121,7 @@ async def exits(kind: type[BaseException]) -> None:
 def test_a_task_that_exits_costs_its_own_sample_and_a_stop_of_the_loop_nothing(
     kind: type[BaseException] | None,
 ) -> None:
-    does = stops_the_loop if kind is None else functools.partial(exits, kind)
+    does = stops_the_loop if kind is None else partial(exits, kind)
     found = Unruly(does=does).evaluate_batch(samples(9), max_workers=3)
     assert [scores(sample)[0] for sample in found] == [
         None if k == 3 and kind else 1.0 for k in range(9)
@@ -132,19 +129,7 @@ def test_a_task_that_exits_costs_its_own_sample_and_a_stop_of_the_loop_nothing(
     assert issues(found[3]) == ([("failed", "error")] if kind else [])
 
 
-DOORS: dict[str, Callable[..., list[DataSample]]] = {
-    "evaluate": lambda reward, **keywords: [reward.evaluate(SAMPLE, **keywords)],
-    "async_evaluate": lambda reward, **keywords: [
-        asyncio.run(reward.async_evaluate(SAMPLE, **keywords))
-    ],
-    "evaluate_batch": lambda reward, **keywords: reward.evaluate_batch([SAMPLE], **keywords),
-    "evaluate_stream": lambda reward, **keywords: list(
-        reward.evaluate_stream([SAMPLE], **keywords)
-    ),
-    "async_evaluate_batch": lambda reward, **keywords: asyncio.run(
-        reward.async_evaluate_batch([SAMPLE], **keywords)
-    ),
-}
+DOORS = "evaluate async_evaluate evaluate_batch evaluate_stream async_evaluate_batch".split()
 
 
 class Named(Rule):
@@ -174,32 +159,36 @@ def test_a_value_that_an_option_does_not_take_is_refused(door: str, option: str)
     for wrong in values:
         for reward in (Named(), AsyncNamed()):
             with pytest.raises(ConfigError, match=message):
-                DOORS[door](reward, **{option: wrong})
+                through(door, reward, [SAMPLE], **{option: wrong})
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_options_are_heard_at_every_door(door: str, tmp_path: Path) -> None:
-    call = DOORS[door]
+    call = partial(through, door, samples=[SAMPLE])
     control = RunControl()
     judge = PointJudge(llm=FakeLLM(reply=longest, latency=0.001))
     call(
-        judge, options=RunOptions(repeat=1), control=control, run_dir=tmp_path / "run", cache=False
+        reward=judge,
+        options=RunOptions(repeat=1),
+        control=control,
+        run_dir=tmp_path / "run",
+        cache=False,
     )
     assert control.calls == 2 and (tmp_path / "run" / "results.jsonl").exists()
-    assert {i[1] for i in issues(call(judge, budget=Budget(max_calls=1), cache=False)[0])} == {
-        "budget"
-    }
+    assert {
+        i[1] for i in issues(call(reward=judge, budget=Budget(max_calls=1), cache=False)[0])
+    } == {"budget"}
     slow = PointJudge(llm=FakeLLM(reply=longest, latency=5.0, cache=False))
-    assert issues(call(slow, deadline=0.1)[0]) == [("failed", "deadline")] * 2
+    assert issues(call(reward=slow, deadline=0.1)[0]) == [("failed", "deadline")] * 2
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_keyword_is_an_option_a_hooks_parameter_or_an_error(door: str) -> None:
-    call = DOORS[door]
-    assert scores(call(Named(), threshold=2.0)[0]) == [2.0, 2.0]
-    assert scores(call(Named(), threshold=2.0, hooks={"bonus": 1.0})[0]) == [3.0, 3.0]
+    call = partial(through, door, samples=[SAMPLE])
+    assert scores(call(reward=Named(), threshold=2.0)[0]) == [2.0, 2.0]
+    assert scores(call(reward=Named(), threshold=2.0, hooks={"bonus": 1.0})[0]) == [3.0, 3.0]
     for reward in (AsyncRule(), CpuBound()):
-        assert scores(call(reward, hooks={"bonus": 10})[0]) == [11.0, 12.0]
+        assert scores(call(reward=reward, hooks={"bonus": 10})[0]) == [11.0, 12.0]
 
 
 class AsyncNamed(Named):
@@ -480,22 +469,3 @@ def test_a_plain_reward_that_calls_itself_finds_a_thread() -> None:
     with ThreadPoolExecutor(40) as pool:
         found = pool.map(lambda sample: Deep().evaluate(sample, depth=9), [SAMPLE] * 40)
         assert [scores(sample) for sample in found] == [[10.0] * 2] * 40
-
-
-def test_a_reward_that_works_at_last_leaves_no_issue_behind_and_one_that_fails_twice_leaves_one() -> (
-    None
-):
-    moods = [True, True, False]
-
-    class Moody(BasePointWiseReward):
-        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            if moods.pop(0):
-                raise Unscored("not today")
-            return RewardResult(
-                name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)]
-            )
-
-    reward = Moody(name="mine")
-    once = reward.evaluate(make_sample("x"))
-    twice = reward.evaluate(once)
-    assert len(issues(once)) == len(issues(twice)) == 1 and issues(reward.evaluate(twice)) == []

@@ -4,9 +4,9 @@ rewards and graders.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -34,6 +34,7 @@ from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.score import NOT_BEGUN
 from rm_gallery.core.utils.errors import Cause
 from tests.reward.rewards import scored
+from tests.support.samples import through
 
 
 def blamed_at(made: Any, text: str, **options: Any) -> tuple[float | None, Cause | None]:
@@ -142,27 +143,21 @@ def breaks_at_once(response: str) -> float:
     return 1.0
 
 
-INLINE_DOORS: dict[str, Callable[..., DataSample]] = {
-    "evaluate": lambda made, sample, **how: made.evaluate(sample, **how),
-    "async_evaluate": lambda made, sample, **how: asyncio.run(made.async_evaluate(sample, **how)),
-    "evaluate_batch": lambda made, sample, **how: made.evaluate_batch([sample], **how)[0],
-    "evaluate_stream": lambda made, sample, **how: next(
-        iter(made.evaluate_stream(iter([sample]), **how))
-    ),
-}
-
-
-@pytest.mark.parametrize("door", INLINE_DOORS)
+@pytest.mark.parametrize(
+    "door", ["evaluate", "async_evaluate", "evaluate_batch", "evaluate_stream"]
+)
 def test_a_rule_that_is_called_at_once_is_looked_at_twice_at_every_door(
     door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RewardRegistry, "_classes", dict(RewardRegistry._classes))
     rule("blame_at_once", inline=True)(breaks_at_once)
     made = RewardRegistry.create("blame_at_once")
-    ask, sample = INLINE_DOORS[door], sample_of("q", "it breaks")
-    [issue] = ask(made, sample).output[0].answer.reward.issues
+    sample = sample_of("q", "it breaks")
+    [plain] = through(door, made, [sample])
+    [issue] = plain.output[0].answer.reward.issues
     assert (issue.status, issue.cause) == ("failed", "rule")
-    assert ask(made, sample, blame="probe").output[0].answer.reward.score == 0.0
+    [looked] = through(door, made, [sample], blame="probe")
+    assert looked.output[0].answer.reward.score == 0.0
 
 
 class OnlyOnce(BasePointWiseReward):
@@ -178,28 +173,17 @@ class OnlyOnce(BasePointWiseReward):
         return scored(self.name, 0.5)
 
 
-@pytest.mark.parametrize("door", ["batch", "stream", "async batch", "async stream"])
+@pytest.mark.parametrize(
+    "door", ["evaluate_batch", "evaluate_stream", "async_evaluate_batch", "async_evaluate_stream"]
+)
 def test_what_a_second_look_found_and_asked_is_in_the_folder_of_its_run(
     tmp_path: Path, door: str
 ) -> None:
     samples = [sample_of("q", f"{number}") for number in range(8)] + [sample_of("q", "boom")]
     options: dict[str, Any] = {"blame": "probe", "run_dir": str(tmp_path / "run"), "cache": False}
 
-    def judged() -> list[DataSample]:
-        reward = OnlyOnce()
-        if door == "batch":
-            return reward.evaluate_batch(samples, **options)
-        if door == "stream":
-            return list(reward.evaluate_stream(iter(samples), **options))
-        if door == "async batch":
-            return asyncio.run(reward.async_evaluate_batch(samples, **options))
-
-        async def all_of() -> list[DataSample]:
-            return [each async for each in reward.async_evaluate_stream(iter(samples), **options)]
-
-        return asyncio.run(all_of())
-
-    found = judged()[-1].output[0].answer.reward
+    judged = partial(through, door, samples=samples, **options)
+    found = judged(reward=OnlyOnce())[-1].output[0].answer.reward
     assert (found.score, found.issues) == (0.0, [])
     records = [
         orjson.loads(line)
@@ -210,7 +194,7 @@ def test_what_a_second_look_found_and_asked_is_in_the_folder_of_its_run(
     summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())
     assert (summary["samples"]["scored"], summary["samples"]["failed"]) == (9, 0)
     assert summary["spent"]["calls"] > 9, "the trials are on the bill of the run"
-    again = judged()[-1].output[0].answer.reward
+    again = judged(reward=OnlyOnce())[-1].output[0].answer.reward
     assert again.score == 0.0
     summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())
     assert summary["samples"]["reused"] == 9, "what is settled is not judged again"

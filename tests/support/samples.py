@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any
 
-from rm_gallery import ChatMessage, DataOutput, DataSample, MessageRole, Step
+from rm_gallery import BaseReward, ChatMessage, DataOutput, DataSample, MessageRole, Step
 
 
 def make_sample(
@@ -41,4 +43,26 @@ def issues(sample: DataSample) -> list[tuple[str, str]]:
         (issue.status, issue.reason)
         for output in sample.output
         for issue in output.answer.reward.issues
+    ]
+
+
+async def _listed(stream: Any) -> list[DataSample]:
+    return [sample async for sample in stream]
+
+
+def through(
+    door: str, reward: BaseReward, samples: Iterable[DataSample], **how: Any
+) -> list[DataSample]:
+    """Samples as the reward's method of this name judges them: one after another, all at once or as
+    a stream, awaited or not.
+    """
+    method = getattr(reward, door)
+    if not door.endswith("evaluate"):
+        found: Any = method(iter(samples) if "stream" in door else samples, **how)
+        if door.startswith("async"):
+            found = asyncio.run(_listed(found) if "stream" in door else found)
+        return list(found)
+    return [
+        asyncio.run(method(sample, **how)) if door.startswith("async") else method(sample, **how)
+        for sample in samples
     ]
