@@ -461,6 +461,20 @@ def test_a_score_is_written_and_kept_as_the_founding_shape_is(
     assert any(place["details"] for place in said[0])
 
 
+def test_each_vote_is_in_the_range() -> None:
+    """The mean of 0.4, 1.8 and 0.2 lies in it, and stood for what no reward may say."""
+    numbers = iter((0.4, 1.8, 0.2))
+
+    class Votes(r.PointJudge):
+        score_range = (0.0, 1.0)
+
+        def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> Any:
+            return Score(next(numbers))
+
+    judged = Votes(llm=FakeLLM(reply=r.longest), votes=3).evaluate(make_sample("a"))
+    assert issues(judged) == [("failed", "invalid_result")]
+
+
 @pytest.mark.parametrize("what", GIVES)
 def test_what_the_folder_keeps_is_what_was_counted_and_is_restored(
     what: str, tmp_path: Path

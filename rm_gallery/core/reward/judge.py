@@ -25,7 +25,6 @@ from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.abstract import PICTURES, Touches
 from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
-from rm_gallery.core.reward.founding import score_of_result
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
@@ -260,7 +259,7 @@ class BaseLLMReward(BaseReward):
             if meant is error:
                 raise
             raise meant from error
-        score = score_of_result(found)
+        score: Score[Any] = self._as_score(found, sample)
         if replies[-1].decisions is not None:
             return replace(score, extra={**score.extra, **told_of(replies[-1])})
         return score
