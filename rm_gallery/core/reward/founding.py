@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -25,9 +25,6 @@ from rm_gallery.core.score import (
     out_of_range,
     scored_by,
 )
-
-if TYPE_CHECKING:
-    from rm_gallery.core.reward.abstract import AbstractReward
 
 
 class RewardResult(BaseModel):
@@ -128,10 +125,10 @@ def _invalid(what: str) -> Score[Any]:
 
 
 def checked(
-    reward: AbstractReward, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
+    reward: Any, score: Score[Any], n: int | None = None, bounds: Bounds | None = None
 ) -> Score[Any]:
-    """The score, or a failed one where it is not what this kind of reward gives: a number in its
-    range, or one for each of the `n` outputs or steps it judges.
+    """The score, or a failed one where it is not what this reward (an `AbstractReward`, which stands
+    above) gives: a number in its range, or one for each of the `n` outputs or steps it judges.
     """
     value, (low, high) = score.value, reward.score_range if bounds is None else bounds
     # most rewards give one number, in their range
@@ -141,9 +138,7 @@ def checked(
     return _checked(reward, score, n, (low, high))
 
 
-def _checked(
-    reward: AbstractReward, score: Score[Any], n: int | None, bounds: Bounds
-) -> Score[Any]:
+def _checked(reward: Any, score: Score[Any], n: int | None, bounds: Bounds) -> Score[Any]:
     name, status = reward.name, score.status
     if score.value is None:
         return replace(
