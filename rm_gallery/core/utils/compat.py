@@ -176,8 +176,8 @@ PATHS = """
     models.schema.qwen models.schema.qwen.mllmImage runner runner.aggregator.base_aggregator
     runner.resource_executor runner.resource_executor.semaphore_resource_executor utils.mapping
 """.split()
-"""Where its code imports them, below `rm_gallery.core`, as it was called once; modules of ours not
-among them.
+"""Where code of OpenJudge imports them, below `rm_gallery.core`, as its own core was called at first;
+those that are modules of ours are not among them.
 """
 
 
