@@ -8,6 +8,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from rm_gallery.serve.policy import QUIET
+
 MAX_HEAD = 64 << 10
 """Bytes of a request's head, of its trailers, and of anything else that is neither body nor whole.
 """
@@ -29,12 +31,7 @@ class BoundedConfig(uvicorn.Config):
     """
 
     def __init__(self, app: Any, seconds: float, **given: Any) -> None:
-        super().__init__(
-            app, http=_BoundedProtocol, ws="none", log_level="critical", access_log=False,
-            server_header=False, date_header=False,
-            log_config=None,  # uvicorn's own closes every handler of the process
-            **given,
-        )  # fmt: skip
+        super().__init__(app, http=_BoundedProtocol, date_header=False, **QUIET, **given)
         self.seconds = seconds
 
 

@@ -9,6 +9,16 @@ from typing import Any
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+QUIET: dict[str, Any] = {
+    "ws": "none",
+    "log_level": "critical",
+    "access_log": False,
+    "server_header": False,
+    "log_config": None,
+}
+"""Settings of uvicorn for every server here. Its own log settings would close every handler of the
+process.
+"""
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 """For what is no page: JSON, text, an empty body. Nothing in it is loaded or run, whatever a
 browser takes it for.

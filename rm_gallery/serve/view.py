@@ -25,7 +25,7 @@ from rm_gallery.core.utils.file import open_below
 from rm_gallery.core.utils.shown import visible
 from rm_gallery.report.formats import render
 from rm_gallery.report.page import page_policy
-from rm_gallery.serve.policy import FOREIGN, HEADERS, NOTHING, OWN, guarded
+from rm_gallery.serve.policy import FOREIGN, HEADERS, NOTHING, OWN, QUIET, guarded
 from rm_gallery.serve.view_index import RunIndex
 from rm_gallery.serve.view_pages import (
     about_row,
@@ -548,13 +548,5 @@ def run_viewer(
                 f"Nothing can listen on 127.0.0.1:{port} ({error.strerror}); give another --port."
             ) from error
         ready(f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/")
-        config = uvicorn.Config(
-            app,
-            ws="none",
-            log_level="critical",
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            log_config=None,  # uvicorn's own closes every handler of the process
-        )
+        config = uvicorn.Config(app, lifespan="off", **QUIET)
         uvicorn.Server(config).run(sockets=[listening])

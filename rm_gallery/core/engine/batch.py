@@ -1,6 +1,6 @@
 """A run, and a batch with the folder that keeps what comes of it.
 
-Units are planned, their jobs executed with bounded concurrency, the outcomes merged, and nothing is
+Plans are drawn, their jobs executed with bounded concurrency, their results kept, and nothing is
 lost. Rewards, graders and trainers all come through here; what a job is only they know.
 """
 
@@ -38,7 +38,7 @@ from rm_gallery.core.engine.engine import (
     relaxed_gc,
 )
 from rm_gallery.core.engine.folder import Again, RunFolder, options_again
-from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
+from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions, begin_counters
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.ray import RayLane, RayPlan
 from rm_gallery.core.score import Score, is_run_level, stopped
@@ -61,22 +61,16 @@ TICK_SECONDS = 0.1
 
 
 class Unbegun(NamedTuple):
-    """Stands in a plan for a unit that the run did not get to before it stopped."""
+    """Stands for the plan of an item that the run did not get to before it stopped."""
 
     result: Any
-    """Handed out as it is: neither a lane nor `merge` sees it."""
+    """Handed out as it is: no lane sees it."""
 
 
 def begin(options: RunOptions, label: str) -> RunControl:
     """Start the counters of a run anew and take over what the run around it has."""
     control = options.control or RunControl()
-    control.begin(
-        max_workers=options.max_workers,
-        budget=options.budget,
-        cache=options.cache,
-        repeat=options.repeat,
-    )
-    control.probes = options.blame == "probe"
+    begin_counters(control, options)
     if options.batch and options.run_dir:
         control.batch = options.batch, options.run_dir, options.submit
         if control.budget is not None:

@@ -40,6 +40,7 @@ from rm_gallery.core.engine.context import Questions, RunControl, current_run, s
 from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.model.budget import Budget, Ledger
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
+from rm_gallery.core.score import STATUSES
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.file import (
     AppendedFile,
@@ -62,7 +63,6 @@ SHARDS = "shards"
 _EARLIER = "parts"
 """What `SHARDS` was called; shards that lie there go on there."""
 _SHARD = re.compile(r"(^|[/\\])(shards|parts)[/\\]\d+of\d+$")
-STATUSES = ("scored", "unscored", "failed")
 REUSED = ("scored", "unscored")
 
 # -- the manifest ----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from rm_gallery.core.engine.engine import (
     Work,
     Worker,
 )
-from rm_gallery.core.engine.options import RunOptions, detached_options
+from rm_gallery.core.engine.options import RunOptions, begin_counters, detached_options
 from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
 from rm_gallery.core.utils.errors import (
@@ -507,13 +507,7 @@ class JudgeActor:
         batch = cls(**keywords, options=replace(options, control=control))
         self._asked = _AskedHere() if keeps["asked"] else None
         _, execute, options = batch._run_plan((), self._asked, batch.options)
-        control.begin(
-            max_workers=options.max_workers,
-            budget=self._budget,
-            cache=options.cache,
-            repeat=options.repeat,
-        )
-        control.probes = options.blame == "probe"
+        begin_counters(control, replace(options, budget=self._budget))
         self._work = Work(execute, control, self._deliver, self._fail, options.deadline)
         # what only computes gains nothing by taking turns
         workers = options.max_workers if batch._inline() is None else 1

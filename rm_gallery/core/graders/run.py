@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rm_gallery.core.engine.context import asked_by, questions, stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
-from rm_gallery.core.engine.folder import STATUSES, Again, RunFolder
+from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.single import run_single
 from rm_gallery.core.graders.abstract import (
@@ -38,6 +38,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch, run_one, single_run
 from rm_gallery.core.score import (
     NOT_BEGUN,
+    STATUSES,
     Missing,
     Score,
     about_code,

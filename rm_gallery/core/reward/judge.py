@@ -25,6 +25,7 @@ from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.abstract import PICTURES, Touches
 from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
+from rm_gallery.core.reward.founding import score_of_result
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
@@ -224,7 +225,8 @@ class BaseLLMReward(BaseReward):
         """Ask, as often as there are votes, and take the mean of what they say."""
         if self.asked_times == 1:
             return await self._vote(sample, **kwargs)
-        return _mean(self.name, await voted(lambda: self._vote(sample, **kwargs), self.asked_times))
+        votes = await voted(lambda: self._vote(sample, **kwargs), self.asked_times)
+        return _mean(self.name, [self._as_score(vote, sample) for vote in votes])
 
     async def _vote(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Ask, read, and ask again where the reply cannot be read, `repair_attempts` times. Hooks
@@ -259,7 +261,7 @@ class BaseLLMReward(BaseReward):
             if meant is error:
                 raise
             raise meant from error
-        score: Score[Any] = self._as_score(found, sample)
+        score = score_of_result(found)
         if replies[-1].decisions is not None:
             return replace(score, extra={**score.extra, **told_of(replies[-1])})
         return score

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataSample
@@ -10,6 +10,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.abstract import AbstractReward
 from rm_gallery.core.reward.run import (
     RunOptions,
+    Samples,
     checked_samples,
     options_of,
     run_list,
@@ -109,7 +110,8 @@ class BaseReward(AbstractReward):
         library_loop.refuse_blocking(
             f"{type(self).__name__}.evaluate_batch", "async_evaluate_batch"
         )
-        return library_loop.drive(self._all(samples, max_workers, options, hooks, keywords))
+        given = {**keywords, "max_workers": max_workers}
+        return library_loop.drive(run_list(*self._run_of(samples, options, hooks, given)))
 
     async def async_evaluate_batch(
         self,
@@ -121,19 +123,20 @@ class BaseReward(AbstractReward):
         **keywords: Any,
     ) -> list[DataSample]:
         """Awaitable twin of `evaluate_batch`, from any event loop."""
-        return await self._all(samples, max_workers, options, hooks, keywords)
+        given = {**keywords, "max_workers": max_workers}
+        return await run_list(*self._run_of(samples, options, hooks, given))
 
-    def _all(
+    def _run_of(
         self,
         samples: Iterable[DataSample | dict[str, Any]],
-        max_workers: int | None,
         options: RunOptions | None,
         hooks: Mapping[str, Any] | None,
-        keywords: dict[str, Any],
-    ) -> Coroutine[Any, Any, list[DataSample]]:
-        given = {**keywords, "max_workers": max_workers}
-        chosen, values = options_of(self, options, hooks, given, progress=None)
-        return run_list(self, checked_samples(samples, "evaluate_batch"), chosen, values)
+        keywords: Mapping[str, Any],
+        door: str = "evaluate_batch",
+    ) -> tuple[BaseReward, Samples, RunOptions, dict[str, Any]]:
+        progress = None if door == "evaluate_batch" else False
+        chosen, values = options_of(self, options, hooks, keywords, progress)
+        return self, checked_samples(samples, door), chosen, values
 
     def evaluate_stream(
         self,
@@ -154,7 +157,9 @@ class BaseReward(AbstractReward):
         library_loop.refuse_blocking(
             f"{type(self).__name__}.evaluate_stream", "async_evaluate_stream"
         )
-        return library_loop.driven(self._each(samples, max_workers, options, hooks, keywords))
+        given = {**keywords, "max_workers": max_workers}
+        run = self._run_of(samples, options, hooks, given, "evaluate_stream")
+        return library_loop.driven(run_stream(*run, streaming=True))
 
     def async_evaluate_stream(
         self,
@@ -166,19 +171,9 @@ class BaseReward(AbstractReward):
         **keywords: Any,
     ) -> AsyncGenerator[DataSample, None]:
         """Twin of `evaluate_stream` for `async for`, from any event loop."""
-        return self._each(samples, max_workers, options, hooks, keywords)
-
-    def _each(
-        self,
-        samples: Iterable[DataSample | dict[str, Any]],
-        max_workers: int | None,
-        options: RunOptions | None,
-        hooks: Mapping[str, Any] | None,
-        keywords: dict[str, Any],
-    ) -> AsyncGenerator[DataSample, None]:
-        chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers})
-        checked = checked_samples(samples, "evaluate_stream")
-        return run_stream(self, checked, chosen, values, streaming=True)
+        given = {**keywords, "max_workers": max_workers}
+        run = self._run_of(samples, options, hooks, given, "evaluate_stream")
+        return run_stream(*run, streaming=True)
 
     def best_of_n(
         self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any
