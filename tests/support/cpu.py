@@ -15,15 +15,14 @@ def spent(work: Callable[[str], object], text: str) -> float:
 
 
 def grows(work: Callable[[str], object], piece: str, size: int) -> bool:
-    """Whether four times the text takes much more than four times the time; what takes next to none
-    is not asked.
+    """Whether eight times the text takes more than 24 times the time: what grows with the square
+    takes 64 times, what grows with the text and whose memory other processes drive out of the
+    caches up to 20. What takes next to none is not asked.
     """
     text = (piece * (size // len(piece) + 1))[:size]
-    whole, quarter = spent(work, text), text[: size // 4]
+    whole, eighth = spent(work, text), text[: size // 8]
     if whole < 0.15:
         return False
-    part = min(spent(work, quarter) for _ in range(2))
-    if whole <= 6 * part:
-        return False
+    part = min(spent(work, eighth) for _ in range(3))
     # a collection of the whole test process may fall into one of the tries
-    return min(whole, spent(work, text), spent(work, text)) > 8 * min(part, spent(work, quarter))
+    return whole > 24 * part and min(spent(work, text), spent(work, text)) > 24 * part
