@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,6 +30,7 @@ from rm_gallery.core.utils.models import field_names, unknown_name
 
 Aggregate = Literal["points", "sum", "all", "any", "threshold", "required", "implicit"]
 Values = Sequence[float | None]
+Judged = list[tuple["Criterion", float]]
 LIKERT = 10
 """Levels of the one number that an implicit judgement states."""
 
@@ -183,9 +185,8 @@ class Rubric(BaseModel):
 
     @model_validator(mode="after")
     def _sums(self) -> Rubric:
-        if self.aggregate not in ("points", "sum", "implicit") and any(
-            one.points < 0 for one in self.criteria
-        ):
+        signed = self.aggregate in ("points", "sum", "implicit")
+        if not signed and any(one.points < 0 for one in self.criteria):
             raise ValueError(
                 f"negative points need the aggregate points, sum or implicit, and this rubric has "
                 f"{self.aggregate}"
@@ -208,19 +209,16 @@ class Rubric(BaseModel):
         """Lowest and highest score it can give."""
         if self.clip or self.aggregate not in ("points", "sum"):
             return (0.0, 1.0)
-        gains = [one.points for one in self.criteria if one.points > 0]
-        loss, gain = (
-            math.fsum(one.points for one in self.criteria if one.points < 0),
-            math.fsum(gains),
-        )
-        if self.aggregate == "sum":
-            return (loss, gain) if loss < gain else (0.0, 1.0)
-        if not gains:
+        gains = [one for one in self.criteria if one.points > 0]
+        loss = math.fsum(one.points for one in self.criteria if one.points < 0)
+        if not gains and (loss == 0 or self.aggregate == "points"):
             return (0.0, 1.0)
+        if self.aggregate == "sum":
+            return (loss, math.fsum(one.points for one in gains))
         # what does not apply leaves the denominator, so a fault can weigh against the smallest gain
         # alone
-        sure = math.fsum(one.points for one in self.criteria if one.points > 0 and not _may_go(one))
-        return (loss / max(sure or min(gains), self.least), 1.0)
+        sure = math.fsum(one.points for one in gains if not _may_go(one))
+        return (loss / max(sure or min(one.points for one in gains), self.least), 1.0)
 
     def score(self, values: Values) -> RubricResult:
         """The score from a value for each of `leaves()`, None for what does not apply.
@@ -231,38 +229,29 @@ class Rubric(BaseModel):
         leaves = self.leaves()
         if len(values) != len(leaves):
             raise ValueError(f"{len(leaves)} criteria are judged, found {len(values)} values")
-        raw, judged = self._raw(iter(values)), list(zip(leaves, values, strict=True))
-        missed = tuple(
-            one.name or one.text
-            for one, value in judged
-            if one.gate and value is not None and value < 1.0
+        raw, judged = (
+            self._raw(_applied(self.criteria, iter(values))),
+            _applied(leaves, iter(values)),
         )
-        if missed:
-            raw = min(raw, 0.0)
+        missed = tuple(one.name or one.text for one, value in judged if one.gate and value < 1.0)
         tags: dict[str, float] = {}
-        for tag in dict.fromkeys(tag for one in leaves for tag in one.tags):
+        for tag in dict.fromkeys(tag for one, _ in judged for tag in one.tags):
             mine = [(one, value) for one, value in judged if tag in one.tags]
-            if any(one.points > 0 and value is not None for one, value in mine):
+            if any(one.points > 0 for one, _ in mine):
                 tags[tag] = _share(mine)
-        return RubricResult(raw, missed, tags)
+        return RubricResult(min(raw, 0.0) if missed else raw, missed, tags)
 
-    def _raw(self, values: Iterator[float | None]) -> float:
-        applied = [
-            (one, value) for one in self.criteria if (value := _value(one, values)) is not None
-        ]
+    def _raw(self, applied: Judged) -> float:
         if self.aggregate == "sum":
             return math.fsum(one.points * value for one, value in applied)
-        if self.aggregate in ("all", "any", "required"):
-            counted = [
-                value >= 1.0
-                for one, value in applied
-                if self.aggregate != "required" or not one.optional
-            ]
-            if not counted:
-                raise Unscored("no criterion applies.", reason="no_criteria")
-            return float(any(counted) if self.aggregate == "any" else all(counted))
-        share = _share(applied, self.least, self.faults_alone)
-        return float(share >= self.threshold) if self.aggregate == "threshold" else share
+        if self.aggregate in ("points", "threshold", "implicit"):
+            share = _share(applied, self.least, self.faults_alone)
+            return float(share >= self.threshold) if self.aggregate == "threshold" else share
+        needed = self.aggregate == "required"
+        counted = [value >= 1.0 for one, value in applied if not (needed and one.optional)]
+        if not counted:
+            raise Unscored("no criterion applies.", reason="no_criteria")
+        return float(any(counted) if self.aggregate == "any" else all(counted))
 
 
 def likert(level: int) -> float:
@@ -281,25 +270,23 @@ def _may_go(one: Criterion) -> bool:
     return all(map(_may_go, one.parts)) if one.parts else one.not_applicable
 
 
-def _value(one: Criterion, values: Iterator[float | None]) -> float | None:
-    if not one.parts:
-        return next(values)
-    parts = [(part, _value(part, values)) for part in one.parts]
-    return None if all(value is None for _, value in parts) else _share(parts)
+def _applied(criteria: Sequence[Criterion], values: Iterator[float | None]) -> Judged:
+    """The criteria that apply, each with its value: one with parts has that of its parts."""
+    judged: Judged = []
+    for one in criteria:
+        parts = _applied(one.parts, values)
+        value = _share(parts) if parts else None if one.parts else next(values)
+        judged += [] if value is None else [(one, value)]
+    return judged
 
 
-def _share(
-    judged: Sequence[tuple[Criterion, float | None]],
-    least: float = 0.0,
-    faults_alone: str = "unscored",
-) -> float:
-    """Points earned over the sum of the positive points, of what applies."""
-    applied = [(one.points, value) for one, value in judged if value is not None]
-    earned = math.fsum(points * value for points, value in applied)
-    positive = math.fsum(points for points, _ in applied if points > 0)
+def _share(applied: Judged, least: float = 0.0, faults_alone: str = "unscored") -> float:
+    """Points earned over the sum of the positive points."""
+    earned = math.fsum(one.points * value for one, value in applied)
+    positive = math.fsum(one.points for one, _ in applied if one.points > 0)
     if positive > 0:
         return earned / max(positive, least)
-    faults = -math.fsum(points for points, _ in applied)
+    faults = -math.fsum(one.points for one, _ in applied)
     if faults_alone == "deducted" and faults > 0:
         return 1.0 + earned / faults
     raise Unscored("no criterion that applies has points above 0.", reason="no_criteria")
@@ -398,8 +385,8 @@ class RubricFile(Texts, Rubric):
         if self.inputs and (unknown := [name for name in fields if name not in self.inputs]):
             raise ValueError(f"'{unknown[0]}' is none of the inputs; add it to them")
         for where, texts in (("", self), ("en.", self.en), ("zh.", self.zh)):
-            numbers = None if texts is None else self.numbered(texts)
-            if numbers is not None and "scale" in self.model_fields_set:
+            numbers = self.numbered(texts) if texts and "scale" in self.model_fields_set else None
+            if numbers is not None:
                 _levels_of_scale(f"{where}levels", numbers, self.scale)
         return self
 
@@ -424,18 +411,15 @@ def _levels_of_scale(field: str, levels: Sequence[int], scale: Bounds) -> None:
     if low is None or high is None or low % 1 or high % 1:
         raise ValueError(f"{field} need a scale of two whole numbers, and scale is {scale}")
     wanted = range(int(low), int(high) + 1)
-    missing = [level for level in wanted if level not in levels]
-    extra = [level for level in levels if level not in wanted]
-    steps = [
-        f"{step} {', '.join(map(str, those))}"
-        for step, those in (("add", missing), ("remove", extra))
-        if those
-    ]
+    wrong = {
+        "add": [level for level in wanted if level not in levels],
+        "remove": [level for level in levels if level not in wanted],
+    }
+    steps = [f"{step} {', '.join(map(str, those))}" for step, those in wrong.items() if those]
     if steps:
         raise ValueError(
             f"{field} are for {', '.join(map(str, sorted(levels))) or 'no score'}, and scale is "
-            f"{low:g} to {high:g}; "
-            f"{' and '.join(steps)}"
+            f"{low:g} to {high:g}; {' and '.join(steps)}"
         )
 
 
@@ -450,31 +434,43 @@ def rubric_file(
     Raises:
         DataError: one line with the file, the field that does not fit and the next step.
     """
-    try:
+    with refused(f"{path.name}: not {what}: ", DataError, model):
         content = read_file(path)
         rubric = model.model_validate(content)
-    except ValidationError as error:
-        raise DataError(f"{path.name}: not {what}: {problem(error, model)}") from error
-    except ConfigError as error:
-        raise DataError(f"{path.name}: not {what}: {error}") from error
-    rubric._content = content
-    parts: list[tuple[str, Sequence[str], BaseModel]] = [("", fields, rubric)]
-    parts += [(f"{language}.", texts, rubric.texts(language)) for language in LANGUAGES]
-    for where, names, part in parts:
-        for name in names:
-            if name not in part.model_fields_set:
-                raise DataError(
-                    f"{path.name}: not {what}: the field '{where}{name}' is missing; add it."
-                )
+        rubric._content = content
+        needed: list[tuple[str, Sequence[str], BaseModel]] = [("", fields, rubric)]
+        needed += [(f"{language}.", texts, rubric.texts(language)) for language in LANGUAGES]
+        for where, names, part in needed:
+            for name in names:
+                if name not in part.model_fields_set:
+                    raise ConfigError(MISSING.format(f"{where}{name}"))
     return rubric
 
 
-def problem(error: ValidationError, *models: type[BaseModel]) -> str:
+MISSING = "the field '{}' is missing; add it."
+
+
+@contextmanager
+def refused(
+    where: str, error: type[ConfigError] = ConfigError, *models: type[BaseModel]
+) -> Iterator[None]:
+    """What is wrong with a rubric that is read inside the block, in one line: where, the field that
+    does not fit, what was found, and the next step.
+    """
+    try:
+        yield
+    except ValidationError as found:
+        raise error(f"{where}{_problem(found, models)}") from found
+    except ConfigError as found:
+        raise error(f"{where}{found}") from found
+
+
+def _problem(error: ValidationError, models: Sequence[type[BaseModel]]) -> str:
     """The first thing that does not fit, a misspelt field before a missing one."""
     first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
     where, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
-        return f"the field '{where}' is missing; add it."
+        return MISSING.format(where)
     if first["type"] == "extra_forbidden":
         known = {name for model in (*models, *_MODELS) for name in field_names(model)}
         message = unknown_name("field", str(first["loc"][-1]), known)

@@ -9,38 +9,40 @@ harbor-rewardkit, autorubric and tinker-cookbook.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from rm_gallery.core.reward.rubric import (
     Criterion,
     Level,
     Rubric,
     even,
-    problem,
+    refused,
 )
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import read_file
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known, unknown_name
 
 Item = Mapping[str, Any]
-TEXTS = (
-    "text",
-    "criterion",
-    "requirement",
-    "description",
-    "rubric_str",
-    "rubric",
-    "question",
-    "requirements",
-)
-POINTS = ("points", "weight", "score", "importance")
-NAMES = ("name", "title", "id")
+Fields = dict[str, Any]
+KEYS = {
+    "text": (
+        "text",
+        "criterion",
+        "requirement",
+        "description",
+        "rubric_str",
+        "rubric",
+        "question",
+        "requirements",
+    ),
+    "points": ("points", "weight", "score", "importance"),
+    "name": ("name", "title", "id"),
+}
+"""What every criterion has, and the keys under which a format may hold it."""
 LISTS = ("criteria", "rubrics", "rubric", "criterion", "requirements", "checklist")
 """Keys under which a document holds its list."""
 CATEGORIES = {"essential": 1.0, "important": 0.7, "optional": 0.3, "pitfall": 0.9}
@@ -53,6 +55,7 @@ HARBOR = {
     "threshold": "threshold",
     "required-pass": "required",
 }
+WORDS = {own: theirs for theirs, own in HARBOR.items()}
 TYPES = ("binary", "likert", "numeric", "rubric")
 RULE = ("aggregate", "threshold", "clip")
 TOO_LIKE = 0.8
@@ -64,49 +67,51 @@ class Shape:
     """A format of rubrics.
 
     Attributes:
-        fits: whether an item of a document is in this format.
+        marks: keys of its first item by which a document is known to be in this format.
         text, points, name: the keys of what every criterion has.
-        read: what an item says beyond them, as fields of a Criterion; it takes the keys it reads.
+        holds: other fields of a Criterion that the format has a word for.
+        read: what an item says beyond text, points and name, as fields of a Criterion; it takes the
+            keys it reads.
         write: the same keys of a criterion.
-        holds: fields of a Criterion that the format has a word for.
-        same: the field that all its criteria have alike, and what that is called.
+        same: the field that all its criteria have alike, its value, and what that is called.
         signed: whether points may be negative.
         rubric: how this format is scored.
+        fits: what its items have to be besides.
     """
 
-    fits: Callable[[Item], Any]
+    marks: Sequence[str]
     text: str
-    points: str = ""
+    points: str = "weight"
     name: str = "title"
-    read: Callable[[dict[str, Any]], dict[str, Any]] = lambda item: {}
-    write: Callable[[Criterion], dict[str, Any]] = lambda one: {}
     holds: Sequence[str] = ()
+    read: Callable[[Fields], Fields] = lambda item: {}
+    write: Callable[[Criterion], Fields] = lambda one: {}
     same: tuple[str, Any, str] | None = None
     signed: bool = True
-    rubric: Mapping[str, Any] = field(default_factory=dict)
+    rubric: Item = field(default_factory=dict)
+    fits: Callable[[Sequence[Item]], bool] = lambda items: True
 
 
 # -- items -----------------------------------------------------------------------------------------
 
 
-def _category(item: dict[str, Any]) -> dict[str, Any]:
-    category = item.get("category")
-    if category is None or any(name in item for name in POINTS):
+def _category(item: Fields) -> Fields:
+    if "category" not in item or any(name in item for name in KEYS["points"]):
         return {}
-    if str(category).lower() not in CATEGORIES:
-        raise ConfigError(unknown_name("category of a criterion", str(category), CATEGORIES))
-    return {"points": CATEGORIES[str(category).lower()]}
+    category = str(item["category"])
+    if category.lower() not in CATEGORIES:
+        raise ConfigError(unknown_name("category of a criterion", category, CATEGORIES))
+    return {"points": CATEGORIES[category.lower()]}
 
 
-def _typed(item: dict[str, Any]) -> dict[str, Any]:
+def _typed(item: Fields) -> Fields:
     kind = item.pop("type", "binary")
-    if kind not in TYPES:
-        raise ConfigError(unknown_name("type of a criterion", str(kind), TYPES))
-    fields: dict[str, Any] = {name: bool(item.pop(name, 0)) for name in ("negate", "optional")}
+    check_known("type of a criterion", [kind], TYPES)
+    fields: Fields = {name: bool(item.pop(name, 0)) for name in ("negate", "optional")}
     if kind == "likert":
-        fields["scale"] = (1.0, float(item.pop("points", 5)))
+        fields["scale"] = (1.0, item.pop("points", 5))
     elif kind == "numeric":
-        fields["scale"] = (float(item.pop("min", 0.0)), float(item.pop("max", 1.0)))
+        fields["scale"] = (item.pop("min", 0.0), item.pop("max", 1.0))
     elif kind == "rubric":
         fields["levels"] = [
             {**one, "label": str(n), "description": one["label"]}
@@ -116,135 +121,126 @@ def _typed(item: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "points": item.pop("weight", 1.0)}
 
 
-def _to_typed(one: Criterion) -> dict[str, Any]:
-    made: dict[str, Any] = {n: True for n in ("negate", "optional") if getattr(one, n)}
+def _to_typed(one: Criterion) -> Fields:
+    made: Fields = {n: True for n in ("negate", "optional") if getattr(one, n)}
+    low, high = one.scale or (0.0, 0.0)
     if one.levels:
         levels = [level.description or level.label for level in one.levels]
         return {**made, "type": "rubric", "levels": levels}
     if one.scale is None:
         return {**made, "type": "binary"}
-    low, high = one.scale
     if low == 1 and high == int(high):
         return {**made, "type": "likert", "points": int(high)}
     return {**made, "type": "numeric", "min": low, "max": high}
 
 
-def _options(item: dict[str, Any]) -> dict[str, Any]:
+def _options(item: Fields) -> Fields:
     options = item.pop("options", None) or []
     levels = [{"label": str(o["label"]), "value": o["value"]} for o in options if not o.get("na")]
     return {
         "levels": sorted(levels, key=lambda one: float(one["value"])),
-        "not_applicable": not options or any(one.get("na") for one in options),
+        "not_applicable": len(levels) < len(options) or not options,
     }
 
 
-def _to_options(one: Criterion) -> dict[str, Any]:
+def _to_options(one: Criterion) -> Fields:
     options: list[Any] = [{"label": level.label, "value": level.value} for level in one.levels]
     if options and one.not_applicable:
         options.append({"label": "N/A", "value": 0.0, "na": True})
     return {"options": options} if options else {}
 
 
-def _own(item: dict[str, Any]) -> dict[str, Any]:
+def _own(item: Fields) -> Fields:
     own = {name: item.pop(name) for name in Criterion.model_fields if name in item}
-    for name in (name for name, value in item.items() if isinstance(value, (bool, list))):
-        if near := get_close_matches(name, Criterion.model_fields, 1, TOO_LIKE):
-            raise ConfigError(f"there is no field '{name}'; did you mean {near[0]}")
-    return own | {"parts": _parts("plain", own.get("parts"))}
+    _not_misspelt(
+        [name for name, value in item.items() if isinstance(value, (bool, list))],
+        Criterion.model_fields,
+    )
+    return own | {"parts": _criteria("plain", own.get("parts") or [], "parts.")}
 
 
-def _parts(shape: str, parts: Any) -> list[Criterion]:
-    return [
-        _criterion(_item(part, number), SHAPES[shape], f"parts.{number}")
-        for number, part in enumerate(parts or [], 1)
-    ]
+def _not_misspelt(names: Sequence[str], known: Collection[str], of: str = "") -> None:
+    for name in names:
+        if near := get_close_matches(name, known, 1, TOO_LIKE):
+            raise ConfigError(f"There is no field '{name}'{of}. Did you mean {near[0]}?")
+
+
+def _of_one_point(item: Item) -> bool:
+    kinds, weight = ("persistent", "active", "static", "positive", "negative"), item.get("weight")
+    return weight == -1 or item.get("weight", 1) == 1 and item.get("type") in kinds
 
 
 SHAPES: dict[str, Shape] = {
     "paperbench": Shape(
-        lambda item: "sub_tasks" in item,
+        ["sub_tasks"],
         "requirements",
-        "weight",
-        "id",
-        lambda item: {"parts": _parts("paperbench", item.pop("sub_tasks", None))},
-        lambda one: {"sub_tasks": [_written(part, "paperbench") for part in one.parts]},
-        ["parts"],
+        name="id",
+        holds=["parts"],
+        read=lambda item: {
+            "parts": _criteria("paperbench", item.pop("sub_tasks", None) or [], "parts.")
+        },
+        write=lambda one: {"sub_tasks": [_written(part, "paperbench") for part in one.parts]},
         signed=False,
     ),
     "harbor": Shape(
-        lambda item: item.get("type") in TYPES,
+        ["type"],
         "description",
-        "weight",
-        "name",
-        _typed,
-        _to_typed,
-        ["levels", "scale", "negate", "optional"],
+        name="name",
+        holds=["levels", "scale", "negate", "optional"],
+        read=_typed,
+        write=_to_typed,
+        fits=lambda items: items[0]["type"] in TYPES,
     ),
     "tinker": Shape(
-        lambda item: "rubric_str" in item,
+        ["rubric_str"],
         "rubric_str",
+        points="",
         same=("scale", (0.0, 1.0), "a number from 0 to 1"),
     ),
     "rlcf": Shape(
-        lambda item: "question" in item,
+        ["question"],
         "question",
-        "weight",
-        read=lambda item: {"not_applicable": True},
         holds=["not_applicable"],
+        read=lambda item: {"not_applicable": True},
         same=("scale", (0.0, 100.0), "a number from 0 to 100"),
         signed=False,
     ),
     "verifiers": Shape(
-        lambda item: "choices" in item,
+        ["choices"],
         "text",
-        "weight",
-        "name",
-        lambda item: {"levels": even(item.pop("choices", None) or [])},
-        lambda one: {"choices": [level.label for level in one.levels] or ["no", "yes"]},
-        ["levels"],
+        name="name",
+        holds=["levels"],
+        read=lambda item: {"levels": even(item.pop("choices", None) or [])},
+        write=lambda one: {"choices": [level.label for level in one.levels] or ["no", "yes"]},
         signed=False,
     ),
     "autorubric": Shape(
-        lambda item: "requirement" in item,
+        ["requirement"],
         "requirement",
-        "weight",
-        "name",
-        _options,
-        _to_options,
-        ["levels", "not_applicable"],
+        name="name",
+        holds=["levels", "not_applicable"],
+        read=_options,
+        write=_to_options,
         rubric={"faults_alone": "deducted"},
     ),
     "dr_tulu": Shape(
-        lambda item: (
-            "description" in item
-            and item.get("weight", 1) in (-1, 1)
-            and (
-                item.get("weight") == -1
-                or item.get("type") in ("persistent", "active", "static", "positive", "negative")
-            )
-        ),
+        ["description"],
         "description",
-        "weight",
-        same=(
-            "levels",
-            [Level(label=str(grade), value=grade / 2) for grade in range(3)],
-            "the grades 0, 1 and 2",
-        ),
+        same=("levels", [Level(**one) for one in even(range(3))], "the grades 0, 1 and 2"),
         rubric={"least": 1.0, "clip": False},
+        fits=lambda items: any("description" in item and _of_one_point(item) for item in items),
     ),
-    "rar": Shape(
-        lambda item: "description" in item, "description", "weight", read=_category, signed=False
-    ),
+    "rar": Shape(["description"], "description", read=_category, signed=False),
     "healthbench": Shape(
-        lambda item: "criterion" in item and "points" in item,
+        ["criterion", "points"],
         "criterion",
         "points",
+        holds=["tags"],
         read=lambda item: {"tags": list(item.pop("tags", None) or [])},
         write=lambda one: {"tags": one.tags},
-        holds=["tags"],
         rubric={"clip": False},
     ),
-    "plain": Shape(lambda item: True, "text", "points", "name", _own),
+    "plain": Shape([], "text", "points", "name", read=_own),
 }
 """Each format by its name; the first that fits a document is its own."""
 
@@ -265,27 +261,27 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
         return value
     if isinstance(value, Path):
         content = read_file(value)
-        try:
+        with refused(f"{value}: "):
             return read_rubric(content, shape, language)
-        except ConfigError as error:
-            raise ConfigError(f"{value}: {error}") from error
-    value = _document(value, language)
-    if shape is None and isinstance(value, Mapping) and "criteria" in value:
-        if set(value) <= set(Rubric.model_fields):  # one of ours that was dumped
-            rubric = read_rubric(value["criteria"])
-            return _made({**dict(rubric), **value, "criteria": rubric.criteria})
+    value, own = _document(value, language), Rubric.model_fields.keys()
+    if shape is None and isinstance(value, Mapping) and "criteria" in value and value.keys() <= own:
+        rubric = read_rubric(value["criteria"])  # one of ours that was dumped
+        return _made({**dict(rubric), **value, "criteria": rubric.criteria})
     items, about = _items(value)
-    kind = shape or next(
-        (name for name, known in SHAPES.items() if items and known.fits(items[0])), "plain"
-    )
+    kind = shape or next(name for name, known in SHAPES.items() if _is_in(known, items))
+    if kind == "rar" and SHAPES["dr_tulu"].fits(items):
+        kind = "dr_tulu"
     known = _shape_named(kind)
-    if kind == "rar" and any(SHAPES["dr_tulu"].fits(item) for item in items):
-        kind, known = "dr_tulu", SHAPES["dr_tulu"]
-    for name in set(about) - set(RULE) if kind == "plain" else ():
-        if near := get_close_matches(name, RULE, 1, TOO_LIKE):
-            raise ConfigError(f"There is no field '{name}' of a rubric. Did you mean {near[0]}?")
-    criteria = [_criterion(item, known, str(number)) for number, item in enumerate(items, 1)]
+    if kind == "plain":
+        _not_misspelt([name for name in about if name not in RULE], RULE, " of a rubric")
+    criteria = _criteria(kind, items)
     return _made({**known.rubric, **_rule(about), "criteria": criteria, "shape": kind})
+
+
+def _is_in(known: Shape, items: Sequence[Item]) -> bool:
+    if not known.marks or not items:
+        return not known.marks
+    return all(key in items[0] for key in known.marks) and known.fits(items)
 
 
 def rubric_of_setting(value: Any) -> Rubric:
@@ -302,17 +298,15 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
     """
     kind = shape or rubric.shape
     known, plain = _shape_named(kind), Rubric()
-    # a rule counts where it could make a difference
-    rules = {"aggregate", "threshold", "least"}
-    if not any(one.points > 0 for one in rubric.criteria):
-        rules.add("faults_alone")
+    gains = any(one.points > 0 for one in rubric.criteria)
     faults = any(one.points < 0 for one in rubric.criteria)
-    if rubric.aggregate == "sum" or faults:
-        rules.add("clip")
+    # a rule counts where it could make a difference
+    rules = {"faults_alone": not gains, "clip": rubric.aggregate == "sum" or faults}
     fields = {
         name: getattr(rubric, name)
-        for name in rules
-        if getattr(rubric, name) != known.rubric.get(name, getattr(plain, name))
+        for name in ("aggregate", "threshold", "least", "faults_alone", "clip")
+        if rules.get(name, True)
+        and getattr(rubric, name) != known.rubric.get(name, getattr(plain, name))
     }
     if kind == "plain":
         own = [one.model_dump(exclude_defaults=True) for one in rubric.criteria]
@@ -325,10 +319,9 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
                 "harbor takes negative weights with the aggregation weighted-sum alone; set "
                 "aggregate='sum'."
             )
-        scoring: dict[str, Any] = {}
-        back = {own: theirs for theirs, own in HARBOR.items()}
-        if fields.get("aggregate") in back:
-            scoring["aggregation"] = back[fields.pop("aggregate")]
+        scoring: Fields = {}
+        if fields.get("aggregate") in WORDS:
+            scoring["aggregation"] = WORDS[fields.pop("aggregate")]
         if "threshold" in fields and "aggregate" not in fields:
             scoring["threshold"] = fields.pop("threshold")
         items = {**rubric.notes, "criterion": items, **({"scoring": scoring} if scoring else {})}
@@ -346,31 +339,28 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
 
 
 def _shape_named(kind: str) -> Shape:
-    if kind not in SHAPES:
-        raise ConfigError(unknown_name("shape of rubrics", kind, SHAPES))
+    check_known("shape of rubrics", [kind], SHAPES)
     return SHAPES[kind]
 
 
-def _written(one: Criterion, shape: str) -> dict[str, Any]:
+def _written(one: Criterion, shape: str) -> Fields:
     """A criterion under the keys of a shape; ConfigError for what it cannot say."""
     known, same = SHAPES[shape], SHAPES[shape].same
-    if not known.signed and one.points < 0 and same is None:
+    held = {*known.holds, "notes", "text", "name", "points" if known.points else "text"}
+    if one.points < 0 and not known.signed:
         raise ConfigError(
             f"{shape} has no negative weights, and the criterion {one.text!r:.60} has "
             f"{one.points:g}."
         )
-    if same and (getattr(one, same[0]) != same[1] or not known.signed and one.points < 0):
+    if same and getattr(one, same[0]) != same[1]:
         raise ConfigError(
             f"{shape} has {same[2]} for every criterion, and {one.text!r:.60} has not."
         )
-    held = {*known.holds, "notes", "text", "name", *(same or ())[:1]}
-    held |= {"points"} if known.points else set()
-    lost = one.model_dump(exclude_defaults=True).keys() - held
-    if lost:
+    if lost := one.model_dump(exclude_defaults=True).keys() - held - {same and same[0]}:
         raise ConfigError(
             f"{shape} has no word for {', '.join(sorted(lost))} of the criterion {one.text!r:.60}."
         )
-    made: dict[str, Any] = {known.text: one.text, **known.write(one)}
+    made: Fields = {known.text: one.text, **known.write(one)}
     made |= {known.points: one.points} if known.points else {}
     made |= {known.name: one.name} if one.name else {}
     return {**made, **one.notes}
@@ -378,7 +368,7 @@ def _written(one: Criterion, shape: str) -> dict[str, Any]:
 
 def _document(value: Any, language: str) -> Any:
     """A list or a mapping of what a cell of a table holds, with the texts in a language."""
-    value = value.tolist() if hasattr(value, "tolist") else value
+    value = _plain(value)
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
             value = json.loads(value)
@@ -391,23 +381,24 @@ def _document(value: Any, language: str) -> Any:
     return value
 
 
-def _made(fields: Mapping[str, Any]) -> Rubric:
-    try:
+def _plain(value: Any) -> Any:
+    """A list of what an array of a table holds."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _made(fields: Item) -> Rubric:
+    with refused("A rubric cannot be read: "):
         return Rubric(**fields)
-    except ValidationError as error:
-        raise ConfigError(f"A rubric cannot be read: {problem(error)}") from error
 
 
-def _items(value: Any) -> tuple[list[Item], dict[str, Any]]:
+def _items(value: Any) -> tuple[list[Item], Fields]:
     """The items of a document as mappings, and what it says beside them."""
-    about: dict[str, Any] = {}
+    about: Fields = {}
     if isinstance(value, Mapping) and "sub_tasks" not in value:
-        about = {
-            key: item.tolist() if hasattr(item, "tolist") else item for key, item in value.items()
-        }
-        name = next((name for name in LISTS if isinstance(about.get(name), (list, tuple))), "")
-        value, about = (about.pop(name), about) if name else (value, {})
-    given = [value] if isinstance(value, (str, Mapping)) else list(value or ())
+        whole = {key: _plain(item) for key, item in value.items()}
+        if name := next((n for n in LISTS if isinstance(whole.get(n), (list, tuple))), ""):
+            value, about = whole.pop(name), whole
+    given = [value] if isinstance(value, (str, Mapping)) else value or ()
     return [_item(one, number) for number, one in enumerate(given, 1)], about
 
 
@@ -425,51 +416,58 @@ def _item(one: Any, number: int) -> Item:
     return {**more, "question": one[0], "weight": one[1]}
 
 
+def _criteria(shape: str, items: Sequence[Any], where: str = "") -> list[Criterion]:
+    return [
+        _criterion(_item(one, number), SHAPES[shape], f"{where}{number}")
+        for number, one in enumerate(items, 1)
+    ]
+
+
 def _criterion(item: Item, known: Shape, where: str) -> Criterion:
     rest = {key: value for key, value in item.items() if value is not None}
     try:
-        fields = {**known.read(rest), **({known.same[0]: known.same[1]} if known.same else {})}
-        for name, keys in (
-            ("text", (known.text, *TEXTS)),
-            ("points", (known.points, *POINTS)),
-            ("name", (known.name, *NAMES)),
-        ):
-            key = next(
-                (k for k in keys if k in rest and (name != "text" or isinstance(rest[k], str))),
-                None,
-            )
-            if key is not None and name not in fields:
-                fields[name] = str(rest.pop(key)) if name == "name" else rest.pop(key)
-        if "text" not in fields:
-            raise ConfigError(f"it has no text; give it one of {', '.join(TEXTS)}")
-        for key, value in rest.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                raise ConfigError(
-                    f"'{key}' holds a number ({value!r}) that no score would depend on; points are "
-                    f"one of {', '.join(POINTS)}, and notes go into 'notes'"
-                )
-        return Criterion(**{**fields, "notes": {**fields.get("notes", {}), **rest}})
-    except ValidationError as error:
-        raise ConfigError(f"Criterion {where}: {problem(error)}") from error
-    except ConfigError as error:
-        raise ConfigError(f"Criterion {where}: {str(error).rstrip('.?')}.") from error
+        with refused(f"Criterion {where}: "):
+            fields = known.read(rest)
+            if known.same:
+                fields[known.same[0]] = known.same[1]
+            for name, keys in KEYS.items():
+                kind = str if name == "text" else object
+                mine = [
+                    key
+                    for key in (getattr(known, name), *keys)
+                    if key in rest and isinstance(rest[key], kind)
+                ]
+                if mine and name not in fields:
+                    value = rest.pop(mine[0])
+                    fields[name] = str(value) if name == "name" else value
+            if "text" not in fields:
+                raise ConfigError(f"it has no text; give it one of {', '.join(KEYS['text'])}.")
+            for key, value in rest.items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    raise ConfigError(
+                        f"'{key}' holds a number ({value!r}) that no score would depend on; points "
+                        f"are one of {', '.join(KEYS['points'])}, and notes go into 'notes'."
+                    )
+            return Criterion(**{**fields, "notes": {**fields.get("notes", {}), **rest}})
+    except ConfigError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"Criterion {where} cannot be read: {type(error).__name__} {error}."
         ) from error
 
 
-def _rule(about: dict[str, Any]) -> dict[str, Any]:
+def _rule(about: Fields) -> Fields:
     """What a document says beside its items: the rule, and notes."""
-    scoring = about.pop("scoring", None) or {}
-    rule: dict[str, Any] = {name: about.pop(name) for name in RULE if name in about}
-    if isinstance(scoring, Mapping) and "aggregation" in scoring:
-        aggregation = str(scoring["aggregation"]).replace("_", "-")
-        if aggregation not in HARBOR:
-            raise ConfigError(unknown_name("aggregation", aggregation, HARBOR))
-        rule["aggregate"] = HARBOR[aggregation]
-    if isinstance(scoring, Mapping) and "threshold" in scoring:
-        rule["threshold"] = scoring["threshold"]
+    scoring = about.pop("scoring", None)
+    rule: Fields = {name: about.pop(name) for name in RULE if name in about}
+    if isinstance(scoring, Mapping):
+        if "threshold" in scoring:
+            rule["threshold"] = scoring["threshold"]
+        if "aggregation" in scoring:
+            aggregation = str(scoring["aggregation"]).replace("_", "-")
+            check_known("aggregation", [aggregation], HARBOR)
+            rule["aggregate"] = HARBOR[aggregation]
     if rule.get("aggregate") == "sum":
         rule["clip"] = False
     return {**rule, "notes": about}

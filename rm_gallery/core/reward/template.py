@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
+from rm_gallery.core.reward.rubric import LANGUAGES
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.statements import REASONS, Form, VerdictField
@@ -34,17 +36,13 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from jinja2.sandbox import SandboxedEnvironment
 
+N = TypeVar("N")
 Prompt = str | list[dict[str, str]]
-LANGUAGES = ("en", "zh")
 FENCE_LENGTH = 8
 FENCE = hashlib.sha256(b"what is judged stands between").hexdigest()[:FENCE_LENGTH]
 Texts = Mapping[str, str | Sequence[str]]
 STEP_PROMPTS = {"pointwise": "stepwise"}
 """The prompt that asks for a step where a template's own asks for an answer."""
-REPLY_FORM = {
-    "en": "Reply with exactly these tags and nothing after them:",
-    "zh": "请严格使用以下标签回复，标签之后不要再写任何内容：",
-}
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,13 @@ def described(name: str, info: FieldInfo, language: str) -> str:
     """What the judge is told about a field: in the language where the field has it, else its one
     description or name.
     """
-    for note in info.metadata:
-        if isinstance(note, Described) and language == "zh":
-            return note.zh
-    return info.description or name
+    own = _note(info, Described) if language == "zh" else None
+    return own.zh if own else info.description or name
+
+
+def _note(info: FieldInfo, kind: type[N]) -> N | None:
+    """What is annotated at a field: its note of a kind."""
+    return next((note for note in info.metadata if isinstance(note, kind)), None)
 
 
 class BasePromptTemplate(BaseModel):
@@ -121,11 +122,8 @@ class BasePromptTemplate(BaseModel):
         """
         check_language(language)
         forms = _open_forms.get()
-        return (
-            _schema(cls, enable_thinking, language)
-            if forms is None
-            else forms.mark(cls, enable_thinking, language)
-        )
+        said = form_of if forms is None else forms.mark
+        return said(cls, enable_thinking, language)
 
     @classmethod
     def _parse(cls, text: str) -> dict[str, Any]:
@@ -176,18 +174,8 @@ def asked_fields(cls: type[BasePromptTemplate], enable_thinking: bool) -> list[s
     ]
 
 
-@lru_cache(maxsize=256)
-def _schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
-    shown = asked_fields(cls, enable_thinking)
-    parts = [
-        f"<{name}>\n{described(name, cls.model_fields[name], language)}\n</{name}>"
-        for name in shown
-    ]
-    return "\n".join([REPLY_FORM[language], *parts])
-
-
-_MARK_START = f"<form {secrets.token_hex(8)} "
-_MARK = f"{_MARK_START}%d>"
+_MARK = f"<form {secrets.token_hex(8)} "
+_MARKED = re.compile(rf"{_MARK}(\d+)>")
 
 
 class ReplyForms:
@@ -201,29 +189,28 @@ class ReplyForms:
     def mark(self, cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
         """What stands for a form meanwhile; no text of a sample can hold it."""
         self._asked.append((cls, enable_thinking, language))
-        return _MARK % (len(self._asked) - 1)
+        return f"{_MARK}{len(self._asked) - 1}>"
 
     def __bool__(self) -> bool:
         return bool(self._asked)
 
     def stand_in(self, text: str) -> bool:
         """Whether the text leaves a place open."""
-        return _MARK_START in text
+        return _MARK in text
 
     def filled(self, text: str, channel: str, token: str = "") -> str:
         """The text with the forms of a channel: tags, one JSON object, the arguments of a call, one
         token, or no text at all.
         """
-        if _MARK_START not in text:
-            return text
-        for number, asked in enumerate(self._asked):
-            if (mark := _MARK % number) in text:
-                text = text.replace(mark, form_of(*asked, channel, token))
-        return text
+        return _MARKED.sub(lambda mark: form_of(*self._asked[int(mark[1])], channel, token), text)
 
 
 _open_forms: ContextVar[ReplyForms | None] = ContextVar("rm_gallery_reply_forms", default=None)
 FORMS = {
+    "text": {
+        "en": "Reply with exactly these tags and nothing after them:",
+        "zh": "请严格使用以下标签回复，标签之后不要再写任何内容：",
+    },
     "schema": {
         "en": "Reply with one JSON object with exactly these keys, and nothing else:",
         "zh": "请只回复一个 JSON 对象，恰好包含以下键，不要写其他内容：",
@@ -254,29 +241,26 @@ def open_forms() -> Iterator[ReplyForms]:
         _open_forms.reset(before)
 
 
+@lru_cache(maxsize=256)
 def form_of(
     cls: type[BasePromptTemplate],
     enable_thinking: bool,
     language: str,
-    channel: str,
+    channel: str = "text",
     token: str = "",
 ) -> str:
     """What a judge is told about the form of its reply by a channel; `token` says what the one
     token is to be.
     """
-    if channel not in FORMS:
-        return _schema(cls, enable_thinking, language)
-    keys = _keys(cls, enable_thinking, language) if channel in ("schema", "tool") else token
-    return f"{FORMS[channel][language]}\n{keys}".rstrip()
-
-
-@lru_cache(maxsize=256)
-def _keys(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
-    keys = {
+    fields = {
         name: described(name, cls.model_fields[name], language)
         for name in asked_fields(cls, enable_thinking)
     }
-    return json.dumps(keys, ensure_ascii=False, indent=2)
+    if channel == "text":
+        token = "\n".join(f"<{name}>\n{about}\n</{name}>" for name, about in fields.items())
+    elif channel in ("schema", "tool"):
+        token = json.dumps(fields, ensure_ascii=False, indent=2)
+    return f"{FORMS[channel][language]}\n{token}".rstrip()
 
 
 @lru_cache(maxsize=256)
@@ -284,43 +268,27 @@ def _form(cls: type[BasePromptTemplate]) -> Form:
     """How each field of a template is read: whole numbers, numbers, booleans and lists strictly,
     texts as they are.
     """
-    fields = cls.model_fields.items()
-    return Form(
-        {
-            name: VerdictField(_reader(info), name.lower() in REASONS, _highest(info))
-            for name, info in fields
-        }
-    )
+    return Form({name: _read_as(name, info) for name, info in cls.model_fields.items()})
 
 
-def _highest(info: FieldInfo) -> float | None:
-    return next((float(note.le) for note in info.metadata if isinstance(note, Le)), None)  # type: ignore[arg-type]  # a number's
-
-
-def _reader(info: FieldInfo) -> Callable[[Any], Any]:
-    annotation = info.annotation
-    own = next((note.read for note in info.metadata if isinstance(note, ReadBy)), None)
-    if own is not None:
-        return own
-    if get_origin(annotation) in (Union, types.UnionType):
-        options = [a for a in get_args(annotation) if a is not type(None)]
-        annotation = options[0] if len(options) == 1 else None
-    high = next(
-        (
-            float(note.le)
-            for note in info.metadata
-            if isinstance(note, Le) and isinstance(note.le, int)
-        ),
-        None,
-    )
-    scale = any(isinstance(note, OnScale) for note in info.metadata)
-    if annotation is int:
-        return lambda value: read_integer(value, high, scale)
-    if annotation is float:
-        return lambda value: read_number(value, high, scale)
-    if annotation is list or get_origin(annotation) is list:
-        return read_list
-    return {bool: read_boolean, str: _read_text}.get(annotation, _as_is)  # type: ignore[arg-type]  # any annotation is a key
+def _read_as(name: str, info: FieldInfo) -> VerdictField:
+    kind: Any = info.annotation
+    if get_origin(kind) in (Union, types.UnionType):
+        options = [each for each in get_args(kind) if each is not type(None)]
+        kind = options[0] if len(options) == 1 else None
+    own, most = _note(info, ReadBy), _note(info, Le)
+    high: Any = most and most.le
+    # only a whole number is the end of a scale that a reply may name, as in "8/10"
+    end, scale = high if isinstance(high, int) else None, bool(_note(info, OnScale))
+    readers: dict[Any, Callable[[Any], Any]] = {
+        int: partial(read_integer, high=end, scale=scale),
+        float: partial(read_number, high=end, scale=scale),
+        list: read_list,
+        bool: read_boolean,
+        str: _read_text,
+    }
+    read = own.read if own else readers.get(get_origin(kind) or kind, _as_is)
+    return VerdictField(read, name.lower() in REASONS, None if high is None else float(high))
 
 
 def _as_is(value: Any) -> Any:
@@ -362,25 +330,18 @@ class RubricTemplate(BasePromptTemplate):
         With `step` that step is judged, seen with the `previous` ones, instead of whole answers.
         `levels` say what the scores of one answer mean.
         """
-        texts: dict[str, str | list[str]] = {
-            "query": query,
-            "context": context,
-            "reference": reference,
-        }
-        texts |= (
-            {"answers": list(answers or ())}
-            if step is None
-            else {"previous": previous, "steps": [step]}
-        )
+        prompt, judged = cls.prompt_name, dict[str, Any](answers=list(answers or ()))
+        if step is not None:
+            prompt, judged = STEP_PROMPTS.get(prompt, prompt), {"previous": previous, "step": step}
         return render(
-            cls.prompt_name if step is None else STEP_PROMPTS.get(cls.prompt_name, cls.prompt_name),
+            prompt,
             language,
-            texts=texts,
+            {"query": query, "context": context, "reference": reference, **judged},
             desc=desc,
             scenario=scenario,
-            rubrics=list(rubrics or ()),
-            examples=list(examples or ()),
-            levels=list(levels or ()),
+            rubrics=rubrics or [],
+            examples=examples or [],
+            levels=levels or [],
             output_form=cls.schema(enable_thinking=enable_thinking, language=language),
             **kwargs,
         )
@@ -419,14 +380,13 @@ class RubricPairWiseTemplate(RubricTemplate):
     )
 
 
+_RANKED = ("response_index", "rank")
 _RANKINGS: dict[str, Any] = {
     "type": "array",
     "items": {
         "type": "object",
-        "properties": {
-            name: {"type": "integer", "minimum": 1} for name in ("response_index", "rank")
-        },
-        "required": ["response_index", "rank"],
+        "properties": {name: {"type": "integer", "minimum": 1} for name in _RANKED},
+        "required": list(_RANKED),
         "additionalProperties": False,
     },
 }
@@ -452,20 +412,15 @@ class ComparativeTemplate(BasePromptTemplate):
     @field_validator("rankings")
     @classmethod
     def _each_response_once(cls, rankings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        clean = [
-            {
-                "response_index": read_integer(r.get("response_index")),
-                "rank": read_integer(r.get("rank")),
-            }
-            for r in rankings
-        ]
-        indexes = sorted(r["response_index"] for r in clean)
-        if indexes != list(range(1, len(clean) + 1)):
-            raise ValueError(f"each response is ranked exactly once; found responses {indexes}")
-        if not clean or any(not 1 <= r["rank"] <= len(clean) for r in clean):
+        clean = [{name: read_integer(one.get(name)) for name in _RANKED} for one in rankings]
+        indexes, ranks = ([one[name] for one in clean] for name in _RANKED)
+        places = range(1, len(clean) + 1)
+        if sorted(indexes) != list(places):
             raise ValueError(
-                f"ranks run from 1 to {len(clean)}; found {[r['rank'] for r in clean]}"
+                f"each response is ranked exactly once; found responses {sorted(indexes)}"
             )
+        if not clean or not set(ranks) <= set(places):
+            raise ValueError(f"ranks run from 1 to {len(clean)}; found {ranks}")
         return clean
 
     def check_choices(self, n: int) -> None:
@@ -537,17 +492,14 @@ def fence_for(texts: Texts) -> str:
     It is one and the same unless a text holds it, so that prompts which begin alike stay alike as
     far as their texts do.
     """
-    flat: list[str] = []
-    for value in texts.values():
-        flat += (value,) if isinstance(value, str) else value
-    if FENCE not in "\x1f".join(flat):
-        return FENCE
-    digest = hashlib.sha256("\x1f".join(flat).encode("utf-8", "surrogatepass")).hexdigest()
-    while True:
+    digest = together = "\x1f".join(
+        text if isinstance(text, str) else "\x1f".join(text) for text in texts.values()
+    )
+    fence = FENCE
+    while fence in together:
+        digest = hashlib.sha256(digest.encode("utf-8", "surrogatepass")).hexdigest()
         fence = digest[:FENCE_LENGTH]
-        if not any(fence in text for text in flat):
-            return fence
-        digest = hashlib.sha256(digest.encode()).hexdigest()
+    return fence
 
 
 def fenced(tag: str, text: str, fence: str) -> str:
@@ -570,20 +522,17 @@ def render(
     fence = fence_for(texts)
     blocks: list[str] = []
     for tag, value in texts.items():
+        one = tag.removesuffix("s")
         if isinstance(value, str):
-            blocks += [fenced(tag, value, fence)] if value or tag in always else []
+            named = {tag: value} if value or tag in always else {}
         elif len(value) == 1:
-            blocks.append(fenced(tag.removesuffix("s"), value[0], fence))
+            named = {one: value[0]}
         else:
-            blocks += [
-                fenced(f"{tag.removesuffix('s')}_{i}", text, fence)
-                for i, text in enumerate(value, 1)
-            ]
+            named = {f"{one}_{place}": text for place, text in enumerate(value, 1)}
+        blocks += [fenced(name, text, fence) for name, text in named.items()]
     frozen = tuple(
-        [
-            (key, tuple(value) if isinstance(value, list) else value)
-            for key, value in instructions.items()
-        ]
+        (key, tuple(value) if isinstance(value, list) else value)
+        for key, value in instructions.items()
     )
     return [
         {"role": "system", "content": _instructions(name, language, frozen)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from rm_gallery.core.engine.options import MAX_WORKERS, RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.asking import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
-from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, render
+from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, Texts, render
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.text.canonical import split_reasoning
@@ -35,6 +36,14 @@ class PrincipleTemplate(BasePromptTemplate):
         default=...,
         description='A JSON object {"short name": "one sentence that says what to look for", …}',
     )
+
+    @classmethod
+    def format(  # type: ignore[override]  # a concrete template names its parameters
+        cls, prompt: str, texts: Texts, enable_thinking: bool = False, **instructions: Any
+    ) -> Prompt:
+        """System and user message of a prompt that asks for principles."""
+        form = cls.schema(enable_thinking=enable_thinking)
+        return render(prompt, "en", texts, output_form=form, **instructions)
 
     @classmethod
     def parse(cls, text: str) -> Any:
@@ -60,7 +69,7 @@ def _from_json(text: str) -> dict[str, str]:
     try:
         whole = object_at(text, start) if start >= 0 else None
     except TwoValues:
-        return {}
+        whole = None
     return {} if whole is None else _texts(whole[0].get("principles", whole[0]))
 
 
@@ -77,47 +86,6 @@ def _texts(texts: Any) -> dict[str, str]:
 def _from_lines(text: str) -> dict[str, str]:
     matches = (_LINE.match(line.strip().replace("**", "")) for line in text.splitlines())
     return {match["name"].strip(): match["text"].strip() for match in matches if match}
-
-
-class ProposeTemplate(PrincipleTemplate):
-    """Asks why one answer is better than the others."""
-
-    @classmethod
-    def format(  # type: ignore[override]  # a concrete template names its parameters
-        cls,
-        scenario: str,
-        query: str,
-        answers: list[str],
-        best: int,
-        number: int,
-        enable_thinking: bool = False,
-        **_: Any,
-    ) -> Prompt:
-        """System and user message for one sample."""
-        texts = {"query": query, "answers": answers}
-        form = cls.schema(enable_thinking=enable_thinking)
-        return render(
-            "propose", "en", texts, scenario=scenario, best=best, number=number, output_form=form
-        )
-
-
-class MergeTemplate(PrincipleTemplate):
-    """Asks for the few principles that many proposals come down to."""
-
-    @classmethod
-    def format(  # type: ignore[override]  # a concrete template names its parameters
-        cls, scenario: str, proposals: str, number: int, enable_thinking: bool = False, **_: Any
-    ) -> Prompt:
-        """System and user message for all proposals."""
-        form = cls.schema(enable_thinking=enable_thinking)
-        return render(
-            "merge",
-            "en",
-            {"proposals": proposals},
-            scenario=scenario,
-            number=number,
-            output_form=form,
-        )
 
 
 class AutoPrincipleGenerator(Configured):
@@ -187,33 +155,24 @@ class AutoPrincipleGenerator(Configured):
         """Ask why the chosen answer of a sample was preferred."""
         order = seeded_order(len(sample.output), f"{self.seed}\x1f{sample.sample_id}")
         shown = [sample.output[i] for i in order]
-        best = next(k for k, output in enumerate(shown, 1) if preference_of(output) == "chosen")
-        prompt = ProposeTemplate.format(
-            scenario=self.scenario,
-            query=conversation_text(sample.input),
-            answers=[output.answer.text for output in shown],
-            best=best,
-            number=self.generate_number,
-            enable_thinking=self.llm.enable_thinking,
-        )
-        return await self._ask(prompt, ProposeTemplate, self.generate_number)
+        texts: Texts = {
+            "query": conversation_text(sample.input),
+            "answers": [output.answer.text for output in shown],
+        }
+        best = [preference_of(output) for output in shown].index("chosen") + 1
+        return await self._ask("propose", self.generate_number, texts, best=best)
 
     async def merge(self, proposals: Sequence[dict[str, str]]) -> dict[str, str]:
         """Ask for the few principles that all proposals come down to."""
         lines = [f"{name}: {text}" for proposal in proposals for name, text in proposal.items()]
-        prompt = MergeTemplate.format(
-            scenario=self.scenario,
-            proposals="\n".join(lines),
-            number=self.cluster_number,
-            enable_thinking=self.llm.enable_thinking,
-        )
-        return await self._ask(prompt, MergeTemplate, self.cluster_number)
+        return await self._ask("merge", self.cluster_number, {"proposals": "\n".join(lines)})
 
-    async def _ask(
-        self, prompt: Any, template: type[PrincipleTemplate], number: int
-    ) -> dict[str, str]:
+    async def _ask(self, name: str, number: int, texts: Texts, **more: Any) -> dict[str, str]:
+        prompt = PrincipleTemplate.format(
+            name, texts, self.llm.enable_thinking, scenario=self.scenario, number=number, **more
+        )
         reply = await self.llm.achat(prompt)
-        principles: dict[str, str] = template.parse(usable_text(reply)).principles
+        principles: dict[str, str] = PrincipleTemplate.parse(usable_text(reply)).principles
         return dict(list(principles.items())[:number])
 
     def _result(
@@ -227,12 +186,9 @@ class AutoPrincipleGenerator(Configured):
             "The proposals could not be merged ({}); the most frequent ones are used.",
             merged.reason,
         )
-        names = [name for proposal in proposals for name in proposal]
-        frequent = sorted(dict.fromkeys(names), key=lambda name: -names.count(name))[
-            : self.cluster_number
-        ]
+        frequent = Counter(name for proposal in proposals for name in proposal)
         texts = {name: text for proposal in reversed(proposals) for name, text in proposal.items()}
-        return {name: texts[name] for name in frequent}
+        return {name: texts[name] for name, _ in frequent.most_common(self.cluster_number)}
 
 
 def _by_itself(item: Any) -> Plan:
