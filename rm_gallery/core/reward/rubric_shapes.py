@@ -285,11 +285,8 @@ def _is_in(known: Shape, items: Sequence[Item]) -> bool:
 
 
 def rubric_of_setting(value: Any) -> Rubric:
-    """`read_rubric` for a field of a reward or grader: what cannot be read is a ValueError."""
-    try:
-        return read_rubric(value)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
+    """`read_rubric` for a field of a reward or grader."""
+    return read_rubric(value)
 
 
 def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
@@ -297,16 +294,16 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
     format cannot say.
     """
     kind = shape or rubric.shape
-    known, plain = _shape_named(kind), Rubric()
+    known = _shape_named(kind)
+    usual = Rubric(**known.rubric)
     gains = any(one.points > 0 for one in rubric.criteria)
     faults = any(one.points < 0 for one in rubric.criteria)
     # a rule counts where it could make a difference
     rules = {"faults_alone": not gains, "clip": rubric.aggregate == "sum" or faults}
-    fields = {
+    fields: Fields = {
         name: getattr(rubric, name)
-        for name in ("aggregate", "threshold", "least", "faults_alone", "clip")
-        if rules.get(name, True)
-        and getattr(rubric, name) != known.rubric.get(name, getattr(plain, name))
+        for name in (*RULE, "least", "faults_alone")
+        if rules.get(name, True) and getattr(rubric, name) != getattr(usual, name)
     }
     if kind == "plain":
         own = [one.model_dump(exclude_defaults=True) for one in rubric.criteria]

@@ -139,19 +139,16 @@ class BasePromptTemplate(BaseModel):
                 message names the field.
         """
         contents = cls._parse(text)
-        for name, info in cls.model_fields.items():
-            if name not in contents and info.is_required():
-                tags = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
-                raise ParseError(
-                    f"The reply holds no complete <{name}>; found {tags}.",
-                    reply_excerpt=excerpt(text),
-                )
         try:
             return cls(**contents)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ParseError(f"<{where}>: {first['msg']}.", reply_excerpt=excerpt(text)) from error
+            first = min(error.errors(), key=lambda item: item["type"] != "missing")
+            where = ".".join(map(str, first["loc"]))
+            problem = f"<{where}>: {first['msg']}."
+            if first["type"] == "missing":
+                tags = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
+                problem = f"The reply holds no complete <{where}>; found {tags}."
+            raise ParseError(problem, reply_excerpt=excerpt(text)) from error
 
     def check_choices(self, n: int) -> None:
         """Raise ParseError when the reply names an answer that is not among the `n` shown, or
@@ -466,7 +463,6 @@ def prompt_environment() -> SandboxedEnvironment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=False,
         autoescape=False,
     )
     environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
@@ -492,9 +488,8 @@ def fence_for(texts: Texts) -> str:
     It is one and the same unless a text holds it, so that prompts which begin alike stay alike as
     far as their texts do.
     """
-    digest = together = "\x1f".join(
-        text if isinstance(text, str) else "\x1f".join(text) for text in texts.values()
-    )
+    shown = ([text] if isinstance(text, str) else text for text in texts.values())
+    digest = together = "\x1f".join(text for those in shown for text in those)
     fence = FENCE
     while fence in together:
         digest = hashlib.sha256(digest.encode("utf-8", "surrogatepass")).hexdigest()
@@ -525,10 +520,10 @@ def render(
         one = tag.removesuffix("s")
         if isinstance(value, str):
             named = {tag: value} if value or tag in always else {}
-        elif len(value) == 1:
-            named = {one: value[0]}
         else:
             named = {f"{one}_{place}": text for place, text in enumerate(value, 1)}
+            if len(value) == 1:
+                named = {one: value[0]}
         blocks += [fenced(name, text, fence) for name, text in named.items()]
     frozen = tuple(
         (key, tuple(value) if isinstance(value, list) else value)

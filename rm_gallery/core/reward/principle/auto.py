@@ -26,13 +26,15 @@ from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.prompt import seeded_order
 from rm_gallery.core.utils.shown import excerpt
 
+Principles = dict[str, str]
+"""Short names with one sentence each, most important first."""
 _LINE = re.compile(r"^(?:[-*•]|\d+[.)、])?\s*(?P<name>[^:：<>{}]{2,120})[:：]\s*(?P<text>.{4,})$")
 
 
 class PrincipleTemplate(BasePromptTemplate):
     """A reply that holds principles: short names with one sentence each."""
 
-    principles: dict[str, str] = Field(
+    principles: Principles = Field(
         default=...,
         description='A JSON object {"short name": "one sentence that says what to look for", …}',
     )
@@ -64,7 +66,7 @@ class PrincipleTemplate(BasePromptTemplate):
         return cls(principles=match, reason=stated.get("reason"))
 
 
-def _from_json(text: str) -> dict[str, str]:
+def _from_json(text: str) -> Principles:
     start = text.find("{")
     try:
         whole = object_at(text, start) if start >= 0 else None
@@ -73,7 +75,7 @@ def _from_json(text: str) -> dict[str, str]:
     return {} if whole is None else _texts(whole[0].get("principles", whole[0]))
 
 
-def _texts(texts: Any) -> dict[str, str]:
+def _texts(texts: Any) -> Principles:
     if not isinstance(texts, dict):
         return {}
     return {
@@ -83,7 +85,7 @@ def _texts(texts: Any) -> dict[str, str]:
     }
 
 
-def _from_lines(text: str) -> dict[str, str]:
+def _from_lines(text: str) -> Principles:
     matches = (_LINE.match(line.strip().replace("**", "")) for line in text.splitlines())
     return {match["name"].strip(): match["text"].strip() for match in matches if match}
 
@@ -109,7 +111,7 @@ class AutoPrincipleGenerator(Configured):
 
     def run_batch(
         self, samples: Sequence[DataSample], thread_pool: Any = None, *, executor: Any = None
-    ) -> dict[str, str]:
+    ) -> Principles:
         """At most `cluster_number` principles as {name: sentence}, most important first.
 
         A given thread pool is accepted for compatibility and not used.
@@ -142,16 +144,14 @@ class AutoPrincipleGenerator(Configured):
             )
         return self._result(self._ask_all([proposals], self.merge)[0], proposals)
 
-    def _ask_all(
-        self, items: Sequence[Any], ask: Callable[[Any], Any]
-    ) -> list[Score[dict[str, str]]]:
+    def _ask_all(self, items: Sequence[Any], ask: Callable[[Any], Any]) -> list[Score[Principles]]:
         options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
-        run: Run[Score[dict[str, str]]] = Run(
+        run: Run[Score[Principles]] = Run(
             map(_by_itself, items), ask, options, label="principles", lane="loop"
         )
         return library_loop.drive(run.all())
 
-    async def propose(self, sample: DataSample) -> dict[str, str]:
+    async def propose(self, sample: DataSample) -> Principles:
         """Ask why the chosen answer of a sample was preferred."""
         order = seeded_order(len(sample.output), f"{self.seed}\x1f{sample.sample_id}")
         shown = [sample.output[i] for i in order]
@@ -162,22 +162,20 @@ class AutoPrincipleGenerator(Configured):
         best = [preference_of(output) for output in shown].index("chosen") + 1
         return await self._ask("propose", self.generate_number, texts, best=best)
 
-    async def merge(self, proposals: Sequence[dict[str, str]]) -> dict[str, str]:
+    async def merge(self, proposals: Sequence[Principles]) -> Principles:
         """Ask for the few principles that all proposals come down to."""
         lines = [f"{name}: {text}" for proposal in proposals for name, text in proposal.items()]
         return await self._ask("merge", self.cluster_number, {"proposals": "\n".join(lines)})
 
-    async def _ask(self, name: str, number: int, texts: Texts, **more: Any) -> dict[str, str]:
+    async def _ask(self, name: str, number: int, texts: Texts, **more: Any) -> Principles:
         prompt = PrincipleTemplate.format(
             name, texts, self.llm.enable_thinking, scenario=self.scenario, number=number, **more
         )
         reply = await self.llm.achat(prompt)
-        principles: dict[str, str] = PrincipleTemplate.parse(usable_text(reply)).principles
+        principles: Principles = PrincipleTemplate.parse(usable_text(reply)).principles
         return dict(list(principles.items())[:number])
 
-    def _result(
-        self, merged: Score[dict[str, str]], proposals: list[dict[str, str]]
-    ) -> dict[str, str]:
+    def _result(self, merged: Score[Principles], proposals: list[Principles]) -> Principles:
         if merged.value is not None:
             return merged.value
         # what was paid for is not thrown away: without a merged list, the principles proposed most
