@@ -57,6 +57,8 @@ HARBOR = {
 }
 WORDS = {own: theirs for theirs, own in HARBOR.items()}
 TYPES = ("binary", "likert", "numeric", "rubric")
+TULU = ("persistent", "active", "static", "positive", "negative")
+"""Types of the criteria of DR Tulu."""
 RULE = ("aggregate", "threshold", "clip")
 TOO_LIKE = 0.8
 """A key that is as like a field as this, and holds what it could, is misspelt and no note."""
@@ -90,6 +92,11 @@ class Shape:
     signed: bool = True
     rubric: Item = field(default_factory=dict)
     fits: Callable[[Sequence[Item]], bool] = lambda items: True
+
+    def takes(self, items: Sequence[Item]) -> bool:
+        """Whether these items are in this format."""
+        first = items[0] if items else {}
+        return all(key in first for key in self.marks) and self.fits(items)
 
 
 # -- items -----------------------------------------------------------------------------------------
@@ -144,10 +151,10 @@ def _options(item: Fields) -> Fields:
 
 
 def _to_options(one: Criterion) -> Fields:
-    options: list[Any] = [{"label": level.label, "value": level.value} for level in one.levels]
-    if options and one.not_applicable:
-        options.append({"label": "N/A", "value": 0.0, "na": True})
-    return {"options": options} if options else {}
+    if not one.levels:
+        return {}
+    options = [level.model_dump(include={"label", "value"}) for level in one.levels]
+    return {"options": options + [{"label": "N/A", "value": 0.0, "na": True}] * one.not_applicable}
 
 
 def _own(item: Fields) -> Fields:
@@ -166,8 +173,8 @@ def _not_misspelt(names: Sequence[str], known: Collection[str], of: str = "") ->
 
 
 def _of_one_point(item: Item) -> bool:
-    kinds, weight = ("persistent", "active", "static", "positive", "negative"), item.get("weight")
-    return weight == -1 or item.get("weight", 1) == 1 and item.get("type") in kinds
+    weight, kind = item.get("weight", 1), item.get("type")
+    return weight == -1 or weight == 1 and kind in TULU
 
 
 SHAPES: dict[str, Shape] = {
@@ -268,7 +275,7 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
         rubric = read_rubric(value["criteria"])  # one of ours that was dumped
         return _made({**dict(rubric), **value, "criteria": rubric.criteria})
     items, about = _items(value)
-    kind = shape or next(name for name, known in SHAPES.items() if _is_in(known, items))
+    kind = shape or next(name for name, known in SHAPES.items() if known.takes(items))
     if kind == "rar" and SHAPES["dr_tulu"].fits(items):
         kind = "dr_tulu"
     known = _shape_named(kind)
@@ -276,12 +283,6 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
         _not_misspelt([name for name in about if name not in RULE], RULE, " of a rubric")
     criteria = _criteria(kind, items)
     return _made({**known.rubric, **_rule(about), "criteria": criteria, "shape": kind})
-
-
-def _is_in(known: Shape, items: Sequence[Item]) -> bool:
-    if not known.marks or not items:
-        return not known.marks
-    return all(key in items[0] for key in known.marks) and known.fits(items)
 
 
 def rubric_of_setting(value: Any) -> Rubric:
@@ -400,17 +401,20 @@ def _items(value: Any) -> tuple[list[Item], Fields]:
 
 
 def _item(one: Any, number: int) -> Item:
-    if isinstance(one, str):
-        return {"text": one}
-    if isinstance(one, Mapping):
-        return one
-    if not isinstance(one, Sequence) or len(one) not in (2, 3) or not isinstance(one[0], str):
-        raise ConfigError(
-            f"Criterion {number} is {one!r:.80}; a text, an object or a pair of question and "
-            f"weight is one."
-        )
-    more = one[2] if len(one) == 3 and isinstance(one[2], Mapping) else {}
-    return {**more, "question": one[0], "weight": one[1]}
+    match one:
+        case str():
+            return {"text": one}
+        case Mapping():
+            return one
+        case [str() as question, weight]:
+            return {"question": question, "weight": weight}
+        case [str() as question, weight, more]:
+            notes = more if isinstance(more, Mapping) else {}
+            return {**notes, "question": question, "weight": weight}
+    raise ConfigError(
+        f"Criterion {number} is {one!r:.80}; a text, an object or a pair of question and weight is "
+        f"one."
+    )
 
 
 def _criteria(shape: str, items: Sequence[Any], where: str = "") -> list[Criterion]:
