@@ -162,14 +162,15 @@ def _own(item: Fields) -> Fields:
     _not_misspelt(
         [name for name, value in item.items() if isinstance(value, (bool, list))],
         Criterion.model_fields,
+        "there is no field '{}'; did you mean {}.",
     )
     return own | {"parts": _criteria("plain", own.get("parts") or [], "parts.")}
 
 
-def _not_misspelt(names: Sequence[str], known: Collection[str], of: str = "") -> None:
+def _not_misspelt(names: Sequence[str], known: Collection[str], problem: str) -> None:
     for name in names:
         if near := get_close_matches(name, known, 1, TOO_LIKE):
-            raise ConfigError(f"There is no field '{name}'{of}. Did you mean {near[0]}?")
+            raise ConfigError(problem.format(name, near[0]))
 
 
 def _of_one_point(item: Item) -> bool:
@@ -280,7 +281,8 @@ def read_rubric(value: Any, shape: str | None = None, language: str = "en") -> R
         kind = "dr_tulu"
     known = _shape_named(kind)
     if kind == "plain":
-        _not_misspelt([name for name in about if name not in RULE], RULE, " of a rubric")
+        others = [name for name in about if name not in RULE]
+        _not_misspelt(others, RULE, "There is no field '{}' of a rubric. Did you mean {}?")
     criteria = _criteria(kind, items)
     return _made({**known.rubric, **_rule(about), "criteria": criteria, "shape": kind})
 

@@ -329,7 +329,10 @@ class RubricTemplate(BasePromptTemplate):
         """
         prompt, judged = cls.prompt_name, dict[str, Any](answers=list(answers or ()))
         if step is not None:
-            prompt, judged = STEP_PROMPTS.get(prompt, prompt), {"previous": previous, "step": step}
+            prompt, judged = (
+                STEP_PROMPTS.get(prompt, prompt),
+                {"previous": previous, "steps": [step]},
+            )
         return render(
             prompt,
             language,
