@@ -71,7 +71,6 @@ class _Shared:
 
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """By endpoint, account and model."""
-    rates: dict[str, RateLimit] = field(default_factory=dict)
     flights: dict[str, Call] = field(default_factory=dict)
     """The calls that others may wait for, by the key of their request."""
     outside: RunControl = field(default_factory=partial(RunControl, fail_fast=None))
@@ -170,11 +169,11 @@ async def _landed(
     while True:
         call = _shared.flights.get(key)
         # who joined one that is over would join it for ever
-        if own := call is None or call.task is None or call.task.done():
+        if own := call is None or call.task.done():
             call = _shared.flights[key] = make()
             call.task = asyncio.get_running_loop().create_task(ask(call))
             call.task.add_done_callback(_seen)
-        assert call is not None and call.task is not None
+        assert call is not None
         call.follow(clock)
         try:
             landed: T = await asyncio.shield(call.task)
@@ -248,6 +247,8 @@ class Call(Visit):
 
     clocks: Counter[Deadline]
     """Each as often as somebody waits by it."""
+    task: asyncio.Task[Any]
+    """What makes it."""
 
     def __init__(
         self, llm: BaseModelCall, payload: Json, route: str, run: RunControl, deadline: Deadline
@@ -267,7 +268,7 @@ class Call(Visit):
             self.began = run.first_asked.setdefault(key, self.began)
         self.rate: RateLimit | None = None  # another model object's limits are that one's own
         if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
-            self.rate = _shared.rates.setdefault(key, RateLimit())
+            self.rate = endpoint.rate
             rates = llm.requests_per_minute, llm.tokens_per_minute
             self.rate.set(*(None if rate is None else run.rate_share * rate for rate in rates))
         asked = [message.get("content", "") for message in payload.get("messages", ())]
@@ -277,7 +278,6 @@ class Call(Visit):
         self.most = self.expected + int(most) if isinstance(most, int) else None
         self.rated = 0
         """Tokens that the attempt has taken of the rate."""
-        self.task: asyncio.Task[Any] | None = None
         self.cut_off = False
         """Whether it is ended since its run has stopped."""
 
@@ -303,7 +303,9 @@ class Call(Visit):
 
     async def answer(self) -> tuple[Json, Any]:
         """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
-        run, self.task = self.run, asyncio.current_task()
+        run, task = self.run, asyncio.current_task()
+        assert task is not None
+        self.task = task
         run.calls_out.add(self)
         try:
             # a call outside of any run is not bound by what the runs beside it may have in flight
@@ -347,13 +349,13 @@ class Call(Visit):
 
     def cut(self) -> None:
         """End the call, whatever it waits for: its run has stopped."""
-        if not self.cut_off and self.task is not None:
+        if not self.cut_off:
             self.cut_off = True
             self.task.cancel()
 
     def _was_cut(self) -> bool:
         """Whether this call was cancelled by `cut`, and not also by whoever waits for it."""
-        if self.cut_off and sys.version_info >= (3, 11) and self.task is not None:
+        if self.cut_off and sys.version_info >= (3, 11):
             return not self.task.uncancel()
         return self.cut_off
 
@@ -439,19 +441,18 @@ class Call(Visit):
 
         It is remembered, and said, once a request that was sent so was answered.
         """
-        endpoint, llm, payload = self.endpoint, self.llm, self.payload
-        how, said = endpoint.takes, list[tuple[str, ProviderError]]()
-        while (change := how.after(refusal, how.of(payload))) is not None:
+        endpoint, how, said = self.endpoint, self.endpoint.takes, list[tuple[str, ProviderError]]()
+        while (change := how.after(refusal, how.of(self.payload))) is not None:
             how = change[0]
             said.append((change[1], refusal))
             try:
-                raw = await llm.attempt(how.of(payload), timeout)
+                raw = await self.llm.attempt(how.of(self.payload), timeout)
             except ProviderError as error:
                 refusal = error
                 continue
             endpoint.takes = how
             for what, why in said:
-                logger.warning("model {} {} from now on: {}", llm.model, what, why)
+                logger.warning("model {} {} from now on: {}", self.llm.model, what, why)
             return raw
         raise refusal
 
@@ -483,8 +484,7 @@ class Call(Visit):
                 error.kind = "transient"  # sent so it may be taken
             raise
         finally:
-            claims.settle(used)
-            run.count("calls", used.calls, used)
+            self._settle(claims, used)
         return raw, reply
 
     def _settle(self, claims: Claims, used: Usage) -> None:

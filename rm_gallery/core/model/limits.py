@@ -19,10 +19,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from rm_gallery.core.model.adapt import Adaptation
-from rm_gallery.core.utils.errors import Cause, ConfigError, ProviderError
+from rm_gallery.core.utils.errors import ConfigError, ProviderError
+
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.deadline import Deadline
 
 W = TypeVar("W")
 End = Literal["ok", "rate_limit", "transient", "unreachable", "other"]
@@ -55,19 +58,6 @@ no answer.
 _LAST_CALLS = 32
 
 
-class StoppableClock(Protocol):
-    """A sample's clock."""
-
-    by: Cause
-    """Who is named where its time ends."""
-
-    def stop(self, since: float) -> None:
-        """Let it stand still from `since` on, until as many `go` as `stop` came."""
-
-    def go(self) -> None:
-        """Let it go on."""
-
-
 class EndpointDown(ProviderError):
     """An endpoint that answered before has served nobody for longer than `max_outage`."""
 
@@ -87,7 +77,7 @@ class Visit:
     def __init__(
         self,
         endpoint: Endpoint,
-        clocks: Iterable[StoppableClock] = (),
+        clocks: Iterable[Deadline] = (),
         *,
         began: float | None = None,
         patience: float = MAX_OUTAGE,
@@ -101,7 +91,7 @@ class Visit:
         self.sent: float | None = None
         """When the attempt was that it makes now."""
         self.waits = False
-        self._stopped = set[StoppableClock]()
+        self._stopped: set[Deadline] = set()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -238,6 +228,8 @@ class Endpoint:
         self.takes = Adaptation()
         """How requests are sent to it."""
         self.learning = asyncio.Lock()
+        self.rate = RateLimit(clock=clock)
+        """For the calls of models that have one."""
         self._ceiling = ceiling
         self._taken = self._held = 0
         """Slots that are taken, and those of them that a refused call keeps."""
@@ -260,9 +252,13 @@ class Endpoint:
         self._probe_at, self._probe_every = 0.0, FIRST_PROBE
 
     @property
+    def _most(self) -> int:
+        return max(self._leases, default=self._ceiling)
+
+    @property
     def limit(self) -> int:
         """Calls allowed in flight at present."""
-        return int(min(self._limit, max(self._leases, default=self._ceiling)))
+        return int(min(self._limit, self._most))
 
     @property
     def in_flight(self) -> int:
@@ -394,7 +390,7 @@ class Endpoint:
             self._refused *= 0 if quiet else 1 - 1 / _LAST_CALLS
             if self._refused < FEW_REFUSED and 5 * self._taken >= 4 * self._limit:
                 self._limit += 1 if quiet else 1 / self._limit
-            if self._limit >= max(self._leases, default=self._ceiling):
+            if self._limit >= self._most:
                 self._limit = math.inf
 
     def _fails(
