@@ -14,7 +14,7 @@ import asyncio
 import math
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -531,17 +531,36 @@ async def persist(
         EndpointDown: nobody was served for `patience` seconds.
         DeadlineExceeded: no time is left for another attempt; names attempts and last cause.
     """
-    deadline, cause = deadline or Deadline(), None
-    made, counted = 0, 0.0  # attempts, and how much of them counts
-    began = failed_at = endpoint.now()
+    deadline, failures = deadline or Deadline(), list[ProviderError]()
+    began = endpoint.now()
+    pauses: Iterator[float] | None = None  # made by the first failure: nearly no call has one
     while deadline.left > 0:
-        made += 1
         try:
             return await call()
         except ProviderError as error:
             if error.kind == "fatal" or isinstance(error, EndpointDown):
                 raise
-            cause = error
+            failures.append(error)
+        pauses = pauses or _pauses(failures, policy, endpoint, deadline, patience, began)
+        wait = next(pauses)
+        on_retry(len(failures), failures[-1], wait)
+        if wait:
+            await asyncio.sleep(wait)
+    raise _late(failures)
+
+
+def _pauses(
+    failures: list[ProviderError],
+    policy: RetryPolicy,
+    endpoint: Endpoint,
+    deadline: Deadline,
+    patience: float,
+    began: float,
+) -> Iterator[float]:
+    """Seconds to wait after each failure; raises what ends the call where it was the last."""
+    counted, failed_at = 0.0, began
+    while True:
+        made, cause = len(failures), failures[-1]
         refused = cause.kind == "rate_limit"
         endpoint.answered = endpoint.answered or refused or cause.status is not None
         silent = 0 < patience and endpoint.served and endpoint.served_at <= failed_at
@@ -559,23 +578,25 @@ async def persist(
             ) from cause  # fmt: skip
         left = max(0.0, deadline.left)
         pause, wait = min(cause.retry_after or 0.0, PAUSE_CAP), 0.0
-        if pause >= left:
-            break
-        if endpoint.state == "open":  # else it holds calls back by itself
+        opened = endpoint.state == "open"  # else it holds calls back by itself
+        if opened:
             wait = policy.jitter(counted, cause, absent, left)
-            if wait >= left:
-                break
-            wait += pause
+        if max(pause, wait) >= left:
+            raise _late(failures)
         deadline.note = f"{_times(made)}, last cause ({cause.kind}): {cause}"
-        on_retry(made, cause, wait)
-        if wait:
-            await asyncio.sleep(wait)
+        yield wait + pause if opened else 0.0
+
+
+def _late(failures: list[ProviderError]) -> DeadlineExceeded:
+    cause = failures[-1] if failures else None
     last = "none had failed before" if cause is None else f"last cause ({cause.kind}): {cause}"
-    raise DeadlineExceeded(
-        f"deadline reached after {_times(made)}: no time was left for another; {last}. Give the "
-        f"sample a longer deadline.",
+    error = DeadlineExceeded(
+        f"deadline reached after {_times(len(failures))}: no time was left for another; {last}. "
+        f"Give the sample a longer deadline.",
         cause="caller" if cause is None else "endpoint",
-    ) from cause
+    )
+    error.__cause__ = cause
+    return error
 
 
 def _times(made: int) -> str:

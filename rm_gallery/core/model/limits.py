@@ -300,12 +300,12 @@ class Endpoint:
         if ceiling < 1:
             raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
         self._leases[ceiling] += 1
-        self._tick()
+        self._free(0)
         try:
             yield self
         finally:
             self._leases -= Counter([ceiling])
-            self._tick()
+            self._free(0)
 
     @property
     def _holds(self) -> bool:
@@ -374,9 +374,9 @@ class Endpoint:
             self._set_clocks()
         if end == "rate_limit" and not self._paused_until:
             self._held += 1
-            asyncio.get_running_loop().call_later(REFUSAL_SECONDS, self._free, 1)
+            asyncio.get_running_loop().call_later(REFUSAL_SECONDS, self._free, 1, 1)
         else:
-            self._free()
+            self._free(1)
 
     def _serves(self, now: float) -> None:
         self.served = self.answered = True
@@ -425,8 +425,9 @@ class Endpoint:
         for visit in self._visits:
             visit.set_clocks()
 
-    def _free(self, held: int = 0) -> None:
-        self._taken -= 1
+    def _free(self, slots: int, held: int = 0) -> None:
+        """So many slots are free again, so many of them held until now: somebody may go."""
+        self._taken -= slots
         self._held -= held
         if self._queue:
             self._tick()
