@@ -320,19 +320,19 @@ class ReplyCache:
         new = self.path.with_name(f"{FILE_NAME}.new")
         try:
             with os.fdopen(os.open(new, _APPENDS | os.O_TRUNC, 0o600), "ab") as file:
-                file.writelines(self._lines(0 if most is None else end - most, oldest))
+                file.writelines(self._lines_from(0 if most is None else end - most, oldest))
                 file.flush()
                 new.replace(self.path)
                 # what others wrote until then, in one write, since they may write into this file
                 # already; later they see that the file is another one
                 self._take_in(0, end)
-                os.write(file.fileno(), b"".join(self._lines(end, 0.0)))
+                os.write(file.fileno(), b"".join(self._lines_from(end, 0.0)))
         finally:
             new.unlink(missing_ok=True)
         self._catch_up(look=True)
         return before - len(self._places)
 
-    def _lines(self, begin: int, oldest: float) -> Iterator[bytes]:
+    def _lines_from(self, begin: int, oldest: float) -> Iterator[bytes]:
         """From a place on, the lines that hold a reply now, in the order of the file."""
         for place in sorted(place for place in self._places.values() if place >= begin):
             if _created(line := self._at(place)) >= oldest:
