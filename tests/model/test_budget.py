@@ -75,7 +75,7 @@ def test_one_budget_for_two_runs_in_a_folder_counts_once(tmp_path: Path) -> None
             assert claim is not None
             budget.settle(claim, call())
         ledger.close()
-    assert budget.spent.calls == Ledger(tmp_path).before.calls == 6
+    assert budget.spent.calls == Ledger(tmp_path).spent.calls == 6
 
 
 def test_failures_tell_nothing_of_what_a_call_uses() -> None:
@@ -91,7 +91,7 @@ def test_what_failed_is_kept_as_a_paid_call(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.end(ledger.begin(512, 0.25), Usage(calls=True))
     ledger.close()
-    assert Ledger(tmp_path).before == Usage(calls=1)
+    assert Ledger(tmp_path).spent == Usage(calls=1)
 
 
 def test_the_earlier_parts_tell_what_one_more_call_takes() -> None:
@@ -187,12 +187,12 @@ def test_what_a_killed_process_had_begun_counts_with_its_estimate(tmp_path: Path
     ledger.begin(1, 0.0)  # what ended is written with the next begin
     data = (tmp_path / SPEND_LOG).read_bytes()
     (tmp_path / SPEND_LOG).write_bytes(data[: len(data) - cut])
-    before = Ledger(tmp_path).before
+    before = Ledger(tmp_path).spent
     whole = cut < 8
     assert before.calls == (3 if cut else 4)
     assert before.total_tokens == (150 if whole else 512) + 2 * 512 + (0 if cut else 1)
     again = Ledger(tmp_path)
     assert again.begin(5, 0.0) > entries[-1]
     again.close()
-    assert Ledger(tmp_path).before.calls == before.calls + 1
+    assert Ledger(tmp_path).spent.calls == before.calls + 1
     ledger.close()

@@ -28,8 +28,14 @@ DAY = 86_400.0
 
 
 def opened(folder: Path, **settings: object) -> closing[ReplyCache]:
-    """A cache that has nothing to warn of."""
-    return closing(ReplyCache(folder, **{"on_warning": pytest.fail, **settings}))  # type: ignore[arg-type]
+    return closing(ReplyCache(folder, **settings))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_warn_of(warned: list[str]) -> Iterator[None]:
+    """Unless a test has looked at what was said, and cleared it."""
+    yield
+    assert warned == []
 
 
 def test_a_url_is_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +83,6 @@ def test_values_come_back_unchanged(tmp_path: Path, value: bytes) -> None:
         assert cache.get(KEYS[0][:16] + KEYS[1][16:]) is None, (
             "found by a part of its key and told by the whole of it"
         )
-        assert (cache.hits, cache.misses) == (1, 2)
 
 
 def test_the_last_value_of_a_key_counts(tmp_path: Path) -> None:
@@ -85,7 +90,7 @@ def test_the_last_value_of_a_key_counts(tmp_path: Path) -> None:
         for value in (b"1", b"2"):
             assert all(cache.put(key, value) for key in KEYS)
         stats = cache.stats()
-        assert (stats.entries, stats.stored, stats.writable) == (len(KEYS), 2 * len(KEYS), True)
+        assert stats.entries == len(KEYS) and cache.writable
         size = stats.bytes
         assert cache.prune(max_bytes=1 << 30) == 0 and cache.stats().bytes < 0.6 * size
     with opened(tmp_path) as cache:
@@ -154,12 +159,13 @@ def test_a_torn_line_hides_no_whole_one(tmp_path: Path) -> None:
         assert cache.get(KEYS[0]) == b"whole"
 
 
-def test_a_copy_that_was_left_half_made_is_taken_away(tmp_path: Path) -> None:
-    with opened(tmp_path, on_warning=lambda said: None) as cache:
+def test_a_copy_that_was_left_half_made_is_taken_away(tmp_path: Path, warned: list[str]) -> None:
+    with opened(tmp_path) as cache:
         cache.put(KEYS[0], b"x")
         (tmp_path / f"{FILE_NAME}.new").write_bytes(b"replies of a prune that was killed")
         with mock.patch("os.fdopen", side_effect=OSError(28, "No space left on device")):
             assert cache.prune(max_bytes=1 << 30) == 0 and cache.get(KEYS[0]) == b"x"
+        warned.clear()
         assert sorted(os.listdir(tmp_path)) == [FILE_NAME, f"{FILE_NAME}.lock"]
         assert cache.clear() == 1
 
@@ -256,24 +262,28 @@ def test_a_line_of_any_length_is_read_whole(tmp_path: Path, size: int) -> None:
         assert {key: cache.get(key) for key in replies} == replies
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made(tmp_path: Path, warned: list[str]) -> None:
     (tmp_path / "file").write_text("")
-    told: list[str] = []
-    with opened(tmp_path / "file" / "deep", on_warning=told.append) as cache:
+    with opened(tmp_path / "file" / "deep") as cache:
         assert cache.get(KEYS[0]) is None and not cache.put(KEYS[0], b"x")
         assert cache.stats().entries == 0 and not cache.writable
-    assert len(told) == 1 and "cannot be written" in told[0] and str(cache.path) in told[0]
+    [told] = warned
+    assert "cannot be written" in told and str(cache.path) in told
+    warned.clear()
 
 
-def test_a_full_disk_is_told_once_and_what_is_kept_is_read(tmp_path: Path) -> None:
-    told: list[str] = []
-    with opened(tmp_path, on_warning=told.append) as cache:
+def test_a_full_disk_is_told_once_and_what_is_kept_is_read(
+    tmp_path: Path, warned: list[str]
+) -> None:
+    with opened(tmp_path) as cache:
         assert cache.put(KEYS[0], b"x")
         real = os.write
         with mock.patch("os.write", lambda file, data: real(file, data[:30])):
             assert not cache.put(KEYS[1], b"y") and not cache.put(KEYS[2], b"z")
         assert cache.get(KEYS[0]) == b"x" and cache.get(KEYS[1]) is None
-    assert len(told) == 1 and "the disk is full" in told[0]
+    [told] = warned
+    assert "the disk is full" in told
+    warned.clear()
     with opened(tmp_path) as cache:
         assert cache.put(KEYS[3], b"new") and cache.get(KEYS[3]) == b"new"
 

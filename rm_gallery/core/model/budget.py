@@ -63,10 +63,6 @@ class Usage:
         """An independent copy."""
         return replace(self)
 
-    def since(self, before: Usage) -> Usage:
-        """What came since an earlier copy; without a cost, which is no sum of what is unknown."""
-        return Usage(**{name: getattr(self, name) - getattr(before, name) for name in _COUNTS})
-
 
 class Ledger:
     """An append-only file with a line before each call and one after it.
@@ -81,12 +77,10 @@ class Ledger:
     def __init__(self, folder: Path | str, others: Iterable[Path] = ()) -> None:
         self.path = Path(folder) / SPEND_LOG
         self.name = str(self.path.absolute())
-        self.before, self._last = Usage(), 0
-        """What the earlier parts of the run, and `others` of the same run, spent."""
+        self.spent, self._last = Usage(), 0
+        """By the earlier parts of the run, by `others` of the same run, and by this part so far."""
         for each in (self.path.parent, *others):
             self._count_log(each / SPEND_LOG)
-        self.spent = self.before.copy()
-        """With what this part spent so far."""
         self._lock = threading.RLock()
         self._pending = ""
         self._file: AppendedFile | None = None  # a run that makes no call leaves none
@@ -148,10 +142,10 @@ class Ledger:
                             given, output, cached, reasoning = map(int, counts)
                             money = None if cost == b"?" else float(cost)
                             used = Usage(given, output, cached, reasoning, int(calls), money)
-                            self.before.add(used)
+                            self.spent.add(used)
                             del begun[int(entry)]
         for usage in begun.values():
-            self.before.add(usage)
+            self.spent.add(usage)
 
 
 _MAX_BYTES = 1_048_576
@@ -345,7 +339,7 @@ class Budget:
             self._ledger = ledger
             if ledger.name not in self._counted:
                 self._counted.add(ledger.name)
-                self._spent.add(ledger.before, self._unpriced)
+                self._spent.add(ledger.spent, self._unpriced)
 
     def try_reserve(
         self, model: str = "", expected: int = 0, most: int | None = None

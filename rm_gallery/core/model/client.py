@@ -14,11 +14,11 @@ import asyncio
 import math
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
@@ -33,6 +33,7 @@ from rm_gallery.core.engine.context import (
     questions,
     stop_mark,
 )
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.model import storage
 from rm_gallery.core.model.budget import Usage
@@ -46,6 +47,7 @@ from rm_gallery.core.model.limits import (
     Visit,
 )
 from rm_gallery.core.model.model_call import BaseModelCall
+from rm_gallery.core.model.transport import Json
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
     DeadlineExceeded,
@@ -55,10 +57,6 @@ from rm_gallery.core.utils.errors import (
     logger,
 )
 from rm_gallery.core.utils.spans import call_span
-
-if TYPE_CHECKING:
-    from rm_gallery.core.engine.deadline import Deadline
-    from rm_gallery.core.model.storage import ReplyStore
 
 T = TypeVar("T")
 GONE = frozenset({404, 405})
@@ -73,8 +71,10 @@ class _Shared:
 
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     """By endpoint, account and model."""
-    rates: dict[str, RateLimit] = field(default_factory=dict)
-    flights: dict[str, _Flight[Any]] = field(default_factory=dict)
+    flights: dict[str, Call] = field(default_factory=dict)
+    """The calls that others may wait for, by the key of their request."""
+    outside: RunControl = field(default_factory=partial(RunControl, fail_fast=None))
+    """What calls outside of any run belong to: nothing bounds it."""
 
 
 _shared = _Shared()
@@ -91,14 +91,14 @@ async def _forget_the_loop() -> None:
     _reset_shared()  # timers that would free slots go with the loop
 
 
-async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0) -> Any:
+async def complete(llm: BaseModelCall, payload: Json, repeat: int = 0) -> Any:
     """Answer a request from the cache, from an equal call in flight, or from the model.
 
     Only on the library loop; callers reach it through `BaseLLM.achat` and `BaseEmbeddings.aembed`,
     which name the errors.
     """
-    run = current_run.get()
-    with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as record_reply:
+    run = current_run.get() or _shared.outside
+    with call_span(llm.model, llm.endpoint_key, payload, run.span) as record_reply:
         try:
             record_reply(reply := await _complete(llm, payload, repeat, run))
         except (BudgetExceeded, RunStopped, NotAsked) as error:
@@ -112,52 +112,47 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
                     error if isinstance(error, ProviderError) else error.__cause__ or error
                 )
             raise
-    if run is not None:
-        run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
+    run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
     return reply
 
 
-async def _complete(
-    llm: BaseModelCall, payload: dict[str, Any], repeat: int, run: RunControl | None
-) -> Any:
-    route, deadline = llm.route(), current_deadline.get()
-    replies = None if run is None else run.replies
-    offline = run is not None and run.offline and llm.remote
-    may_cache = llm.cache if run is None or run.use_cache is None else run.use_cache
+async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunControl) -> Any:
+    route, deadline = llm.route(), current_deadline.get() or Deadline()
+    may_cache = llm.cache if run.use_cache is None else run.use_cache
     may_cache = payload.get("temperature") == 0 if may_cache is None else may_cache
-    if not may_cache and replies is None and not offline:
-        return (await Call(llm, payload, route, run, deadline).alone())[1]
-    try:
-        key = storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+    offline, key = run.offline and llm.remote, ""
+    if may_cache or offline or run.replies is not None:
+        try:
+            key = storage.canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
+        except (TypeError, ValueError) as error:
+            raise RequestError(f"The request cannot be written as JSON: {error}.") from error
     if offline:
-        return _reply_kept(llm, key, replies)
-    if not may_cache:
-        raw, reply = await Call(llm, payload, route, run, deadline).alone()
-        _keep_beside(llm, key, llm.kept(raw, reply), reply, replies)
-        return reply
-    cache = storage.shared()
+        return _reply_kept(llm, key, run)
+    cache = storage.shared() if may_cache else None
     stored = cache.get(key) if cache is not None else None
     if stored is not None:
         with suppress(ProviderError, ValueError):  # a row that cannot be read is asked for anew
             reply = llm.restored(stored)
-            if run is not None:
-                run.count("cached")
-            _keep_beside(llm, key, stored, reply, replies)
+            run.count("cached")
+            _keep_beside(llm, key, stored, reply, run)
             return reply
 
     async def ask(call: Call) -> tuple[Any, bytes | None]:
         raw, reply = await call.answer()
+        kept = llm.kept(raw, reply) if key else None
         # on disk before its sample counts as judged, so that a killed run pays nothing twice
-        if (kept := llm.kept(raw, reply)) is not None and cache is not None:
+        if kept is not None and cache is not None:
             cache.put(key, kept)
         return reply, kept
 
-    reply, stored = await _landed(
-        key, lambda: Call(llm, payload, route, run, deadline), ask, deadline
-    )
-    _keep_beside(llm, key, stored, reply, replies)
+    make = partial(Call, llm, payload, route, run, deadline)
+    if may_cache:
+        reply, stored = await _landed(key, make, ask, deadline)
+    else:
+        call = make()
+        call.follow(deadline)
+        reply, stored = await ask(call)
+    _keep_beside(llm, key, stored, reply, run)
     return reply
 
 
@@ -165,87 +160,68 @@ async def _landed(
     key: str,
     make: Callable[[], Call],
     ask: Callable[[Call], Coroutine[Any, Any, T]],
-    clock: Deadline | None,
+    clock: Deadline,
 ) -> T:
-    """What comes of the call that is in flight under a key, or of one that is made now."""
+    """What comes of the call that is in flight under a key, or of one that is made now. Who goes away
+    leaves the others alone; the call ends with the last of them, and nothing is remembered
+    afterwards.
+    """
     while True:
-        flight = _shared.flights.get(key)
-        if own := flight is None:
-            call = make()
-            flight = _shared.flights[key] = _Flight(key, call, ask(call))
+        call = _shared.flights.get(key)
+        # who joined one that is over would join it for ever
+        if own := call is None or call.task.done():
+            call = _shared.flights[key] = make()
+            call.task = asyncio.get_running_loop().create_task(ask(call))
+            call.task.add_done_callback(_seen)
+        assert call is not None
+        call.follow(clock)
         try:
-            landed: T = await flight.landing(clock)
+            landed: T = await asyncio.shield(call.task)
             return landed
         except (DeadlineExceeded, BudgetExceeded, RunStopped):
             # the limits of whoever asked first are not the limits of this sample
-            if own or (clock is not None and clock.left <= 0):
+            if own or clock.left <= 0:
                 raise
+        finally:
+            call.follow(clock, ends=True)
+            if not call.clocks:
+                # a newcomer must not join a call that is being cut; and its connection is closed
+                # when this returns
+                if _shared.flights.get(key) is call:
+                    del _shared.flights[key]
+                if not call.task.done():
+                    call.task.cancel()
+                    await asyncio.wait({call.task})
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    """Look at its error, also where nobody is left to receive it."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _keep_beside(
-    llm: BaseModelCall, key: str, stored: bytes | None, reply: Any, replies: ReplyStore | None
+    llm: BaseModelCall, key: str, stored: bytes | None, reply: Any, run: RunControl
 ) -> None:
     """Keep a reply beside the records of its run, before any of them counts."""
     # one that ended and says nothing is asked for once more, by the same request
-    if replies is not None and (stored is not None or getattr(reply, "ended", "") != "done"):
-        replies.put(key, None if stored is None else llm.kept_beside(stored))
+    if run.replies is not None and (stored is not None or getattr(reply, "ended", "") != "done"):
+        run.replies.put(key, None if stored is None else llm.kept_beside(stored))
 
 
-def _reply_kept(llm: BaseModelCall, key: str, replies: ReplyStore | None) -> Any:
+def _reply_kept(llm: BaseModelCall, key: str, run: RunControl) -> Any:
     """The reply that is kept beside the records of the run; raises NotAsked where none is."""
-    kept = None if replies is None else replies.get(key)
-    if kept is not None:
+    if (replies := run.replies) is not None:
         with suppress(ProviderError, ValueError):
-            return llm.restored(kept)
-    noted = questions.get()
-    if noted is not None and replies is not None and on_trial.get() != "trial":
-        if replies.knows(key):
-            noted.lost = True
-        else:
-            noted.new = True
+            if (kept := replies.get(key)) is not None:
+                return llm.restored(kept)
+        noted = questions.get()
+        if noted is not None and on_trial.get() != "trial":
+            if replies.knows(key):
+                noted.lost = True
+            else:
+                noted.new = True
     raise NotAsked(f"{llm.model} would have to be asked.")
-
-
-class _Flight(Generic[T]):
-    """A call that several may wait for. One who goes away leaves the others alone; the call ends
-    with the last of them. Nothing is remembered afterwards.
-    """
-
-    def __init__(self, key: str, call: Call, work: Coroutine[Any, Any, T]) -> None:
-        self._key, self._call, self._waiting = key, call, 0
-        self._task = asyncio.get_running_loop().create_task(self._fly(work))
-        self._task.add_done_callback(self._over)
-
-    async def _fly(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return await work
-        finally:  # before it is done: who finds a flight that is over would find it for ever
-            self._forget()
-
-    def _forget(self) -> None:
-        if _shared.flights.get(self._key) is self:
-            del _shared.flights[self._key]
-
-    def _over(self, task: asyncio.Task[Any]) -> None:
-        self._forget()
-        if not task.cancelled():
-            task.exception()  # seen, also where nobody is left to receive it
-
-    async def landing(self, clock: Deadline | None) -> T:
-        """What comes of it; the clock of who waits stands still as those of all others do."""
-        self._waiting += 1
-        self._call.follow(clock)
-        try:
-            return await asyncio.shield(self._task)
-        finally:
-            self._waiting -= 1
-            self._call.follow(clock, ends=True)
-            if not self._waiting and not self._task.done():
-                # a newcomer must not join a call that is being cut; and its connection is closed
-                # when this returns
-                self._forget()
-                self._task.cancel()
-                await asyncio.wait({self._task})
 
 
 def trouble_at(llm: BaseModelCall) -> str:
@@ -266,56 +242,47 @@ def _policy(max_attempts: int) -> RetryPolicy:
     return RetryPolicy(max_attempts=max_attempts)
 
 
-class Call:
-    """One call and its attempts."""
+class Call(Visit):
+    """One call, with all its attempts and the clocks of those who wait for it."""
+
+    clocks: Counter[Deadline]
+    """Each as often as somebody waits by it."""
+    task: asyncio.Task[Any]
+    """What makes it."""
 
     def __init__(
-        self,
-        llm: BaseModelCall,
-        payload: dict[str, Any],
-        route: str,
-        run: RunControl | None,
-        deadline: Deadline | None,
+        self, llm: BaseModelCall, payload: Json, route: str, run: RunControl, deadline: Deadline
     ) -> None:
         self.llm, self.payload, self.run = llm, payload, run
         self.deadline = deadline
         """Of whoever asked first."""
-        self.clocks: Counter[Deadline] = Counter()
-        """Of those who wait for it, and how often."""
         key = _key_of(llm, route)
-        self.endpoint = _shared.endpoints.get(key) or _shared.endpoints.setdefault(
+        endpoint = _shared.endpoints.get(key) or _shared.endpoints.setdefault(
             key, Endpoint(name=llm.endpoint_key())
         )
-        if run is not None and run.max_workers:
+        super().__init__(endpoint, Counter(), patience=llm.max_outage)
+        if run.max_workers:
             run.hold(key, self._lease)
-        self.began = self.endpoint.now()
-        self.patience = llm.max_outage
-        if run is not None and run.max_outage is not None:
-            self.patience = min(self.patience, run.max_outage)
+        if run.max_outage is not None:
+            self.pays, self.patience = True, min(self.patience, run.max_outage)
             self.began = run.first_asked.setdefault(key, self.began)
         self.rate: RateLimit | None = None  # another model object's limits are that one's own
         if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
-            self.rate = _shared.rates.setdefault(key, RateLimit())
-            share = 1.0 if run is None else run.rate_share
+            self.rate = endpoint.rate
             rates = llm.requests_per_minute, llm.tokens_per_minute
-            self.rate.set(*(None if rate is None else share * rate for rate in rates))
-        characters = len(str(payload.get("input", "")))
-        for message in payload.get("messages", ()):
-            text = message.get("content", "")
-            characters += len(text if isinstance(text, str) else str(text))
+            self.rate.set(*(None if rate is None else run.rate_share * rate for rate in rates))
+        asked = [message.get("content", "") for message in payload.get("messages", ())]
+        characters = sum(len(str(text)) for text in (payload.get("input", ""), *asked))
         self.expected = characters // 4 + 1
         most = payload.get("max_tokens")
         self.most = self.expected + int(most) if isinstance(most, int) else None
-        self.visit: Visit | None = None
         self.rated = 0
         """Tokens that the attempt has taken of the rate."""
-        self.task: asyncio.Task[Any] | None = None
         self.cut_off = False
         """Whether it is ended since its run has stopped."""
 
     def _lease(self) -> Callable[[], None]:
         """Have the endpoint allow what the run asks for; what gives that back."""
-        assert self.run is not None
         lease = self.endpoint.lease(self.run.max_workers)
         lease.__enter__()
         loop = asyncio.get_running_loop()
@@ -326,44 +293,37 @@ class Call:
 
         return give_back
 
-    def follow(self, clock: Deadline | None, *, ends: bool = False) -> None:
+    def follow(self, clock: Deadline, *, ends: bool = False) -> None:
         """Have the clock of a sample that waits for it stand still whenever it waits for its turn."""
-        if clock is None:
-            return
         self.clocks[clock] += -1 if ends else 1
         if not self.clocks[clock]:
             del self.clocks[clock]
-        if self.visit is not None:
-            self.visit.set_clocks()
+        if self.waits or self.sent is not None:
+            self.set_clocks()
 
-    async def alone(self) -> tuple[dict[str, Any], Any]:
-        """`answer` for whoever asked first, where nobody else may wait for it."""
-        self.follow(self.deadline)
-        return await self.answer()
-
-    async def answer(self) -> tuple[dict[str, Any], Any]:
+    async def answer(self) -> tuple[Json, Any]:
         """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
-        run, self.task = self.run, asyncio.current_task()
-        # a call outside of any run is not bound by what the runs beside it may have in flight
-        outside = run is None or not run.max_workers
-        if run is not None:
-            run.calls_out.add(self)
+        run, task = self.run, asyncio.current_task()
+        assert task is not None
+        self.task = task
+        run.calls_out.add(self)
         try:
-            with self.endpoint.lease(CEILING) if outside else nullcontext():
+            # a call outside of any run is not bound by what the runs beside it may have in flight
+            with nullcontext() if run.max_workers else self.endpoint.lease(CEILING):
                 answered = await persist(
                     self._attempt,
-                    (run and run.retry) or _policy(self.llm.max_attempts),
+                    run.retry or _policy(self.llm.max_attempts),
                     self.endpoint,
                     deadline=self.deadline,
                     patience=self.patience,
                     on_retry=self._retried,
                 )
         except asyncio.CancelledError:
-            if run is None or not self._was_cut():
+            if not self._was_cut():
                 raise
             raise run.not_judged() from None
         except EndpointDown as error:
-            if run is None:
+            if run is _shared.outside:
                 raise
             run.calls_out.discard(self)
             run.give_up(self.endpoint, str(error))
@@ -382,151 +342,128 @@ class Call:
                 self._failed(error.__cause__)
             raise
         finally:
-            if run is not None:
-                run.calls_out.discard(self)
-        if run is not None and run.fail_fast is not None:
+            run.calls_out.discard(self)
+        if run.fail_fast is not None:
             run.fail_fast.success()
         return answered
 
     def cut(self) -> None:
         """End the call, whatever it waits for: its run has stopped."""
-        if not self.cut_off and self.task is not None:
+        if not self.cut_off:
             self.cut_off = True
             self.task.cancel()
 
     def _was_cut(self) -> bool:
         """Whether this call was cancelled by `cut`, and not also by whoever waits for it."""
-        if self.cut_off and sys.version_info >= (3, 11) and self.task is not None:
+        if self.cut_off and sys.version_info >= (3, 11):
             return not self.task.uncancel()
         return self.cut_off
 
-    async def _attempt(self) -> tuple[dict[str, Any], Any]:
+    async def _attempt(self) -> tuple[Json, Any]:
         """One attempt: its turn at the endpoint, its share of rate and budget, and the answer."""
         run, llm, endpoint = self.run, self.llm, self.endpoint
-        if run is not None and run.batch is not None and not on_trial.get():
-            return await self._in_batch(run, run.batch)
-        self.visit = visit = Visit(
-            endpoint,
-            self.clocks,
-            began=self.began,
-            patience=self.patience,
-            pays=run is not None and run.max_outage is not None,
-        )
+        if run.batch is not None and not on_trial.get():
+            return await self._in_batch(run.batch)
         claims, self.rated = Claims(run, llm.model, self.expected, self.most), 0
-        limited = run is not None and run.limited
+        limited = run.limited
         try:
             if limited:  # whoever waits for the budget takes no slot from other runs
-                await claims.reserve(visit.waiting)
-            if not endpoint.enter(visit):
-                await endpoint.wait(visit, id(run))
+                await claims.reserve(self.waiting)
+            if not endpoint.enter(self):
+                await endpoint.wait(self, id(run))
             if self.rate is not None:
                 if not self.rate.enter(self.expected):
-                    with visit.waiting():
+                    with self.waiting():
                         await self.rate.wait(self.expected, id(run))
                 self.rated = self.expected
-            if run is not None:
-                run.check_halted()
-                if not limited:
-                    await claims.reserve()
-            left = math.inf if self.deadline is None else max(0.001, self.deadline.left)
-            visit.send()
-            raw = await self._send(min(llm.timeout, left))
+            run.check_halted()
+            if not limited:
+                await claims.reserve()
+            self.send()
+            raw = await self._send(min(llm.timeout, max(0.001, self.deadline.left)))
             reply = llm.read(raw, self.payload)
         except BaseException as error:
-            self._fell(visit, claims, error)
+            self._fell(claims, error)
             raise
         self._settle(claims, llm.usage(reply, self.expected))
-        endpoint.leave(visit)
+        endpoint.leave(self)
         return raw, reply
 
-    def _fell(self, visit: Visit, claims: Claims, error: BaseException) -> None:
+    def _fell(self, claims: Claims, error: BaseException) -> None:
         """Pay for an attempt that gave no reply, and tell the endpoint what it was."""
-        endpoint, run, used = self.endpoint, self.run, Usage()
-        if visit.sent is not None and isinstance(error, ProviderError):
-            if (
-                error.kind == "fatal"
-                and error.status in GONE
-                and endpoint.served
-                and not error.routed
-            ):
+        endpoint, used = self.endpoint, Usage()
+        if self.sent is not None and isinstance(error, ProviderError):
+            of_nobody = error.kind == "fatal" and error.status in GONE and not error.routed
+            if of_nobody and endpoint.served:
                 error.kind = "transient"
             # nothing is paid for a call that found nobody, nothing was read of one that was refused
             used.calls = int(error.kind != "unreachable")
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
-        elif visit.sent is not None:  # it may have been worked on
+        elif self.sent is not None:  # it may have been worked on
             used = Usage(calls=1, input_tokens=self.expected)
             late = isinstance(error, asyncio.CancelledError) and not self.cut_off
-            if late and self.deadline is not None and self.deadline.left <= 0.001:
+            if late and self.deadline.left <= 0.001:
                 error = ProviderError(
                     f"No answer from {self.llm.endpoint_key()} within the deadline of a sample. "
                     f"Give it a longer one if that is how long the model takes.", kind="transient",
                 )  # fmt: skip
                 self._failed(error)
         self._settle(claims, used)
-        if not visit.inside:
-            return
-        if not isinstance(error, ProviderError) or error.kind == "fatal":
+        if not isinstance(error, ProviderError):
+            endpoint.leave(self, "other")
+        elif error.kind == "fatal":
             # a verdict on the request is an answer as well: whoever gives one is there
-            judged = isinstance(error, ProviderError) and error.status is not None
-            endpoint.leave(visit, "ok" if judged and endpoint.state == "down" else "other")
-            return
-        endpoint.leave(visit, error.kind, error.retry_after, call=self, why=str(error))
-        if (
-            visit.pays
-            and run is not None
-            and endpoint.lost_at(visit.began, visit.patience) <= endpoint.now()
-        ):
-            run.calls_out.discard(self)
-            run.give_up(endpoint, endpoint.gone(visit.began, visit.patience))
+            judged = error.status is not None and endpoint.state == "down"
+            endpoint.leave(self, "ok" if judged else "other")
+        else:
+            endpoint.leave(self, error.kind, error.retry_after, call=self, why=str(error))
+            if self.pays and endpoint.lost_at(self.began, self.patience) <= endpoint.now():
+                raise endpoint.gone(self.began, self.patience) from error
 
-    async def _send(self, timeout: float) -> dict[str, Any]:
+    async def _send(self, timeout: float) -> Json:
         """One request, sent as this model at this endpoint is known to take it."""
-        endpoint, llm, payload = self.endpoint, self.llm, self.payload
-        while True:
-            known = endpoint.takes
-            sent = known.of(payload)
-            try:
-                return await llm.attempt(sent, timeout)
-            except ProviderError as error:
-                if known.after(error, sent) is None:
-                    raise
-                refusal = error
-            async with endpoint.learning:
-                if endpoint.takes is known:
-                    return await self._learn(refusal, timeout)
+        known = self.endpoint.takes
+        sent = known.of(self.payload)
+        try:
+            return await self.llm.attempt(sent, timeout)
+        except ProviderError as error:
+            if known.after(error, sent) is None:
+                raise
+            refusal = error
+        async with self.endpoint.learning:
+            if self.endpoint.takes is known:
+                return await self._learn(refusal, timeout)
+        return await self._send(timeout)
 
-    async def _learn(self, refusal: ProviderError, timeout: float) -> dict[str, Any]:
+    async def _learn(self, refusal: ProviderError, timeout: float) -> Json:
         """Find out, alone, what the endpoint takes instead of what it refused.
 
         It is remembered, and said, once a request that was sent so was answered.
         """
-        endpoint, llm, payload = self.endpoint, self.llm, self.payload
-        how, said = endpoint.takes, list[tuple[str, ProviderError]]()
-        while (change := how.after(refusal, how.of(payload))) is not None:
+        endpoint, how, said = self.endpoint, self.endpoint.takes, list[tuple[str, ProviderError]]()
+        while (change := how.after(refusal, how.of(self.payload))) is not None:
             how = change[0]
             said.append((change[1], refusal))
             try:
-                raw = await llm.attempt(how.of(payload), timeout)
+                raw = await self.llm.attempt(how.of(self.payload), timeout)
             except ProviderError as error:
                 refusal = error
                 continue
             endpoint.takes = how
             for what, why in said:
-                logger.warning("model {} {} from now on: {}", llm.model, what, why)
+                logger.warning("model {} {} from now on: {}", self.llm.model, what, why)
             return raw
         raise refusal
 
-    async def _in_batch(
-        self, run: RunControl, batch: tuple[str, str, bool]
-    ) -> tuple[dict[str, Any], Any]:
+    async def _in_batch(self, batch: tuple[str, str, bool]) -> tuple[Json, Any]:
         """One attempt by a provider's batch API; a row that failed there costs nothing. What nobody
         limits is claimed when it is back, so that a run that is killed while it waits has not spent
         it twice.
         """
         from rm_gallery.core.model import batches
 
-        llm, used = batches.with_batches(self.llm, batch[0]), Usage()
+        run, llm, used = self.run, batches.with_batches(self.llm, batch[0]), Usage()
         claims = Claims(run, llm.model, self.expected, self.most)
         how = self.endpoint.takes
         sent = how.of(self.payload)
@@ -547,29 +484,26 @@ class Call:
                 error.kind = "transient"  # sent so it may be taken
             raise
         finally:
-            claims.settle(used)
-            run.count("calls", used.calls, used)
+            self._settle(claims, used)
         return raw, reply
 
     def _settle(self, claims: Claims, used: Usage) -> None:
         if self.rate is not None and self.rated:
-            self.rate.settle(self.rated, used.input_tokens + used.output_tokens)
+            self.rate.settle(self.rated, used.total_tokens)
         claims.settle(used)
-        if self.run is not None:
-            self.run.count("calls", used.calls, used)
+        self.run.count("calls", used.calls, used)
 
     def _retried(self, made: int, cause: ProviderError, seconds: float) -> None:
         logger.trace(
             "attempt {} failed ({}), next in {:.2f} s: {}", made, cause.kind, seconds, cause
         )
-        if self.run is not None:
-            self.run.count("retries")
+        self.run.count("retries")
 
     def _failed(self, error: ProviderError) -> None:
         run = self.run
         if error.of_a_field and on_trial.get() == "trial":
             return
-        if run is not None and run.fail_fast is not None and run.fail_fast.failure(error):
+        if run.fail_fast is not None and run.fail_fast.failure(error):
             run.stop(run.fail_fast.message or str(error), halt=True, by="endpoint")
 
 
@@ -580,7 +514,7 @@ async def persist(
     *,
     deadline: Deadline | None = None,
     patience: float = 0.0,
-    on_retry: Callable[[int, ProviderError, float], None] | None = None,
+    on_retry: Callable[[int, ProviderError, float], None] = lambda *told: None,
 ) -> T:
     """Await `call()` until it succeeds, may not be repeated, or the deadline passes between two
     attempts.
@@ -597,80 +531,73 @@ async def persist(
         EndpointDown: nobody was served for `patience` seconds.
         DeadlineExceeded: no time is left for another attempt; names attempts and last cause.
     """
-    tries, cause = _Tries(policy, endpoint, patience), None
-    while True:
-        if deadline is not None and deadline.left <= 0:
-            raise _late(tries.made, cause) from cause
-        tries.made += 1
+    deadline, failures = deadline or Deadline(), list[ProviderError]()
+    began = endpoint.now()
+    pauses: Iterator[float] | None = None  # made by the first failure: nearly no call has one
+    while deadline.left > 0:
         try:
             return await call()
-        except EndpointDown:
-            raise
         except ProviderError as error:
-            if error.kind == "fatal":
+            if error.kind == "fatal" or isinstance(error, EndpointDown):
                 raise
-            cause = error
-        tries.note(cause)
-        left = math.inf if deadline is None else max(0.0, deadline.left)
-        pause = min(cause.retry_after or 0.0, PAUSE_CAP)
-        holds = endpoint.state != "open"  # it holds calls back by itself
-        wait = 0.0 if holds else tries.jitter(cause, left)
-        if max(pause, wait) >= left:
-            raise _late(tries.made, cause) from cause
-        wait += 0.0 if holds else pause
-        if deadline is not None:
-            deadline.note = f"{_times(tries.made)}, last cause ({cause.kind}): {cause}"
-        if on_retry is not None:
-            on_retry(tries.made, cause, wait)
+            failures.append(error)
+        pauses = pauses or _pauses(failures, policy, endpoint, deadline, patience, began)
+        wait = next(pauses)
+        on_retry(len(failures), failures[-1], wait)
         if wait:
             await asyncio.sleep(wait)
+    raise _late(failures)
 
 
-class _Tries:
-    """How often one call was tried, and how much of that counts."""
-
-    def __init__(self, policy: RetryPolicy, endpoint: Endpoint, patience: float) -> None:
-        self._policy, self._endpoint, self._patience = policy, endpoint, patience
-        self.made, self._counted = 0, 0.0
-        self._began = self._failed_at = endpoint.now()
-
-    def note(self, cause: ProviderError) -> None:
-        """Count a failure in; raises what ends the call, where this was the last."""
-        endpoint, patience, before = self._endpoint, self._patience, self._failed_at
+def _pauses(
+    failures: list[ProviderError],
+    policy: RetryPolicy,
+    endpoint: Endpoint,
+    deadline: Deadline,
+    patience: float,
+    began: float,
+) -> Iterator[float]:
+    """Seconds to wait after each failure; raises what ends the call where it was the last."""
+    counted, failed_at = 0.0, began
+    while True:
+        made, cause = len(failures), failures[-1]
         refused = cause.kind == "rate_limit"
         endpoint.answered = endpoint.answered or refused or cause.status is not None
-        silent = 0 < patience and endpoint.served and endpoint.served_at <= before
-        self._failed_at = endpoint.now()
-        if silent and endpoint.lost_at(self._began, patience) <= self._failed_at:
-            raise EndpointDown(endpoint.gone(self._began, patience)) from cause
+        silent = 0 < patience and endpoint.served and endpoint.served_at <= failed_at
+        failed_at = endpoint.now()
+        if silent and endpoint.lost_at(began, patience) <= failed_at:
+            raise endpoint.gone(began, patience) from cause
         of_others = refused or cause.kind == "unreachable" or cause.status in NOT_THE_CALL
-        if self.made == 1 or not (silent and (of_others or endpoint.waiting)):
-            self._counted += 0.5 if refused and self.made > 1 and endpoint.served else 1.0
-        most = self._policy.max_attempts
-        if self._absent(cause):
-            most = min(most, self._policy.unreachable_attempts)
-        if self._counted >= most:
+        if made == 1 or not (silent and (of_others or endpoint.waiting)):
+            counted += 0.5 if refused and made > 1 and endpoint.served else 1.0
+        absent = cause.kind == "unreachable" and not endpoint.answered
+        if counted >= min(policy.max_attempts, policy.unreachable_attempts if absent else math.inf):
             raise ProviderError(
-                f"{cause} (gave up after {_times(self.made)})",
+                f"{cause} (gave up after {_times(made)})",
                 kind=cause.kind, status=cause.status, retry_after=cause.retry_after,
             ) from cause  # fmt: skip
+        left = max(0.0, deadline.left)
+        pause, wait = min(cause.retry_after or 0.0, PAUSE_CAP), 0.0
+        opened = endpoint.state == "open"  # else it holds calls back by itself
+        if opened:
+            wait = policy.jitter(counted, cause, absent, left)
+        if max(pause, wait) >= left:
+            raise _late(failures)
+        deadline.note = f"{_times(made)}, last cause ({cause.kind}): {cause}"
+        yield wait + pause if opened else 0.0
 
-    def _absent(self, cause: ProviderError) -> bool:
-        return cause.kind == "unreachable" and not self._endpoint.answered
 
-    def jitter(self, cause: ProviderError, left: float) -> float:
-        """Seconds to wait besides a pause that the server asks for, drawn within the time left."""
-        return self._policy.jitter(self._counted, cause, self._absent(cause), left)
+def _late(failures: list[ProviderError]) -> DeadlineExceeded:
+    cause = failures[-1] if failures else None
+    last = "none had failed before" if cause is None else f"last cause ({cause.kind}): {cause}"
+    error = DeadlineExceeded(
+        f"deadline reached after {_times(len(failures))}: no time was left for another; {last}. "
+        f"Give the sample a longer deadline.",
+        cause="caller" if cause is None else "endpoint",
+    )
+    error.__cause__ = cause
+    return error
 
 
 def _times(made: int) -> str:
     return "1 attempt" if made == 1 else f"{made} attempts"
-
-
-def _late(made: int, cause: ProviderError | None) -> DeadlineExceeded:
-    last = "none had failed before" if cause is None else f"last cause ({cause.kind}): {cause}"
-    return DeadlineExceeded(
-        f"deadline reached after {_times(made)}: no time was left for another; {last}. Give the "
-        f"sample a longer deadline.",
-        cause="caller" if cause is None else "endpoint",
-    )

@@ -19,10 +19,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from rm_gallery.core.model.adapt import Adaptation
-from rm_gallery.core.utils.errors import Cause, ConfigError, ProviderError
+from rm_gallery.core.utils.errors import ConfigError, ProviderError
+
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.deadline import Deadline
 
 W = TypeVar("W")
 End = Literal["ok", "rate_limit", "transient", "unreachable", "other"]
@@ -55,19 +58,6 @@ no answer.
 _LAST_CALLS = 32
 
 
-class StoppableClock(Protocol):
-    """A sample's clock."""
-
-    by: Cause
-    """Who is named where its time ends."""
-
-    def stop(self, since: float) -> None:
-        """Let it stand still from `since` on, until as many `go` as `stop` came."""
-
-    def go(self) -> None:
-        """Let it go on."""
-
-
 class EndpointDown(ProviderError):
     """An endpoint that answered before has served nobody for longer than `max_outage`."""
 
@@ -76,22 +66,18 @@ class EndpointDown(ProviderError):
 
 
 class Visit:
-    """One attempt at an endpoint, from when it stands in line until it ended, with the clocks of the
-    samples that wait for it.
+    """What stands in line at an endpoint, attempt after attempt, with the clocks of the samples that
+    wait for it.
 
     They stand still while it waits for our own limits, and from when it was sent while the endpoint
     is down: an outage is nobody's deadline. They go on while the server asks for patience, which a
     deadline bounds; whoever is cut then names the endpoint.
     """
 
-    __slots__ = (
-        "_stopped", "_waits", "began", "clocks", "endpoint", "inside", "patience", "pays", "sent",
-    )  # fmt: skip
-
     def __init__(
         self,
         endpoint: Endpoint,
-        clocks: Iterable[StoppableClock] = (),
+        clocks: Iterable[Deadline] = (),
         *,
         began: float | None = None,
         patience: float = MAX_OUTAGE,
@@ -102,42 +88,39 @@ class Visit:
         """When its call was first asked for."""
         self.pays = pays
         """Whether an outage is of its samples' time, and no clock stands still for it."""
-        self.inside = False
-        """Whether it has a slot."""
         self.sent: float | None = None
-        self._waits = False
-        self._stopped: list[StoppableClock] = []
+        """When the attempt was that it makes now."""
+        self.waits = False
+        self._stopped: set[Deadline] = set()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Inside the block it waits for its turn."""
-        self._waits = True
+        self.waits = True
         self.set_clocks()
         try:
             yield
             for clock in self.clocks:  # where it is cut instead, whoever cuts asks by whom
                 clock.by = "caller"
         finally:
-            self._waits = False
+            self.waits = False
             self.set_clocks()
 
     def set_clocks(self) -> None:
         """Stop the clocks, or let them go on, as what it waits for demands."""
         state = self.endpoint.state
         outage = state == "down" and not self.pays
-        if self._waits:
+        if self.waits:
             still, since = outage or state == "open", self.endpoint.now()
             for clock in self.clocks:
                 clock.by = "caller" if still else "endpoint"
         else:
             still, since = outage and self.sent is not None, self.sent or 0.0
-        for clock in [clock for clock in self._stopped if not still or clock not in self.clocks]:
-            self._stopped.remove(clock)
+        stopped, self._stopped = self._stopped, set(self.clocks if still else ())
+        for clock in stopped - self._stopped:
             clock.go()
-        for clock in self.clocks if still else ():
-            if clock not in self._stopped:
-                self._stopped.append(clock)
-                clock.stop(since)
+        for clock in self._stopped - stopped:
+            clock.stop(since)
 
     def send(self) -> None:
         """Note that it is sent now."""
@@ -146,19 +129,21 @@ class Visit:
             self.set_clocks()
 
     def end(self) -> None:
-        """Let all clocks go on."""
-        self.clocks = ()
+        """Let all clocks go on: the attempt is over."""
+        self.sent = None
         if self._stopped:
             self.set_clocks()
 
 
 class FairQueue(Generic[W]):
     """Waiting calls of several runs: one of each run in turn, and within a run first come, first
-    served.
+    served. `look` lets go whose turn it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], None]) -> None:
         self._lines: dict[Hashable, deque[tuple[asyncio.Future[None], W]]] = {}
+        self._look = look
+        self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
         return bool(self._lines) and self.first() is not None
@@ -169,9 +154,26 @@ class FairQueue(Generic[W]):
     def __len__(self) -> int:
         return sum(not waiter.done() for waiter, _ in self)
 
-    def push(self, line: Hashable, waiter: asyncio.Future[None], what: W) -> None:
-        """Stand in the line of a run."""
+    async def wait(self, line: Hashable, what: W, give_back: Callable[[], None]) -> None:
+        """Stand in the line of a run until let go. Who is cancelled in that instant gives back what
+        was taken.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(line, deque()).append((waiter, what))
+        self._look()
+        try:
+            await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                give_back()
+            self._look()
+            raise
+
+    def look_in(self, seconds: float) -> None:
+        """Look again after so many seconds, and not when that was to be before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def first(self) -> W | None:
         """What waits first; callers that went away are forgotten."""
@@ -185,13 +187,12 @@ class FairQueue(Generic[W]):
         return None
 
     def let_go(self) -> None:
-        """Let go what waits first; after it the other runs come first."""
-        if self.first() is not None:
-            key = next(iter(self._lines))
-            line = self._lines.pop(key)
-            line.popleft()[0].set_result(None)
-            if line:
-                self._lines[key] = line
+        """Let go what is `first`; after it the other runs come first."""
+        key = next(iter(self._lines))
+        line = self._lines.pop(key)
+        line.popleft()[0].set_result(None)
+        if line:
+            self._lines[key] = line
 
 
 class Endpoint:
@@ -227,13 +228,15 @@ class Endpoint:
         self.takes = Adaptation()
         """How requests are sent to it."""
         self.learning = asyncio.Lock()
+        self.rate = RateLimit(clock=clock)
+        """For the calls of models that have one."""
         self._ceiling = ceiling
         self._taken = self._held = 0
         """Slots that are taken, and those of them that a refused call keeps."""
         self._leases: Counter[int] = Counter()
-        self._visits: dict[Visit, None] = {}
-        self._queue: FairQueue[Visit] = FairQueue()
-        self._timer: asyncio.TimerHandle | None = None
+        self._visits = set[Visit]()
+        """Those that have a slot or wait for one."""
+        self._queue: FairQueue[Visit] = FairQueue(self._tick)
         self._took: deque[float] = deque(maxlen=512)
         self._why = ""
         # refusals
@@ -249,9 +252,13 @@ class Endpoint:
         self._probe_at, self._probe_every = 0.0, FIRST_PROBE
 
     @property
+    def _most(self) -> int:
+        return max(self._leases, default=self._ceiling)
+
+    @property
     def limit(self) -> int:
         """Calls allowed in flight at present."""
-        return int(min(self._limit, max(self._leases, default=self._ceiling)))
+        return int(min(self._limit, self._most))
 
     @property
     def in_flight(self) -> int:
@@ -293,27 +300,30 @@ class Endpoint:
         if ceiling < 1:
             raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
         self._leases[ceiling] += 1
-        self._wake()
+        self._free(0)
         try:
             yield self
         finally:
             self._leases -= Counter([ceiling])
-            self._wake()
+            self._free(0)
+
+    @property
+    def _holds(self) -> bool:
+        """Whether it holds back who comes next."""
+        return self._down or bool(self._paused_until) or self._taken >= self.limit
 
     def enter(self, visit: Visit) -> bool:
         """Take a slot if there is one at once; else `wait` for it. Every turn ends with `leave`."""
-        self._visits[visit] = None
-        if self._queue or self._down or self._paused_until or self._taken >= self.limit:
+        self._visits.add(visit)
+        if self._queue or self._holds:
             return False
         self._taken += 1
-        visit.inside = True
         return True
 
     async def wait(self, visit: Visit, line: Hashable = None) -> None:
         """Wait for a slot in the line of one run; a cancelled wait takes none. Raises EndpointDown
         where nobody is served for too long.
         """
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         now = self.now()
         if (
             not self._queue
@@ -321,18 +331,16 @@ class Endpoint:
             and self._probe_at <= now + LAST_PROBE
         ):
             self._probe_at = now  # nobody is looking, and this one has not failed yet
-        self._queue.push(line, waiter, visit)
         with visit.waiting():
-            self._tick()
             try:
-                await waiter
-            except (asyncio.CancelledError, EndpointDown):
-                del self._visits[visit]
-                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    self._probe_at = self.now()  # the next one looks
-                    self._free()
+                await self._queue.wait(line, visit, self._give_back)
+            except BaseException:
+                self._visits.remove(visit)
                 raise
-        visit.inside = True
+
+    def _give_back(self) -> None:
+        self._probe_at = self.now()  # the next one looks
+        self._taken -= 1
 
     def leave(
         self,
@@ -343,16 +351,19 @@ class Endpoint:
         call: object = None,
         why: str = "",
     ) -> None:
-        """Give the slot back and learn from how the attempt ended.
+        """Give the slot back, where it has one, and learn from how the attempt ended.
 
         `retry_after` in seconds counts with a 429 or a 5xx. `call` tells the attempts of one call
         from those of others; `why` is what went wrong.
         """
-        del self._visits[visit]
-        visit.end()
+        if visit not in self._visits:
+            return
+        self._visits.remove(visit)
         now, before = self.now(), self.state
+        sent = visit.sent or now
+        visit.end()
         if end == "ok":
-            self._took.append(now - (visit.sent or now))
+            self._took.append(now - sent)
             self._serves(now)
         elif end != "other":
             self._why = why or self._why
@@ -363,9 +374,9 @@ class Endpoint:
             self._set_clocks()
         if end == "rate_limit" and not self._paused_until:
             self._held += 1
-            asyncio.get_running_loop().call_later(REFUSAL_SECONDS, self._free, 1)
+            asyncio.get_running_loop().call_later(REFUSAL_SECONDS, self._free, 1, 1)
         else:
-            self._free()
+            self._free(1)
 
     def _serves(self, now: float) -> None:
         self.served = self.answered = True
@@ -379,14 +390,14 @@ class Endpoint:
             self._refused *= 0 if quiet else 1 - 1 / _LAST_CALLS
             if self._refused < FEW_REFUSED and 5 * self._taken >= 4 * self._limit:
                 self._limit += 1 if quiet else 1 / self._limit
-            if self._limit >= max(self._leases, default=self._ceiling):
+            if self._limit >= self._most:
                 self._limit = math.inf
 
     def _fails(
         self, visit: Visit, end: End, retry_after: float | None, call: object, now: float
     ) -> None:
-        refused, self._failed_at = end == "rate_limit", now
-        if refused:
+        self._failed_at = now
+        if end == "rate_limit":
             self._down = False  # whoever refuses is there
             self._failing.clear()
             if not self._refused:
@@ -401,21 +412,22 @@ class Endpoint:
                 self._refused = (MANY_REFUSED + FEW_REFUSED) / 2
         else:
             self._failing.add(call)
+            present = self.in_flight + len(self._queue)
+            gone = end == "unreachable" or len(self._failing) >= min(SUSPECT, present)
+            if gone and self.served and visit.patience > 0 and not self._down:
+                self._down, self._probe_at = True, now + self._probe_every
         if retry_after and (now >= self._pause_again or self._refused > FEW_REFUSED):
             pause = min(retry_after, PAUSE_CAP)
             self._paused_until = max(self._paused_until, now + pause)
             self._pause_again = self._paused_until + 7 * pause
-        if not (self._down or refused) and self.served and visit.patience > 0:
-            present = self.in_flight + len(self._queue)
-            if end == "unreachable" or len(self._failing) >= min(SUSPECT, present):
-                self._down, self._probe_at = True, now + self._probe_every
 
     def _set_clocks(self) -> None:
         for visit in self._visits:
             visit.set_clocks()
 
-    def _free(self, held: int = 0) -> None:
-        self._taken -= 1
+    def _free(self, slots: int, held: int = 0) -> None:
+        """So many slots are free again, so many of them held until now: somebody may go."""
+        self._taken -= slots
         self._held -= held
         if self._queue:
             self._tick()
@@ -426,28 +438,21 @@ class Endpoint:
         if self._paused_until and self._paused_until <= now:
             self._paused_until = 0.0
             self._set_clocks()
-        self._wake()
+        looks = self._down and not self._paused_until and self._probe_at <= now
+        if looks and self._queue:
+            self._probe_at = now + PROBE_HANGS
+            self._probe_every = min(LAST_PROBE, 1.5 * self._probe_every)
+        while self._queue and (looks or not self._holds):
+            looks = False
+            self._taken += 1
+            self._queue.let_go()
         if not self._queue:
             return
         due = [self._paused_until] if self._paused_until else [self._probe_at] * self._down
         if self.state != "open":
             due.append(self._give_up(now))
         if due and min(due) < math.inf:
-            self._come_back(max(0.001, min(due) - now))
-
-    def _wake(self) -> None:
-        now = self.now()
-        if self._down and not self._paused_until and self._queue and self._probe_at <= now:
-            self._probe_at = now + PROBE_HANGS
-            self._let_go()
-            self._probe_every = min(LAST_PROBE, 1.5 * self._probe_every)
-        while self._queue and not (self._down or self._paused_until or self._taken >= self.limit):
-            self._let_go()
-
-    def _let_go(self) -> None:
-        if self._queue.first() is not None:
-            self._taken += 1
-            self._queue.let_go()
+            self._queue.look_in(max(0.001, min(due) - now))
 
     def _give_up(self, now: float) -> float:
         """Let those go that have waited too long; when the next one will have."""
@@ -456,7 +461,7 @@ class Endpoint:
             if (until := self.lost_at(visit.began, visit.patience)) > now:
                 due = min(due, until)
             elif not waiter.done():
-                waiter.set_exception(EndpointDown(self.gone(visit.began, visit.patience)))
+                waiter.set_exception(self.gone(visit.began, visit.patience))
         return due
 
     def lost_at(self, began: float, patience: float) -> float:
@@ -465,20 +470,14 @@ class Endpoint:
         """
         return max(began, self.served_at) + patience if patience > 0 else math.inf
 
-    def gone(self, began: float, patience: float) -> str:
+    def gone(self, began: float, patience: float) -> EndpointDown:
         """What is told of an endpoint that has served nobody for too long."""
         what = "has refused every call" if self._refused and not self._down else "has been down"
-        return (
+        return EndpointDown(
             f"{self.name} {what} for {self.now() - max(began, self.served_at):.0f} s, the longest "
             f"wait allowed (max_outage={patience:g}). Last: {self._why or 'no answer'} Everything "
             f"finished is kept; run the same command again once it is back."
         )
-
-    def _come_back(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = loop.call_later(seconds, self._tick)
 
 
 class RateLimit:
@@ -498,8 +497,7 @@ class RateLimit:
     ) -> None:
         self._clock = clock
         self._buckets: list[_Bucket | None] = [None, None]
-        self._queue: FairQueue[int] = FairQueue()
-        self._timer: asyncio.TimerHandle | None = None
+        self._queue: FairQueue[int] = FairQueue(self._start_next)
         self.set(requests_per_minute, tokens_per_minute)
 
     def set(
@@ -528,16 +526,7 @@ class RateLimit:
 
     async def wait(self, tokens: int, line: Hashable) -> None:
         """Wait for the turn of a call in the line of one run; a cancelled wait takes nothing."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.push(line, waiter, tokens)
-        self._start_next()
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._take(-1, -tokens)
-            self._start_next()
-            raise
+        await self._queue.wait(line, tokens, lambda: self._take(-1, -tokens))
 
     def settle(self, reserved: int, used: int) -> None:
         """Correct a reservation of `reserved` tokens by the `used` ones the reply reports (0 for a
@@ -559,12 +548,9 @@ class RateLimit:
 
     def _start_next(self) -> None:
         """Start the calls whose turn it is and set the timer for the next."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         while (tokens := self._queue.first()) is not None:
             if (wait := self._delay(tokens)) > 0.0:
-                self._timer = asyncio.get_running_loop().call_later(wait, self._start_next)
+                self._queue.look_in(wait)
                 return
             self._take(1, tokens)
             self._queue.let_go()
@@ -639,16 +625,15 @@ class FailFast:
         self.limit = limit
         self.message: str | None = None
         self._succeeded = False
-        self._causes: Counter[str] = Counter()
-        self._counted: list[BaseException] = []
+        self._counted: list[tuple[str, BaseException]] = []
+        """The failures in a row, in words."""
         self._lock = threading.Lock()
 
     def success(self) -> None:
         """Note a call that succeeded; the count begins anew."""
         self._succeeded = True
-        if self._causes:
+        if self._counted:
             with self._lock:
-                self._causes.clear()
                 if self.message is None:
                     self._counted.clear()
 
@@ -656,7 +641,7 @@ class FailFast:
         """Whether the run stopped for a call that failed with this error, or after it; None while
         that is open.
         """
-        if not any(counted is error for counted in self._counted):
+        if not any(counted is error for _, counted in self._counted):
             return False
         return True if self.message is not None else None
 
@@ -673,14 +658,12 @@ class FailFast:
                 f"{f'HTTP {error.status}' if error.status is not None else error.kind}: {error}"
             )
             of_all = error.kind == "unreachable" or error.status in _ACCOUNT
-            if self._succeeded and not of_all and message not in self._causes and not self.message:
-                self._causes.clear()
+            if self._succeeded and not (of_all or self.message or message in dict(self._counted)):
                 self._counted.clear()
-            self._counted.append(error)
-            self._causes[message] += 1
-            if self.message is not None or sum(self._causes.values()) < self.limit:
+            self._counted.append((message, error))
+            if self.message is not None or len(self._counted) < self.limit:
                 return False
-            cause, count = self._causes.most_common(1)[0]
+            cause, count = Counter(told for told, _ in self._counted).most_common(1)[0]
             which = "last" if self._succeeded else "first"
             self.message = (
                 f"the {which} {self.limit} calls all failed, so the run stops. {count} times: "

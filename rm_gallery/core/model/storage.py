@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,19 +84,13 @@ def default_cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What a cache file holds, and what this process did with it; oldest and newest reply in Unix
-    seconds.
-    """
+    """What a cache file holds; oldest and newest reply in Unix seconds."""
 
     path: Path
     entries: int
     bytes: int
     oldest: int | None
     newest: int | None
-    hits: int
-    misses: int
-    stored: int
-    writable: bool
 
 
 class ReplyStore(Protocol):
@@ -123,7 +117,6 @@ class ReplyCache:
         folder: where `replies-1.log` lies; default the user's cache folder.
         max_bytes: size above which the oldest replies are removed, down to 90 %; None for no limit.
         max_age: seconds after which a reply is not used any more; None for no limit.
-        on_warning: receives the warnings; default the log.
     """
 
     one_reply = False
@@ -135,13 +128,10 @@ class ReplyCache:
         *,
         max_bytes: int | None = 2 << 30,
         max_age: float | None = 30 * 86400.0,
-        on_warning: Callable[[str], object] | None = None,
     ) -> None:
         self.path = Path(folder or default_cache_folder()) / FILE_NAME
         self.max_bytes, self.max_age = max_bytes, max_age
-        self.hits = self.misses = self.stored = 0
         self.writable = True
-        self._warn = on_warning or logger.warning
         self._lock = threading.RLock()
         self._files = [str(self.path)]
         """The file that grows, and others that are read alone."""
@@ -159,11 +149,11 @@ class ReplyCache:
     def _failed(self, error: OSError) -> bool:
         if self.writable:
             self.writable = False
-            self._warn(
-                f"the call cache {self.path} cannot be written ({error.strerror or error}); the "
-                f"run goes on, and equal calls of later runs are paid again. Check free space and "
-                f"permissions there."
-            )
+            logger.warning(
+                "the call cache {} cannot be written ({}); the run goes on, and equal calls of later "
+                "runs are paid again. Check free space and permissions there.",
+                self.path, error.strerror or error,
+            )  # fmt: skip
         return False
 
     def get(self, key: str) -> bytes | None:
@@ -183,8 +173,6 @@ class ReplyCache:
                 found = _unpacked(row[1]) if row[0] else row[1]
                 if found is not None:
                     self.put(key, found, row[2])
-            self.hits += found is not None
-            self.misses += found is None
             return found
 
     def put(self, key: str, reply: bytes | None, created: float = 0.0) -> bool:
@@ -203,7 +191,6 @@ class ReplyCache:
                 size = self._append(line)
             except OSError as error:
                 return self._failed(error)
-            self.stored += 1
             if self.max_bytes is not None and size > self.max_bytes:
                 self.prune(self.max_bytes * 9 // 10, self.max_age)
             return True
@@ -227,12 +214,14 @@ class ReplyCache:
             self._read_to = status.st_size
         return status.st_size
 
-    def _catch_up(self, key: str = "0") -> int | None:
-        """Read what was added since, whoever wrote it; where the reply under a key may lie."""
+    def _catch_up(self, key: str = "0", *, look: bool = False) -> int | None:
+        """Read what was added since, whoever wrote it; where the reply under a key may lie. `look` by
+        the path in any case.
+        """
         try:
             # by its path once in a while: a look through folders costs more than all else of a miss
             now = time.monotonic()
-            if 0 in self._opened and now < self._path_due:
+            if 0 in self._opened and now < self._path_due and not look:
                 status = os.fstat(self._opened[0])
             else:
                 status, self._path_due = os.stat(self._files[0]), now + PATH_SECONDS
@@ -298,14 +287,12 @@ class ReplyCache:
             return b""
 
     def stats(self) -> CacheStats:
-        """Size and age of the file, and the counts of this process."""
+        """Size and age of the file."""
         with self._lock:
-            self._path_due = 0.0
-            self._catch_up()
+            self._catch_up(look=True)
             places = self._places.values() or [_NONE]
             oldest, newest = (_created(self._at(end(places))) or None for end in (min, max))
-            counts = self.hits, self.misses, self.stored, self.writable
-            return CacheStats(self.path, len(self._places), self._read_to, oldest, newest, *counts)
+            return CacheStats(self.path, len(self._places), self._read_to, oldest, newest)
 
     def prune(self, max_bytes: int | None = None, max_age: float | None = None) -> int:
         """Remove replies older than `max_age` seconds and the oldest above `max_bytes`; returns how
@@ -327,33 +314,29 @@ class ReplyCache:
                 lock.release()
 
     def _copy(self, most: int | None, oldest: float) -> int:
-        self._path_due = 0.0
-        self._catch_up()
+        self._catch_up(look=True)
         self._read_at(0, 0, 1)  # opened, before another file stands in its place
-        before, begin = len(self._places), 0 if most is None else self._read_to - most
+        before, end = len(self._places), self._read_to
         new = self.path.with_name(f"{FILE_NAME}.new")
         try:
             with os.fdopen(os.open(new, _APPENDS | os.O_TRUNC, 0o600), "ab") as file:
-                # the lines that hold a reply now, in the order of the file
-                for place in sorted(place for place in self._places.values() if place >= begin):
-                    if _created(line := self._at(place)) >= oldest:
-                        file.write(b"\n%s\n" % line)
+                file.writelines(self._lines_from(0 if most is None else end - most, oldest))
                 file.flush()
                 new.replace(self.path)
                 # what others wrote until then, in one write, since they may write into this file
                 # already; later they see that the file is another one
-                late = b""
-                while more := self._read_at(0, self._read_to, 1 << 18):
-                    late += more
-                    self._read_to += len(more)
-                os.write(file.fileno(), b"".join(
-                    b"\n%s\n" % line for line in filter(_checked, late.split(b"\n"))
-                ))  # fmt: skip
+                self._take_in(0, end)
+                os.write(file.fileno(), b"".join(self._lines_from(end, 0.0)))
         finally:
             new.unlink(missing_ok=True)
-        self._path_due = 0.0
-        self._catch_up()
+        self._catch_up(look=True)
         return before - len(self._places)
+
+    def _lines_from(self, begin: int, oldest: float) -> Iterator[bytes]:
+        """From a place on, the lines that hold a reply now, in the order of the file."""
+        for place in sorted(place for place in self._places.values() if place >= begin):
+            if _created(line := self._at(place)) >= oldest:
+                yield b"\n%s\n" % line
 
     def clear(self) -> int:
         """Remove everything; returns how many replies."""
@@ -407,7 +390,7 @@ class KeptReplies(ReplyCache):
     @property
     def is_empty(self) -> bool:
         """Whether no reply was kept yet."""
-        return not (self.stored or self._places)
+        return -1 not in self._opened and not len(self._places)
 
     def knows(self, key: str) -> bool:
         """Whether the request was made, also where no reply to it is kept."""
