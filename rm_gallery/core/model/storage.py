@@ -320,11 +320,14 @@ class ReplyCache:
         new = self.path.with_name(f"{FILE_NAME}.new")
         try:
             with os.fdopen(os.open(new, _APPENDS | os.O_TRUNC, 0o600), "ab") as file:
-                file.writelines(self._lines_from(0 if most is None else end - most, oldest))
+                begin = 0 if most is None else end - most
+                while begin < end:  # and what others wrote meanwhile, so that little is left
+                    file.writelines(self._lines_from(begin, oldest))
+                    begin, end = end, self._take_in(0, end)
                 file.flush()
                 new.replace(self.path)
-                # what others wrote until then, in one write, since they may write into this file
-                # already; later they see that the file is another one
+                # the rest in one write, since others may write into this file already; later they
+                # see that the file is another one
                 self._take_in(0, end)
                 os.write(file.fileno(), b"".join(self._lines_from(end, 0.0)))
         finally:
