@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
@@ -150,6 +150,7 @@ async def _complete(llm: BaseModelCall, payload: Json, repeat: int, run: RunCont
         reply, stored = await _landed(key, make, ask, deadline)
     else:
         call = make()
+        call.task = cast("asyncio.Task[Any]", asyncio.current_task())
         call.follow(deadline)
         reply, stored = await ask(call)
     _keep_beside(llm, key, stored, reply, run)
@@ -303,9 +304,7 @@ class Call(Visit):
 
     async def answer(self) -> tuple[Json, Any]:
         """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
-        run, task = self.run, asyncio.current_task()
-        assert task is not None
-        self.task = task
+        run = self.run
         run.calls_out.add(self)
         try:
             # a call outside of any run is not bound by what the runs beside it may have in flight

@@ -81,12 +81,11 @@ class Visit:
         *,
         began: float | None = None,
         patience: float = MAX_OUTAGE,
-        pays: bool = False,
     ) -> None:
         self.endpoint, self.clocks, self.patience = endpoint, clocks, patience
         self.began = endpoint.now() if began is None else began
         """When its call was first asked for."""
-        self.pays = pays
+        self.pays = False
         """Whether an outage is of its samples' time, and no clock stands still for it."""
         self.sent: float | None = None
         """When the attempt was that it makes now."""

@@ -44,6 +44,8 @@ PATH_SECONDS = 0.05
 MAX_VALUE_BYTES = 32 << 20
 """A longer reply is neither kept nor read: what unpacks to gigabytes is none of ours."""
 _COMPRESS_FROM = 16_384
+_ROUNDS = 10
+"""Who copies the file catches up with those who write to it, but does not run after them for ever."""
 _NONE = 0
 """The place of a reply that is not kept, and of one to a request that was answered in two ways."""
 _FILE = 1 << 48
@@ -321,9 +323,11 @@ class ReplyCache:
         try:
             with os.fdopen(os.open(new, _APPENDS | os.O_TRUNC, 0o600), "ab") as file:
                 begin = 0 if most is None else end - most
-                while begin < end:  # and what others wrote meanwhile, so that little is left
+                for _ in range(_ROUNDS):  # and what others wrote meanwhile, so that little is left
                     file.writelines(self._lines_from(begin, oldest))
                     begin, end = end, self._take_in(0, end)
+                    if begin == end:
+                        break
                 file.flush()
                 new.replace(self.path)
                 # the rest in one write, since others may write into this file already; later they

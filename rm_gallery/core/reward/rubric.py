@@ -443,11 +443,11 @@ def rubric_file(
         for where, names, part in needed:
             for name in names:
                 if name not in part.model_fields_set:
-                    raise ConfigError(MISSING.format(f"{where}{name}"))
+                    raise ConfigError(_NO_FIELD.format(f"{where}{name}"))
     return rubric
 
 
-MISSING = "the field '{}' is missing; add it."
+_NO_FIELD = "the field '{}' is missing; add it."
 
 
 @contextmanager
@@ -470,7 +470,7 @@ def _problem(error: ValidationError, models: Sequence[type[BaseModel]]) -> str:
     first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
     where, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
-        return MISSING.format(where)
+        return _NO_FIELD.format(where)
     if first["type"] == "extra_forbidden":
         known = {name for model in (*models, *_MODELS) for name in field_names(model)}
         message = unknown_name("field", str(first["loc"][-1]), known)

@@ -122,8 +122,8 @@ class BasePromptTemplate(BaseModel):
         """
         check_language(language)
         forms = _open_forms.get()
-        said = form_of if forms is None else forms.mark
-        return said(cls, enable_thinking, language)
+        form = form_of if forms is None else forms.mark
+        return form(cls, enable_thinking, language)
 
     @classmethod
     def _parse(cls, text: str) -> dict[str, Any]:
@@ -244,20 +244,20 @@ def form_of(
     enable_thinking: bool,
     language: str,
     channel: str = "text",
-    token: str = "",
+    below: str = "",
 ) -> str:
-    """What a judge is told about the form of its reply by a channel; `token` says what the one
-    token is to be.
+    """What a judge is told about the form of its reply by a channel; `below` says what the one
+    token is to be, where the reply is one.
     """
     fields = {
         name: described(name, cls.model_fields[name], language)
         for name in asked_fields(cls, enable_thinking)
     }
     if channel == "text":
-        token = "\n".join(f"<{name}>\n{about}\n</{name}>" for name, about in fields.items())
+        below = "\n".join(f"<{name}>\n{about}\n</{name}>" for name, about in fields.items())
     elif channel in ("schema", "tool"):
-        token = json.dumps(fields, ensure_ascii=False, indent=2)
-    return f"{FORMS[channel][language]}\n{token}".rstrip()
+        below = json.dumps(fields, ensure_ascii=False, indent=2)
+    return f"{FORMS[channel][language]}\n{below}".rstrip()
 
 
 @lru_cache(maxsize=256)
@@ -491,12 +491,12 @@ def fence_for(texts: Texts) -> str:
     It is one and the same unless a text holds it, so that prompts which begin alike stay alike as
     far as their texts do.
     """
-    shown = ([text] if isinstance(text, str) else text for text in texts.values())
-    digest = together = "\x1f".join(text for those in shown for text in those)
-    fence = FENCE
+    lists = ([text] if isinstance(text, str) else text for text in texts.values())
+    together = "\x1f".join(text for each in lists for text in each)
+    fence, source = FENCE, together
     while fence in together:
-        digest = hashlib.sha256(digest.encode("utf-8", "surrogatepass")).hexdigest()
-        fence = digest[:FENCE_LENGTH]
+        source = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+        fence = source[:FENCE_LENGTH]
     return fence
 
 
