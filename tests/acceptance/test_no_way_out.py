@@ -5,7 +5,7 @@ whatever reward, way and door.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -82,7 +82,7 @@ def number(messages: list[Any], response: str, **kwargs: Any) -> float:
 class Environment:
     """Breaks at what is no number."""
 
-    score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    score_range: tuple[float, float] = (0.0, 1.0)
 
     async def compute_reward(
         self, rollout_id: str, messages: list[Any], task: Any, **kwargs: Any

@@ -146,7 +146,7 @@ def test_every_judgement_reaches_the_rule_with_its_place() -> None:
 class Less(Point):
     """The shorter the better."""
 
-    higher_is_better: ClassVar[bool] = False
+    higher_is_better: bool = False
 
 
 class PairRule(Ranked, BasePairWiseReward):

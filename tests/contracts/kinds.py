@@ -11,7 +11,7 @@ import asyncio
 import errno
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from rm_gallery import (
     BaseListWiseReward,
@@ -117,7 +117,7 @@ def texts_of(sample: DataSample) -> list[str]:
 
 
 class _Range(BaseReward):
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
 
 class Point(_Range, BasePointWiseReward):
@@ -169,18 +169,18 @@ def reply(question: str) -> str:
 
 
 class PointJudge(small.PointJudge):
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 10.0)
+    score_range: tuple[float | None, float | None] = (0.0, 10.0)
 
 
 class StepJudge(small.StepJudge):
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 10.0)
+    score_range: tuple[float | None, float | None] = (0.0, 10.0)
 
 
 class ListJudge(small.ListJudge):
     """Scores every answer by its words."""
 
     template: type[BasePromptTemplate] | None = small.BestTemplate
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
         return ranked(self.name, *(len(text.split()) / 10 for text in texts_of(sample)))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -129,7 +129,7 @@ def single(messages: list[Any], response: str, **kwargs: Any) -> float:
 
 
 class Group:
-    score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    score_range: tuple[float, float] = (0.0, 1.0)
 
     def compute_group_reward(
         self, rollout_ids: list[str], messages_list: list[Any], tasks: list[Any], **kwargs: Any
@@ -297,7 +297,7 @@ def test_who_caused_it_is_said_of_the_breaker_alone() -> None:
 
 
 class Steps(BaseStepWiseReward):
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         return scored(self.name, worth((sample.output[0].steps or [])[-1].text))
@@ -434,7 +434,7 @@ def test_trls_components_of_a_breaker_are_the_worst_score() -> None:
 @pytest.mark.parametrize("place", ["label", "metadata"])
 def test_a_workspace_that_breaks_its_judge_is_the_candidates_own_doing(place: str) -> None:
     class Looks(BasePointWiseReward):
-        score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+        score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
             assert sample.reference() == "r", "what belongs to the question stays"
@@ -459,7 +459,7 @@ def test_a_workspace_that_breaks_its_judge_is_the_candidates_own_doing(place: st
 class Judged(BaseStepWiseReward):
     """Reads a turn with all that came before it, and its calls."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         steps = sample.output[0].steps or []
@@ -640,7 +640,7 @@ def test_an_outage_in_a_group_is_nobodys_doing() -> None:
 class Raises(BasePointWiseReward):
     """A reward that opens what the answer names."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         if "/" in sample.output[0].answer.text:

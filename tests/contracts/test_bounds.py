@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -56,7 +56,7 @@ class Says(BasePointWiseReward):
     """The score of an answer, by its text."""
 
     name: str = "says"
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
     said: dict[str, float | None]
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:

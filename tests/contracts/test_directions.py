@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -84,9 +84,9 @@ def worth(sample: DataSample, text: str) -> float:
 class Up:
     """Scores an answer, or the last step that is shown; higher is better."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (LOW, HIGH)
+    score_range: tuple[float | None, float | None] = (LOW, HIGH)
     name: str = "worth"
-    higher_is_better: ClassVar[bool] = True
+    higher_is_better: bool = True
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         values = [worth(sample, text) for text in texts_of(sample)]

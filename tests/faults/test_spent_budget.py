@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import orjson
 import pytest
@@ -34,7 +34,7 @@ ROWS = [{"id": f"r{k}", "prompt": f"q{k}", "chosen": "a b", "rejected": "c"} for
 class RangedJudge(PointJudge):
     """Says what its scores can be, without which a mean has no bounds."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 100.0)
+    score_range: tuple[float | None, float | None] = (0.0, 100.0)
 
 
 def judge(kind: type[BaseReward] = PointJudge) -> BaseReward:

@@ -8,7 +8,7 @@ import dataclasses
 from array import array
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -249,7 +249,7 @@ def test_every_helper_has_golden_lines() -> None:
 class Length(BasePointWiseReward):
     """The length of the answer, 0 to 10; no score for an empty one."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 10.0)
+    score_range: tuple[float | None, float | None] = (0.0, 10.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         output = sample.output[0]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import BaseReward, ConfigError, DataSample, RewardRegistry
+from rm_gallery.core.reward.schema import OF_SCORES
 from rm_gallery.core.utils.errors import MissingExtra
 from tests.golden.golden import HERE, Line, check, files, lines
 from tests.support.system import require_bubblewrap
@@ -24,7 +25,7 @@ from tests.support.system import require_bubblewrap
 OUTCOME = ("score", "status", "cause", "reason", "extra")
 MODELS = frozenset({"llm", "embeddings", "toxicity", "hub", "train"})
 """What a rule may need that no file can hold: it is then pinned by tests of its own."""
-SHARED = frozenset({"name", "max_workers", "deadline", "worst"})
+SHARED = frozenset({"name", "max_workers", "deadline", "worst", *OF_SCORES})
 """Fields every reward has; the contracts of rewards are about them."""
 SAME_SCORES = {
     "math_verify_reward.in_process": "where plain numbers are compared changes no verdict",

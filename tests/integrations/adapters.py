@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -43,7 +43,7 @@ from rm_gallery.integrations.verl import verl_reward
 class Moody(BasePointWiseReward):
     """The length of an answer, with a part; unscored for "none", an error for "fail"."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 9.0)
+    score_range: tuple[float | None, float | None] = (-1.0, 9.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         text = sample.output[0].answer.text

@@ -457,7 +457,7 @@ def test_a_mean_corrected_by_labels_stays_on_the_scale_of_the_judge() -> None:
         """One to five characters."""
 
         name: str = "stars"
-        score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 5.0)
+        score_range: tuple[float | None, float | None] = (1.0, 5.0)
 
     data = rows(
         *[("x" * (5 if n % 9 else 4),) for n in range(60)], people=[5] * 11 + [1] + [None] * 48

@@ -57,11 +57,11 @@ class Raising(BasePointWiseReward):
 
 
 class Closed(Raising):
-    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 2.0)
+    score_range: tuple[float | None, float | None] = (-1.0, 2.0)
 
 
 class Costs(Closed):
-    higher_is_better: ClassVar[bool] = False
+    higher_is_better: bool = False
 
 
 @pytest.mark.parametrize("name", RAISED)
@@ -118,7 +118,7 @@ class Slow(BasePointWiseReward):
 
     awake: ClassVar[threading.Event] = threading.Event()
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         assert sample.output[0].answer.text != "sleep" or self.awake.wait(200)

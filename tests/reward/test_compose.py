@@ -41,7 +41,7 @@ from tests.support.samples import make_sample, scores
 class Words(BasePointWiseReward):
     """The number of words, up to ten; `?` cannot be judged, `!` breaks."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 10.0)
+    score_range: tuple[float | None, float | None] = (0.0, 10.0)
     seen: ClassVar[list[str]] = []
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -57,7 +57,7 @@ class Words(BasePointWiseReward):
 class Tagged(BasePointWiseReward):
     """1 for an answer in tags, 0 for none; `~` cannot be judged."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         text = sample.output[0].answer.text
@@ -69,17 +69,17 @@ class Tagged(BasePointWiseReward):
 class Flaws(Words):
     """Lower is better."""
 
-    higher_is_better: ClassVar[bool] = False
+    higher_is_better: bool = False
 
 
 class Unbounded(Words):
-    score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
+    score_range: tuple[float | None, float | None] = (None, None)
 
 
 class Lengths(BaseListWiseReward):
     """Compares all answers: 1 for the longest of them."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         lengths = [len(output.answer.text) for output in sample.output]
@@ -87,7 +87,7 @@ class Lengths(BaseListWiseReward):
 
 
 class Steps(BaseStepWiseReward):
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         return scored(self.name, 0.5)

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -197,12 +197,12 @@ def test_a_second_evaluation_replaces_the_first_whatever_came_of_either() -> Non
 class Costs(r.Rule):
     """Fewer words are better."""
 
-    higher_is_better: ClassVar[bool] = False
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 4.0)
+    higher_is_better: bool = False
+    score_range: tuple[float | None, float | None] = (0.0, 4.0)
 
 
 class Share(r.Rule):
-    score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 5.0)
+    score_range: tuple[float | None, float | None] = (1.0, 5.0)
 
 
 @pytest.mark.parametrize(

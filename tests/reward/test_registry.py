@@ -218,4 +218,4 @@ def test_a_range_has_a_lowest_and_a_highest_score(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"score_range of Empty is .+; give \(lowest"):
 
         class Empty(Rule):
-            score_range: ClassVar[Any] = given
+            score_range: Any = given

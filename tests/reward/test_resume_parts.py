@@ -67,7 +67,7 @@ class Remote(FakeLLM):
 class Rule(BasePointWiseReward):
     """A rule whose code changes."""
 
-    score_range: ClassVar[tuple[float, float]] = (0.0, 10.0)
+    score_range: tuple[float, float] = (0.0, 10.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         return r.scored(self.name, len(sample.output[0].answer.text) % 5 + 1 + CODE["rule"])
@@ -98,7 +98,7 @@ class Asks:
 
 
 class Judge(Asks, r.PointJudge):
-    score_range: ClassVar[tuple[float, float]] = (0.0, 10.0)
+    score_range: tuple[float, float] = (0.0, 10.0)
 
 
 class ListJudge(Asks, r.ListJudge): ...

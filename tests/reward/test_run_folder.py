@@ -36,7 +36,7 @@ SCORED: list[str] = []
 class Share(Rule):
     """Notes what it scores; its scores lie between 0 and 10."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 10.0)
+    score_range: tuple[float | None, float | None] = (0.0, 10.0)
     fingerprint: ClassVar[Any] = "nothing is scored again"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -218,7 +218,7 @@ def test_a_sample_is_judged_again_where_any_of_its_answers_failed(
     down = [True, False]
 
     class Says(BasePointWiseReward):
-        score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+        score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
             said = sample.output[0].answer.text

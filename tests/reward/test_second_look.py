@@ -50,7 +50,7 @@ def blamed_at(made: Any, text: str, **options: Any) -> tuple[float | None, Cause
 class Shaky(BasePointWiseReward):
     """Breaks the first time."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
     seen: ClassVar[list[str]] = []
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -105,7 +105,7 @@ class SlowJudge(BasePointWiseReward):
     """Stands for one that waits for a judge, where the answer says so until the end of the test."""
 
     judged = True
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
     awake: ClassVar[threading.Event] = threading.Event()
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -163,7 +163,7 @@ def test_a_rule_that_is_called_at_once_is_looked_at_twice_at_every_door(
 class OnlyOnce(BasePointWiseReward):
     """Breaks on one answer whenever it is asked, and asks a model."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
     llm: ClassVar[FakeLLM] = FakeLLM(reply="fine")
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:

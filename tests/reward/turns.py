@@ -28,7 +28,7 @@ ROW = {"reference": "4"}
 class Words(BaseStepWiseReward):
     """A tenth per word of a turn; a turn with "unknown" in it has no score."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
     asked: ClassVar[list[str]] = []
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:

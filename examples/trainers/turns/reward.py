@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery import (
     BaseStepWiseReward,
@@ -19,7 +19,7 @@ from rm_gallery.integrations.episodes import EpisodeRewards
 class RightWord(BaseStepWiseReward):
     """1 for a turn that says the combination's word at its place, else 0."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         steps = sample.output[0].steps or []  # up to the turn that is judged

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.abstract import Identified
-from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.identity import is_users
@@ -271,47 +269,18 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
 # -- graders ---------------------------------------------------------------------------------------
 
 
-class AbstractGrader(Identified, metaclass=RewardMeta):
+class AbstractGrader(Identified):
     """A grader without the doors it is called through."""
 
-    model_config = ConfigDict(
-        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
-    )
-
+    takes_scale: ClassVar[bool] = True
     score_range: Bounds = (0.0, 1.0)
-    """Lowest and highest possible score; None where there is no bound. A score outside is an error,
-    never a clamp.
-    """
-    higher_is_better: bool = True
-    threshold: float | None = None
-    """From where on a response passes, in the units of the score."""
     mode: GraderMode = GraderMode.POINTWISE
     description: str = ""
-    max_workers: int = Field(default=MAX_WORKERS, ge=1)
-    """Judgements in flight at once, unless a run says otherwise."""
-    deadline: float | None = Field(default=600.0, gt=0)
-    """Seconds one row may take; None for no limit."""
-
-    judged: ClassVar[bool] = False
-    """Whether a model judges."""
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """What the machine must offer: llm, vision, logprobs, an extra's name."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> AbstractGrader:
+    def _named(self) -> AbstractGrader:
         if not self.name:
             object.__setattr__(self, "name", default_name(type(self)))
-        low, high = self.score_range
-        if low is not None and high is not None and not low < high:
-            raise ValueError(
-                f"score_range is {self.score_range}; the first number is below the second"
-            )
-        if self.threshold is not None and not (
-            (low is None or low <= self.threshold) and (high is None or self.threshold <= high)
-        ):
-            raise ValueError(
-                f"threshold is {self.threshold}; it lies inside the score range {self.score_range}"
-            )
         return self
 
     # -- what graders implement --------------------------------------------------------------------

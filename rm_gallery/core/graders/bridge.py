@@ -296,12 +296,12 @@ class GraderReward(_OfGrader, BasePointWiseReward):
     judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
     __init__ = _OfGrader.__init__  # type checkers would make one of the fields
 
-    @property
+    @property  # type: ignore[misc]
     def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a grader
         """The grader's range."""
         return self.grader.score_range
 
-    @property
+    @property  # type: ignore[misc]
     def higher_is_better(self) -> bool:  # type: ignore[override]
         """The grader's direction."""
         return self.grader.higher_is_better
@@ -327,7 +327,7 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
     is placed before.
     """
 
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    score_range: Bounds = (0.0, 1.0)
     __init__ = _OfGrader.__init__
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:

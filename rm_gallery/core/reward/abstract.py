@@ -13,13 +13,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.engine.options import MAX_WORKERS
 from rm_gallery.core.reward.founding import checked, score_of_result
-from rm_gallery.core.reward.schema import Example, RewardMeta
-from rm_gallery.core.score import Bounds, Score, finite_score, worst_of
+from rm_gallery.core.reward.schema import OF_SCORES, Example, RewardMeta
+from rm_gallery.core.score import Bounds, Score, checked_bounds, finite_score, worst_of
 from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
@@ -27,8 +27,7 @@ from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.shown import MASK, redact
 
 if TYPE_CHECKING:
-    pass
-
+    from typing_extensions import Self
 
 UNRELATED = ("max_workers", "deadline")
 """Settings that decide how a run goes and not what comes out."""
@@ -79,8 +78,12 @@ PICTURES = "pictures"
 """In the place of a field: the pictures of a sample, wherever they stand."""
 
 
-class Identified(Configured):
+class Identified(Configured, metaclass=RewardMeta):
     """What is told from others by its settings: a reward or a grader."""
+
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
+    )
 
     touches: ClassVar[Touches] = {}
     """What of this machine it reads, runs or asks while it scores, beside the model that judges
@@ -99,7 +102,54 @@ class Identified(Configured):
     than they.
     """
 
+    judged: ClassVar[bool] = False
+    """Whether a model judges: candidate order is then permuted and preference labels are withheld
+    from the hooks.
+    """
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What a sample or the machine must offer: reference, tests, schema, llm, vision, embeddings, an
+    extra's name.
+    """
+
+    takes_scale: ClassVar[bool] = False
+    """Whether a class of the library is told the range and direction of its scores; those of most
+    follow from what they measure.
+    """
+
     name: str = Field(default="", validate_default=True)
+    """The name under which scores and issues are recorded."""
+    score_range: Bounds = (None, None)
+    """Lowest and highest possible score; None where there is no bound. A score outside is an error,
+    never a clamp.
+    """
+    higher_is_better: bool = True
+    threshold: float | None = None
+    """From where on an answer passes, in the units of the score."""
+    max_workers: int = Field(default=MAX_WORKERS, ge=1)
+    """Judgements in flight at once, unless a batch says otherwise."""
+    deadline: float | None = Field(default=600.0, gt=0)
+    """Seconds one sample or row may take from its first job's start; None for no limit."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.model_fields_set.isdisjoint(OF_SCORES):
+            return self
+        kind = type(self)
+        for name in () if self.takes_scale or is_users(kind.__module__) else OF_SCORES[:2]:
+            if getattr(self, name) != (own := getattr(kind, name)):
+                raise ConfigError(
+                    f"{kind.__name__}: {name} is {own}, which follows from what it measures; leave "
+                    f"it out."
+                )
+        low, high = checked_bounds(self.score_range, f"{kind.__name__}: score_range")
+        if self.threshold is not None and not (
+            (low is None or low <= self.threshold) and (high is None or self.threshold <= high)
+        ):
+            raise ConfigError(
+                f"{kind.__name__}: threshold is {self.threshold}; it lies inside the score "
+                f"range {self.score_range}."
+            )
+        return self
 
     def describe(self) -> dict[str, Any]:
         """What identifies it in a run's manifest: class, settings by value, prompt and model, and
@@ -197,24 +247,11 @@ class KeptPart(NamedTuple):
     """Its score as it is kept: on the scale of what it is a part of."""
 
 
-class AbstractReward(Identified, metaclass=RewardMeta):
+class AbstractReward(Identified):
     """A reward without the doors it is called through."""
 
-    model_config = ConfigDict(
-        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
-    )
-
-    score_range: ClassVar[Bounds] = (None, None)
-    """Lowest and highest possible score; None where there is no bound. A score outside is an error,
-    never a clamp.
-    """
     range_declared: ClassVar[bool] = True
     """Whether somebody stated the range; False for the [0, 1] of a function that declares none."""
-    higher_is_better: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """What a sample or the machine must offer: reference, tests, schema, llm, embeddings, an
-    extra's name.
-    """
     looks_at: ClassVar[frozenset[Form]] = frozenset()
     """What of a text's form its score depends on, besides what the text says; nothing for most."""
     kind: ClassVar[str] = ""
@@ -230,16 +267,12 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     """Whether the worst score is settled where it is judged, such as behind a server, and need not
     be said here.
     """
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", *OF_SCORES})
     finds_blame_in_parts: ClassVar[bool] = False
     """Whether it finds out itself, part by part, which missing scores are an answer's own doing."""
     may_ask_others: ClassVar[bool] = False
     """Whether it is code of its user, which may settle a bad answer itself and ask a service about
     the others.
-    """
-    judged: ClassVar[bool] = False
-    """Whether a model judges: candidate order is then permuted and preference labels are withheld
-    from the hooks.
     """
 
     example: ClassVar[Example | None] = None
@@ -247,12 +280,6 @@ class AbstractReward(Identified, metaclass=RewardMeta):
     run by the tests.
     """
 
-    name: str = Field(default="", validate_default=True)
-    """The name under which scores and issues are recorded."""
-    max_workers: int = Field(default=MAX_WORKERS, ge=1)
-    """Judgements in flight at once, unless a batch says otherwise."""
-    deadline: float | None = Field(default=600.0, gt=0)
-    """Seconds one sample may take from its first job's start; None for no limit."""
     worst: FiniteFloat | None = None
     """What an answer gets that makes itself impossible to judge; the worst score of the range
     unless it is given.

@@ -381,7 +381,7 @@ class Cascade(Composition):
     def _filled(self, stage: Stage) -> Stage:
         if stage.stop_below is not None or stage.stop_above is not None:
             return stage
-        threshold = getattr(getattr(stage.reward, "grader", None), "threshold", None)
+        threshold = getattr(stage.reward, "grader", stage.reward).threshold
         best = stage.reward.score_range[1 if stage.reward.higher_is_better else 0]
         limit = best if threshold is None else threshold
         if limit is None:
@@ -406,7 +406,7 @@ class Cascade(Composition):
             stage.reward for stage in self.stages if stage.stop_above is not None or stage is last
         ]
 
-    @property
+    @property  # type: ignore[misc]  # it follows from the parts
     def score_range(self) -> Bounds:  # type: ignore[override]
         """The range of the deciding stages, widened by `otherwise`."""
         deciding = self._deciding()
@@ -417,7 +417,7 @@ class Cascade(Composition):
             None if high is None else max(high, widen),
         )
 
-    @property
+    @property  # type: ignore[misc]  # it follows from the parts
     def higher_is_better(self) -> bool:  # type: ignore[override]
         """The direction of the deciding stages; higher where they were normalised."""
         deciding = self._deciding()
@@ -589,7 +589,7 @@ class WeightedSum(Composition):
         """The rewards by their names."""
         return dict(self.rewards)
 
-    @property
+    @property  # type: ignore[misc]  # it follows from the parts
     def score_range(self) -> Bounds:  # type: ignore[override]
         """The lowest and the highest sum there can be."""
         ends = list(zip(*self.pays().values(), strict=True))

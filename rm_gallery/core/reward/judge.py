@@ -436,19 +436,19 @@ class BaseRubricReward(BaseLLMReward):
 class BasePointWiseRubricReward(BaseRubricReward, BasePointWiseReward):
     """Scores each answer by itself on a scale from 1 (worst) to 10 (best)."""
 
-    score_range: ClassVar[Bounds] = (1.0, 10.0)
+    score_range: Bounds = (1.0, 10.0)
 
 
 class BaseTrajectoryRubricReward(BaseRubricReward, BaseTrajectoryReward):
     """Scores each trajectory by itself, seeing all its turns, on a scale from 1 (worst) to 10 (best)."""
 
-    score_range: ClassVar[Bounds] = (1.0, 10.0)
+    score_range: Bounds = (1.0, 10.0)
 
 
 class BaseListWiseRubricReward(BaseRubricReward, BaseListWiseReward):
     """Shows all answers at once in a seeded order; the named best one gets 1, every other 0."""
 
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    score_range: Bounds = (0.0, 1.0)
 
 
 class BasePairWiseRubricReward(BaseRubricReward, BasePairWiseReward):
@@ -456,7 +456,7 @@ class BasePairWiseRubricReward(BaseRubricReward, BasePairWiseReward):
     pairs won.
     """
 
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    score_range: Bounds = (0.0, 1.0)
 
 
 class BaseStepWiseRubricReward(BaseRubricReward, BaseStepWiseReward):
@@ -464,4 +464,4 @@ class BaseStepWiseRubricReward(BaseRubricReward, BaseStepWiseReward):
     (best).
     """
 
-    score_range: ClassVar[Bounds] = (1.0, 10.0)
+    score_range: Bounds = (1.0, 10.0)

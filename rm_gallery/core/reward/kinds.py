@@ -404,7 +404,7 @@ class BasePairWiseReward(_ComparingReward):
     """
 
     kind: ClassVar[str] = "pairwise"
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    score_range: Bounds = (0.0, 1.0)
 
     both_orders: bool = Field(default=True)
     """Whether a judge sees each pair in both orders; otherwise in one seeded order."""

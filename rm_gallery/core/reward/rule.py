@@ -46,7 +46,7 @@ class RuleReward(BasePointWiseReward):
     Scores lie in [0, 1] unless a reward says otherwise.
     """
 
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    score_range: Bounds = (0.0, 1.0)
     inline: ClassVar[bool] = False
     """Whether it is over at once, and called on the thread that asks for it: nothing watches its
     clock.
@@ -273,9 +273,8 @@ def rule(
 
     def decorated(function: F) -> F:
         base = KillableRule if killable else RuleReward
-        made = _reward_class(function, name, base, validate, check)
+        made = _reward_class(function, name, base, bounds, validate, check)
         made.needs = frozenset([needs] if isinstance(needs, str) else needs)
-        made.score_range = bounds
         at_once = not is_users(function.__module__) if inline is None else inline
         made.inline = at_once and not killable and not inspect.iscoroutinefunction(function)
         made.looks_at = frozenset([looks_at] if isinstance(looks_at, str) else looks_at)
@@ -302,6 +301,7 @@ def _reward_class(
     function: Callable[..., Any],
     name: str,
     base: type[RuleReward],
+    bounds: Bounds,
     validate: Callable[..., None] | None,
     check: Callable[..., object] | None,
 ) -> Any:
@@ -317,6 +317,7 @@ def _reward_class(
         "__doc__": text,
         "__annotations__": {"name": str},
         "name": name,
+        "score_range": bounds,
         "rule": staticmethod(function),
         "scorer": _scorer(function, readers, tuple(p.name for p in settings)),
         "_evaluate": _evaluate_async if inspect.iscoroutinefunction(function) else _evaluate,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
@@ -26,6 +27,8 @@ from rm_gallery.core.reward.founding import RewardResult
 from rm_gallery.core.score import checked_bounds
 
 R = TypeVar("R")
+OF_SCORES = ("score_range", "higher_is_better", "threshold")
+"""The fields of a reward that say what its scores are."""
 
 __all__ = [
     "Reward",
@@ -65,7 +68,8 @@ class RewardMeta(ModelMetaclass):
     """Gives un-annotated class attributes the annotation pydantic asks for.
 
     `FACTS = {...}` becomes a class variable; `name = "x"`, where a base declares the field `name`,
-    a new default for it.
+    a new default for it. What scores are (`OF_SCORES`) is read off a class as well, and a property
+    takes the place of the field.
     """
 
     def __new__(
@@ -82,7 +86,9 @@ class RewardMeta(ModelMetaclass):
         for name, value in list(namespace.items()):
             if name in annotations or name.startswith("_") or name == "model_config":
                 continue
-            if name in inherited and (isinstance(value, type) or not _is_behaviour(value)):
+            if name in OF_SCORES and isinstance(value, property):
+                annotations[name] = ClassVar[Any]
+            elif name in inherited and (isinstance(value, type) or not _is_behaviour(value)):
                 annotations[name] = inherited[name]
             elif _is_behaviour(value):
                 continue
@@ -91,7 +97,17 @@ class RewardMeta(ModelMetaclass):
         if isinstance(bounds := namespace.get("score_range"), Sequence):
             namespace["score_range"] = checked_bounds(bounds, f"score_range of {cls_name}")
         namespace["__annotations__"] = annotations
-        return super().__new__(mcs, cls_name, bases, namespace, **kwargs)
+        with warnings.catch_warnings():  # that a base can be asked for it is on purpose
+            warnings.filterwarnings("ignore", f'Field name "({"|".join(OF_SCORES)})" .* shadows')
+            return super().__new__(mcs, cls_name, bases, namespace, **kwargs)
+
+    if not TYPE_CHECKING:  # they know the fields
+
+        def __getattr__(cls, name: str) -> Any:
+            """What scores of the class are, where no instance says otherwise."""
+            if name in OF_SCORES and name in cls.model_fields:
+                return cls.model_fields[name].default
+            return super().__getattr__(name)
 
 
 def _declared(info: FieldInfo) -> Any:

@@ -87,12 +87,12 @@ class TurnRewards(Composition):
         """The step reward and the outcome, as far as they are given."""
         return dict(self.rewards)
 
-    @property
+    @property  # type: ignore[misc]  # it follows from the parts
     def higher_is_better(self) -> bool:  # type: ignore[override]
         """The direction of the parts."""
         return all(part.higher_is_better for part in self.rewards.values())
 
-    @property
+    @property  # type: ignore[misc]  # it follows from the parts
     def score_range(self) -> Bounds:  # type: ignore[override]
         """The range of the total; None at an end that the number of turns decides."""
         summed = self.total in ("sum", "discounted")

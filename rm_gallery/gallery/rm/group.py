@@ -64,7 +64,7 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     pair and the flip rate.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
     scenario_texts: ClassVar[dict[str, dict[str, Any]]] = scenario_texts("base_helpfulness")
 
     name: str = "group_pairwise"
@@ -282,7 +282,7 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
     https://art.openpipe.ai/fundamentals/ruler).
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: tuple[float | None, float | None] = (0.0, 1.0)
     scenario_texts: ClassVar[dict[str, dict[str, Any]]] = TEXTS
 
     name: str = "ruler"

@@ -152,7 +152,7 @@ class CalibratedMathReward(MathVerifyReward):
     2; Brier (1950).
     """
 
-    score_range: ClassVar[Bounds] = (-1.0, 1.0)
+    score_range: Bounds = (-1.0, 1.0)
     name: str = "calibrated_math"
     brier_only: bool = False
     """Whether the score leaves out correctness."""
@@ -232,7 +232,7 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     2504.10481).
     """
 
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    score_range: Bounds = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"llm", "reference"})
     name: str = "hybrid_math"
     template: type[BasePromptTemplate] | None = EquivalenceTemplate

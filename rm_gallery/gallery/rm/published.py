@@ -535,7 +535,7 @@ def _read_wording(file: str) -> list[Any]:
 class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
     """A checkpoint that scores an answer by itself, in its own range."""
 
-    @property
+    @property  # type: ignore[misc]
     def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a checkpoint
         """The checkpoint's range."""
         return self.spec.score_range
@@ -555,7 +555,7 @@ class PublishedListJudge(_OfCheckpoint, BaseListWiseReward):
     others.
     """
 
-    @property
+    @property  # type: ignore[misc]
     def score_range(self) -> Bounds:  # type: ignore[override]
         """The checkpoint's range where it scores each answer."""
         return self.spec.score_range if self.spec.verdict.reads == "scores" else (0.0, 1.0)

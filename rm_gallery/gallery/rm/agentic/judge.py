@@ -109,7 +109,7 @@ class ActingJudge(BaseTrajectoryReward):
     needs: ClassVar[frozenset[str]] = frozenset({"workspace"})
     touches: ClassVar[Touches] = {"files": ("workspace", "start"), "programs": ()}
     deterministic: ClassVar[bool] = False
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    score_range: Bounds = (0.0, 1.0)
     sandbox: ClassVar[str] = "auto"
     """Where programs of the judge run; a reward of another name has another one."""
 

@@ -322,7 +322,7 @@ class EmbeddingSimilarityReward(RuleReward):
     Raises ConfigError without `embeddings`.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
+    score_range: tuple[float | None, float | None] = (-1.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "embeddings"})
     looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "embedding_similarity"
