@@ -38,7 +38,6 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.graders.base import GraderMode
-from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, as_reward
 from rm_gallery.core.reward.function import (
     AsyncFunctionGroupReward,
     AsyncFunctionReward,
@@ -292,9 +291,9 @@ KINDS: dict[str, Kind] = {
     "gate": Kind(lambda: Gate(Point(), Point(), threshold=0.0, otherwise=0.0), (Gate,)),
     "cascade": Kind(lambda: Cascade(Stage(Point(), stop_below=0.0), Stage(AsyncPoint()), otherwise=0.0), (Cascade,)),
     "turn-rewards": Kind(lambda: TurnRewards(steps=Steps(), outcome=AsyncPoint(), total="mean"), (TurnRewards,)),
-    "grader": Kind(lambda: as_reward(FunctionGrader(graded, **UNIT)), (GraderReward,)),
+    "grader": Kind(lambda: FunctionGrader(graded, **UNIT), (FunctionGrader,)),
     "grader-list": Kind(
-        lambda: as_reward(FunctionGrader(ranks, mode=GraderMode.LISTWISE)), (GraderListReward,), LISTS, ANY_SIZE | {"NaN", "infinite"},
+        lambda: FunctionGrader(ranks, mode=GraderMode.LISTWISE), (FunctionGrader,), LISTS, ANY_SIZE | {"NaN", "infinite"},
     ),
 }  # fmt: skip
 

@@ -64,7 +64,7 @@ def test_a_function_is_a_grader_and_stays_a_function() -> None:
         False,
     )
     bare = FunctionGrader.wrap(lambda response: 1.0)
-    assert (bare.name, bare.is_async, FunctionGrader(print).name) == ("lambda", False, "print")
+    assert (bare.name, bare.awaits, FunctionGrader(print).name) == ("lambda", False, "print")
     assert ToolUseHTTPGrader().name == ToolUseHTTPGrader.registered_name() == "tool_use_http"
     assert (Grader().name, ToolUseHTTPGrader().inputs) == ("grader", {"a": True, "b": False})
     assert ToolUseHTTPGrader.declared()["mode"] is GraderMode.POINTWISE

@@ -225,8 +225,8 @@ def test_a_single_grader_keeps_its_batch_too(tmp_path: Path) -> None:
     first = grader.evaluate_batch(ROWS, run_dir=tmp_path)
     again = grader.evaluate_batch(ROWS, run_dir=tmp_path)
     assert CALLS == {"length": 6}
-    assert [r.score for r in first] == [r.score for r in again]  # type: ignore[attr-defined]
-    assert not math.isnan(again[0].score)  # type: ignore[attr-defined]
+    assert [r.score for r in first] == [r.score for r in again]
+    assert not math.isnan(again[0].score)
 
 
 ASKED = [{"id": f"r{n}", "query": f"q{n}", "response": "a b"} for n in range(6)]

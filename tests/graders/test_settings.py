@@ -30,7 +30,8 @@ REWARDS = {
     # judges that act need a workspace, and have tests of their own
     if RewardRegistry.get(name).judged and RewardRegistry.get(name).kind != "trajectory"
 }
-DOCUMENTATION = {"description"}
+NOT_HEARD_IN_ROWS = {"description", "seed", "worst"}
+"""What only documents, decides the order of a sample's answers, or is about what an answer caused."""
 
 
 def other_search(text: str) -> list[str]:
@@ -106,7 +107,7 @@ def test_every_setting_of_a_grader_is_heard_or_refused_and_counts(name: str) -> 
             for value in values
             for beside in BESIDE.get(field, [{}])
         ]
-        if field not in (*DOCUMENTATION, *UNRELATED):
+        if field not in (*NOT_HEARD_IN_ROWS, *UNRELATED):
             assert heard(
                 (
                     outcome_of_grader(name, row, {**params}),
@@ -127,10 +128,12 @@ def _garbage_row(name: str) -> dict[str, Any]:
 def _hash(name: str, settings: dict[str, Any]) -> str | None:
     try:
         if name in GRADERS and not GRADERS[name].judged:
-            return GraderRegistry.create(name, **settings).settings_hash
-        if name in GRADERS:
-            return make(name, settings.pop("model", FakeLLM(reply="x")), **settings).settings_hash
-        return RewardRegistry.create(name, **{"llm": FakeLLM(reply="x"), **settings}).settings_hash
+            made: BaseReward = GraderRegistry.create(name, **settings)
+        elif name in GRADERS:
+            made = make(name, settings.pop("model", FakeLLM(reply="x")), **settings)
+        else:
+            made = RewardRegistry.create(name, **{"llm": FakeLLM(reply="x"), **settings})
+        return made.settings_hash
     except (ConfigError, ValueError):
         return None
 

@@ -11,15 +11,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from rm_gallery.core.reward.abstract import Identified
+from rm_gallery.core.reward.kinds import PerOutputReward
 from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.identity import is_users
-
-if TYPE_CHECKING:
-    pass
 
 
 class GraderMode(str, Enum):
@@ -269,19 +266,34 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
 # -- graders ---------------------------------------------------------------------------------------
 
 
-class AbstractGrader(Identified):
-    """A grader without the doors it is called through."""
+class AbstractGrader(PerOutputReward):
+    """A grader without the doors it is called through: a reward that reads named fields."""
 
     takes_scale: ClassVar[bool] = True
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"seed"})
+
     score_range: Bounds = (0.0, 1.0)
     mode: GraderMode = GraderMode.POINTWISE
     description: str = ""
+    seed: int = 0
+    """Decides, with the sample's id, the order in which a judge is shown the answers of a sample."""
 
-    @model_validator(mode="after")
-    def _named(self) -> AbstractGrader:
-        if not self.name:
-            object.__setattr__(self, "name", default_name(type(self)))
-        return self
+    def model_post_init(self, context: Any) -> None:
+        """Fill in the name, and the range of what orders responses."""
+        super().model_post_init(context)
+        if self.compares and self.score_range != (0.0, 1.0):
+            # a score is the share of the others that a response is placed before
+            for name, value in (("score_range", (0.0, 1.0)), ("threshold", None)):
+                object.__setattr__(self, name, value)
+
+    @classmethod
+    def _unnamed(cls) -> str:
+        return default_name(cls)
+
+    @property
+    def compares(self) -> bool:
+        """Whether it orders responses."""
+        return self.mode is GraderMode.LISTWISE
 
     # -- what graders implement --------------------------------------------------------------------
 
@@ -296,9 +308,6 @@ class AbstractGrader(Identified):
                 f"{type(self).__name__} implements _grade(self, query, response, …)."
             )
 
-    def check(self) -> None:
-        """Raise ConfigError when no row could be graded at all (no model, no key, a missing extra)."""
-
     @property
     def inputs(self) -> dict[str, bool]:
         """The fields it takes, and whether each is required; ``"*"`` stands for any other field."""
@@ -312,7 +321,7 @@ class AbstractGrader(Identified):
         return not is_users(type(self)._grade.__module__)
 
     @property
-    def is_async(self) -> bool:
+    def awaits(self) -> bool:
         """Whether `_grade` is a coroutine function; one that only returns something awaitable is
         awaited too.
         """
@@ -333,7 +342,7 @@ class AbstractGrader(Identified):
         }
 
     @property
-    def range_declared(self) -> bool:
+    def range_declared(self) -> bool:  # type: ignore[override]
         """Whether somebody stated the range; False for the [0, 1] of every grader."""
         kinds = itertools.takewhile(lambda kind: kind is not AbstractGrader, type(self).__mro__)
         return "score_range" in self.model_fields_set or any(

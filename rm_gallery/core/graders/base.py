@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
 from rm_gallery.core.graders.abstract import (
@@ -23,11 +24,16 @@ from rm_gallery.core.graders.abstract import (
     parameters,
     usage_sum,
 )
-from rm_gallery.core.graders.rows import Mapper
-from rm_gallery.core.graders.run import GraderPlan, grade_one, grader_batch
+from rm_gallery.core.graders.rows import Mapper, fields_of
+from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_one, grader_batch
+from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import Registry
+from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.core.utils.prompt import seeded_order
+
+G = TypeVar("G", bound=GraderResult)
 
 __all__ = [
     "BaseGrader",
@@ -59,21 +65,19 @@ class BaseGrader(AbstractGrader):
 
     # -- doors -------------------------------------------------------------------------------------
 
-    # All of them take `options=` and the names of RunOptions as keywords, which win over it; a call
-    # inside a run is a part of that run. A keyword that is neither an option nor a field is a
-    # ConfigError: what a row has beside goes into the row's dict.
+    # They take rows of named fields, and samples as every reward does. All of them take `options=`
+    # and the names of RunOptions as keywords, which win over it; a call inside a run is a part of
+    # that run. A keyword that is neither an option nor a field is a ConfigError: what a row has
+    # beside goes into the row's dict.
 
-    def evaluate(
-        self,
-        row: Mapping[str, Any] | None = None,
-        /,
-        *,
-        options: RunOptions | None = None,
-        **fields: Any,
-    ) -> GraderResult:
-        """Grade one row, given as a dict or as named fields; what failed is a GraderError, not
-        raised.
+    def evaluate(  # type: ignore[override]  # fields have names
+        self, row: Any = None, /, *, options: RunOptions | None = None, **fields: Any
+    ) -> Any:
+        """Grade one row, given as a dict or as named fields, into a GraderResult: what failed is a
+        GraderError, not raised. Of a DataSample, as every reward, a scored copy.
         """
+        if isinstance(row, DataSample):
+            return super().evaluate(row, options=options, **fields)
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate", "aevaluate")
         given = self._fields_and_options(row, options, fields)
         return library_loop.drive(grade_one(self, *given))
@@ -90,20 +94,24 @@ class BaseGrader(AbstractGrader):
         options: RunOptions | None = None,
         **fields: Any,
     ) -> GraderResult:
-        """Awaitable twin of `evaluate`, from any event loop."""
+        """Awaitable twin of `evaluate` for a row, from any event loop."""
         return await grade_one(self, *self._fields_and_options(row, options, fields))
 
-    def evaluate_batch(
+    def evaluate_batch(  # type: ignore[override]  # rows have a mapper
         self,
-        rows: Iterable[Mapping[str, Any]],
+        rows: Iterable[Any],
         mapper: Mapper = None,
         *,
         options: RunOptions | None = None,
         **keywords: Any,
-    ) -> list[GraderResult]:
+    ) -> list[Any]:
         """Grade many rows, at most `max_workers` judgements at a time; results in the order of the
-        rows.
+        rows. Of DataSamples, as every reward, scored copies.
         """
+        rows = list(rows)
+        if rows and isinstance(rows[0], DataSample):
+            scored: list[Any] = super().evaluate_batch(rows, options=options, **keywords)
+            return scored
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
         return library_loop.drive(self._all(rows, mapper, options, keywords))
 
@@ -115,7 +123,7 @@ class BaseGrader(AbstractGrader):
         options: RunOptions | None = None,
         **keywords: Any,
     ) -> list[GraderResult]:
-        """Awaitable twin of `evaluate_batch`."""
+        """Awaitable twin of `evaluate_batch` for rows."""
         return await self._all(rows, mapper, options, keywords)
 
     async def _all(
@@ -127,6 +135,37 @@ class BaseGrader(AbstractGrader):
     ) -> list[GraderResult]:
         plans, chosen = {self.name: GraderPlan(self, mapper)}, self._options(options, keywords)
         return [results[self.name] for results in await grader_batch(plans, rows, chosen).results()]
+
+    # -- answers of samples ------------------------------------------------------------------------
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[Any]]:
+        """The score of one answer; of several that are ordered, the share of the others that each is
+        placed before.
+        """
+        if not self.compares:
+            graded = await self._graded(sample, GraderScore)
+            return [Score(graded.score, graded.reason, extra=graded.metadata)]
+        n = len(sample.output)
+        order = list(range(n))
+        if asks_a_model(self):
+            order = seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f")
+        ranked = await self._graded(
+            copy_with(sample, output=[sample.output[i] for i in order]), GraderRank
+        )
+        scores: list[Any] = [None] * n
+        for index, own in zip(order, ranked.rank, strict=True):
+            before = sum(other > own for other in ranked.rank) + 0.5 * (ranked.rank.count(own) - 1)
+            scores[index] = Score(before / max(1, n - 1), ranked.reason, extra=ranked.metadata)
+        return scores
+
+    async def _graded(self, sample: DataSample, kind: type[G]) -> G:
+        result = await agraded(self, fields_of(self, sample))
+        if isinstance(result, kind):
+            return result
+        if isinstance(result, GraderError):
+            raise error_of(result.outcome())
+        why = f"{result.name} gave a {type(result).__name__}."
+        raise error_of(failed("invalid_result", why, "rule"))
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]
@@ -204,7 +243,7 @@ class FunctionGrader(BaseGrader):
         return False
 
     @property
-    def is_async(self) -> bool:
+    def awaits(self) -> bool:
         """Whether the function is a coroutine function."""
         return any(map(inspect.iscoroutinefunction, (self.func, type(self.func).__call__)))
 

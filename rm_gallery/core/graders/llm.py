@@ -249,7 +249,7 @@ class LLMGrader(BaseGrader):
         self.model.check()
 
     @property
-    def is_async(self) -> bool:
+    def awaits(self) -> bool:
         """True: a model is asked."""
         return True
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
 from rm_gallery.core.graders.abstract import AbstractGrader
+from rm_gallery.core.reward.judge import UNSEEN
+from rm_gallery.core.reward.kinds import unseen_in
 from rm_gallery.core.utils.errors import Cause, RMGalleryError, Unscored
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import build
@@ -186,3 +188,53 @@ def bound(grader: AbstractGrader, row: Mapping[str, Any], mapper: Mapper = None)
 
 TEXTS = frozenset({"query", "response", "reference_response", "context"})
 """Fields that hold a text, so that None, and the NaN that tables have for it, hold none."""
+
+
+def fields_of(grader: AbstractGrader, sample: DataSample) -> dict[str, Any]:
+    """What a grader sees of a sample: query, messages (input, steps, answer), context, response(s),
+    the tool_calls of steps and answer, reference_response, and of the metadata the fields it asks
+    for by their names.
+    """
+    inputs = grader.inputs
+    about = sample.metadata or {}
+    answers = [output.answer for output in sample.output]
+    texts = [
+        answer.text if grader.judged else sample.answer_text(index)
+        for index, answer in enumerate(answers)
+    ]
+    reference = sample.reference()
+    sees = "vision" in grader.needs
+    if grader.judged and not sees and unseen_in(sample):
+        raise Unscored(
+            f"{grader.name}: the grader is shown texts, and this sample holds parts that are none; "
+            f"take a rubric reward, which "
+            "is sent images, or a grader of images.",
+            reason=UNSEEN,
+            cause="rule",
+        )
+    # of several outputs the first: a grader of trajectories is asked about one at a time
+    way = [
+        turn.to_openai()
+        for output in sample.output[:1]
+        for turn in (*(output.steps or ()), output.answer)
+    ]
+    known: dict[str, Any] = {
+        "query": sample.query_text(),
+        "instruction": sample.query_text(),
+        "messages": [*(message.to_openai() for message in sample.input), *way],
+        "history": [message.to_openai() for message in sample.input[:-1]],
+        "response": (answers[0].content if sees else texts[0]) if answers else "",
+        "responses": texts,
+        "context": sample.input[-1].additional_kwargs.get("context", "") if sample.input else "",
+        "tool_calls": [call for turn in way for call in turn.get("tool_calls") or ()] or None,
+        **({"reference_response": reference} if reference is not None else {}),
+    }
+    given = {
+        name: known[name] if name in known else about.get(name) for name in inputs if name != "*"
+    }
+    over = {
+        name: about[name]
+        for name in inputs
+        if name in about and name not in ("response", "responses", "query")
+    }
+    return {name: value for name, value in {**given, **over}.items() if value is not None}

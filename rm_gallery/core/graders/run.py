@@ -45,7 +45,6 @@ from rm_gallery.core.score import (
     is_run_level,
     outside,
     score_of_error,
-    worst_of,
 )
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
 from rm_gallery.core.utils.models import build, copy_with
@@ -151,7 +150,7 @@ async def agraded(grader: AbstractGrader, fields: dict[str, Any]) -> GraderResul
 
 async def _agraded(grader: AbstractGrader, fields: Any) -> GraderResult:
     """The grader's result, for the library loop; what would block it is handed to a thread."""
-    value: Any = _graded(grader, fields) if grader.is_async else _on_a_thread(grader, fields)
+    value: Any = _graded(grader, fields) if grader.awaits else _on_a_thread(grader, fields)
     # a grader that asks a model may have a plain `_grade` of its own
     result: GraderResult = await value if awaitable(value) else value
     return result
@@ -346,7 +345,7 @@ def row_reward(plans: Plans, control_answers: bool = False) -> RowReward:
         "worst": None,
         "plans": dict(plans),
     }
-    if control_answers or any(each.is_async for each in graders):
+    if control_answers or any(each.awaits for each in graders):
         return build(AwaitingRowReward, {**settings, "control_answers": control_answers})
     return build(RowReward, settings)
 
@@ -365,10 +364,7 @@ def _result(grader: AbstractGrader, outcome: Score[Any]) -> GraderResult:
     result: GraderResult
     if outcome.value is not None:
         result = outcome.value
-    elif (
-        outcome.cause == "answer"
-        and (worst := worst_of(grader.score_range, grader.higher_is_better)) is not None
-    ):
+    elif outcome.cause == "answer" and (worst := grader.worst_score) is not None:
         result = as_result(worst, grader.about()).model_copy(
             update={
                 "reason": outcome.reason,

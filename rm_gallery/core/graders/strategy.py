@@ -84,7 +84,7 @@ class _Wrapper(BaseGrader):
         return self.grader.declares_missing
 
     @property
-    def is_async(self) -> bool:
+    def awaits(self) -> bool:
         """True: several calls wait side by side."""
         return True
 

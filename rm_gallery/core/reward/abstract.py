@@ -98,8 +98,8 @@ class Identified(Configured, metaclass=RewardMeta):
     is another run.
     """
     said_if_given: ClassVar[frozenset[str]] = frozenset()
-    """Settings that identify it only where they are not the default: there are runs that are older
-    than they.
+    """Settings that identify it, beside those of its bases, only where they are not the default:
+    there are runs that are older than they.
     """
 
     judged: ClassVar[bool] = False
@@ -160,13 +160,10 @@ class Identified(Configured, metaclass=RewardMeta):
         whose content cannot be told, such as a lambda.
         """
         out: dict[str, Any] = {"class": class_name(type(self))}
-        llm = getattr(self, "llm", None)
-        for name in type(self).model_fields:
+        llm, if_given = getattr(self, "llm", None), _said_if_given(type(self))
+        for name, info in type(self).model_fields.items():
             judge = llm is not None and getattr(self, name) is llm
-            unsaid = (
-                name in self.said_if_given
-                and getattr(self, name) == type(self).model_fields[name].default
-            )
+            unsaid = name in if_given and getattr(self, name) == info.default
             if name not in ("llm", "template", *UNRELATED) and not judge and not unsaid:
                 out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
         if self.fingerprint is not None:
@@ -220,6 +217,15 @@ class Identified(Configured, metaclass=RewardMeta):
         return copied
 
 
+@lru_cache(maxsize=1024)
+def _said_if_given(kind: type[Identified]) -> frozenset[str]:
+    """The settings of a class and its bases that are said where they are given; how it scores is
+    said by what is told that.
+    """
+    names = frozenset().union(*(vars(each).get("said_if_given", ()) for each in kind.__mro__))
+    return names if kind.takes_scale else names.union(OF_SCORES)
+
+
 def _parts(value: Any) -> Iterator[Identified]:
     """The rewards and graders in the settings of one, at any depth."""
     inner = (
@@ -267,7 +273,7 @@ class AbstractReward(Identified):
     """Whether the worst score is settled where it is judged, such as behind a server, and need not
     be said here.
     """
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", *OF_SCORES})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
     finds_blame_in_parts: ClassVar[bool] = False
     """Whether it finds out itself, part by part, which missing scores are an answer's own doing."""
     may_ask_others: ClassVar[bool] = False
@@ -293,7 +299,7 @@ class AbstractReward(Identified):
     def model_post_init(self, context: Any) -> None:
         """Fill in the name of an unnamed reward."""
         if not self.name:
-            object.__setattr__(self, "name", type(self).__name__)
+            object.__setattr__(self, "name", self._unnamed())
         if not self.kind:
             raise ConfigError(
                 f"{type(self).__name__} has no kind: derive it from BasePointWiseReward, "
@@ -312,6 +318,16 @@ class AbstractReward(Identified):
                 "Leave cpu_bound out: a judge or another coroutine runs on the library's event "
                 "loop."
             )
+
+    @classmethod
+    def _unnamed(cls) -> str:
+        """What a reward is called that was given no name."""
+        return cls.__name__
+
+    @property
+    def itself(self) -> AbstractReward:
+        """What scores samples: itself, or the reward that is called by named fields through it."""
+        return self
 
     @property
     def compares(self) -> bool:

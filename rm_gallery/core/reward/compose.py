@@ -381,7 +381,7 @@ class Cascade(Composition):
     def _filled(self, stage: Stage) -> Stage:
         if stage.stop_below is not None or stage.stop_above is not None:
             return stage
-        threshold = getattr(stage.reward, "grader", stage.reward).threshold
+        threshold = stage.reward.threshold
         best = stage.reward.score_range[1 if stage.reward.higher_is_better else 0]
         limit = best if threshold is None else threshold
         if limit is None:
@@ -539,7 +539,7 @@ class WeightedSum(Composition):
             with an open range.
     """
 
-    said_if_given: ClassVar[frozenset[str]] = frozenset({*Composition.said_if_given, "normalize"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"normalize"})
 
     rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
     weights: dict[str, float] = Field(default_factory=dict)

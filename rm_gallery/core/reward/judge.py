@@ -82,7 +82,7 @@ class BaseLLMReward(BaseReward):
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
     touches: ClassVar[Touches] = {"network": (PICTURES,)}  # the endpoint fetches them
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "channel", "images", "votes"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"channel", "images", "votes"})
 
     if TYPE_CHECKING:
         llm: Judge = Judge()

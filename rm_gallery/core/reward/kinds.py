@@ -247,13 +247,17 @@ class PerOutputReward(BasePointWiseReward):
         return [checked(self, score) for score in returned]
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
-        """Each output gets what was said of it."""
+        """Each output gets what was said of it; of several together nobody can tell whose doing it
+        is that there is no score.
+        """
         for job, outcome in zip(jobs, outcomes, strict=True):
             outputs = sample.output if job.place is None else [sample.output[job.place]]
-            scores: list[Score[Any]] = (
-                [outcome] * len(outputs) if outcome.value is None else outcome.value
-            )
-            for output, score in zip(outputs, scores, strict=True):
+            if outcome.value is None:
+                write_none = write_score if len(outputs) == 1 else write_missing
+                for output in outputs:
+                    write_none(self, output.answer, outcome)
+                continue
+            for output, score in zip(outputs, outcome.value, strict=True):
                 write_score(self, output.answer, score)
 
 

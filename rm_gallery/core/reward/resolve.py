@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rm_gallery.core.reward.abstract import Identified
 from rm_gallery.core.reward.function import RewardFunction, class_of_built
 from rm_gallery.core.reward.judges import given_in_vain, lacking, named_judge, resolved_judge
 from rm_gallery.core.reward.python_files import load_module, split_target
@@ -24,10 +23,9 @@ from rm_gallery.core.utils.models import unknown_name
 if TYPE_CHECKING:
     from rm_gallery.core.model.base import BaseLLM
 
-GRADERS = "rm_gallery.core.graders.bridge"
 ENVIRONMENTS = "rm_gallery.envs.environment"
-"""Make a reward of a grader, and of an object with `compute_reward`; looked up when they are asked
-for, since they stand above.
+"""Makes a reward of an object with `compute_reward`; looked up when it is asked for, since it stands
+above.
 """
 HOOKS = ("compute_reward", "compute_group_reward")
 KINDS = "a class with compute_reward, a @reward_function, a reward class or a built reward"
@@ -48,11 +46,7 @@ def _is_environment(value: Any) -> bool:
 
 
 SPELLINGS = {
-    "reward": Spelling(lambda value: isinstance(value, BaseReward), lambda reward: reward),
-    "grader": Spelling(  # the other of the two kinds that are identified
-        lambda value: isinstance(value, Identified),
-        lambda grader: importlib.import_module(GRADERS).as_reward(grader),
-    ),
+    "reward": Spelling(lambda value: isinstance(value, BaseReward), lambda reward: reward.itself),
     "environment": Spelling(
         _is_environment, lambda env: importlib.import_module(ENVIRONMENTS).class_of(env)
     ),
@@ -68,7 +62,6 @@ SPELLINGS = {
     ),
 }
 """The objects that stand for a reward; the first that recognises one counts."""
-BUILT = ("reward", "grader")
 ALONE = ("rule", "function")
 """What of a file is meant only where it holds nothing else, or by its name: a rule's class stands
 beside it, and any helper is a function.
@@ -128,8 +121,7 @@ def resolve(
         return resolved_judge(made, llm, base_url, made.name)
     name = spec if isinstance(spec, str) else made.__name__
     settings, known = dict(params or {}), _known_of(made)
-    of_grader = getattr(made, "grader_class", None) is not None
-    own_judge = "llm" in settings or (of_grader and "model" in settings)
+    own_judge = "llm" in settings or ("llm" in made.needs and "model" in settings)
     if not asks_for_judge(made):
         if given:
             raise given_in_vain({name: known})
@@ -174,8 +166,7 @@ def asks_for_judge(spec: object) -> bool:
     known = _known_of(spec)
     if not isinstance(known, type):
         return bool(lacking(known))
-    needs = getattr(getattr(known, "grader_class", None), "needs", ())
-    return "llm" in getattr(known, "model_fields", ()) or "llm" in needs
+    return "llm" in getattr(known, "model_fields", ()) or "llm" in getattr(known, "needs", ())
 
 
 def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> list[dict[str, Any]]:
@@ -249,13 +240,13 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
     if not kind:
         raise ConfigError(f"{target}: {name} is a {type(value).__name__} and no reward: {KINDS}.")
     made = meant_by(value)
-    return class_of_built(made) if kind in BUILT else made
+    return class_of_built(made) if kind == "reward" else made
 
 
 def _is_own(kind: str, value: Any, module: str) -> bool:
     """Whether this is a reward of the file's own, and not one that it imports to build on."""
     written = getattr(value, "__module__", None) == module and not inspect.isabstract(value)
-    return kind in BUILT or (written and (kind not in ALONE or inspect.isfunction(value)))
+    return kind == "reward" or (written and (kind not in ALONE or inspect.isfunction(value)))
 
 
 def cases_beside(name: str) -> Any:

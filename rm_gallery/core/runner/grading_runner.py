@@ -81,7 +81,7 @@ class GraderConfig:
     def __post_init__(self) -> None:
         """Raise ConfigError for what does not fit."""
         given: Any = self.grader
-        if spelling_of(given) in ("grader", "rule", "reward function"):
+        if spelling_of(given) in ("reward", "rule", "reward function"):
             object.__setattr__(self, "grader", as_grader(given))
         elif callable(given) and not isinstance(given, type):
             object.__setattr__(self, "grader", FunctionGrader(given))

@@ -50,10 +50,12 @@ class _PreferenceGrader(RewardGrader):
         """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
         if reward is None:
             of_grader = {
-                field: settings.pop(field) for field in type(self).model_fields if field in settings
+                field: settings.pop(field)
+                for field in type(self).model_fields.keys() - {"seed", "worst"}
+                if field in settings
             }
             name = of_grader.get("name") or self.registered_name()
-            made: Any = type(self).kind
+            made: Any = type(self).builds
             reward = made(llm=settings.pop("llm", model), name=name, **settings)
             settings = of_grader
         super().__init__(reward, **settings)
@@ -66,7 +68,7 @@ class PairwisePreferenceGrader(_PreferenceGrader):
     Fields: `responses`, `query`, `context`. Metadata: `scores`, the share of pairs won.
     """
 
-    kind: ClassVar[Any] = BasePairWiseRubricReward
+    builds: ClassVar[Any] = BasePairWiseRubricReward
 
 
 class ListwisePreferenceGrader(_PreferenceGrader):
@@ -76,7 +78,7 @@ class ListwisePreferenceGrader(_PreferenceGrader):
     Fields: `responses`, `query`, `context`.
     """
 
-    kind: ClassVar[Any] = BaseListWiseRubricReward
+    builds: ClassVar[Any] = BaseListWiseRubricReward
 
 
 # -- expected scores -------------------------------------------------------------------------------
