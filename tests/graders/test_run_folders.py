@@ -24,7 +24,9 @@ from rm_gallery import (
     GraderScore,
     GradingRunner,
     LLMGrader,
+    RewardRegistry,
     Unscored,
+    WeightedSum,
 )
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder import read_trace
@@ -32,6 +34,7 @@ from rm_gallery.core.graders.base import GraderResult
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
+from tests.support.samples import make_sample, scores
 
 ROWS = [{"id": f"r{n}", "query": f"q{n}", "response": "x" * n} for n in range(6)]
 CALLS: Counter[str] = Counter()
@@ -248,3 +251,25 @@ def test_a_judge_is_not_asked_other_things_however_it_is_wrapped(kind: str, tmp_
     path.write_text("".join(json.dumps({**record, "asked": ["0" * 12]}) + "\n" for record in kept))
     with pytest.raises(ConfigError, match="the judge was asked something else"):
         runner(tmp_path, {"g": grader}).run(ASKED)
+
+
+def test_a_run_that_told_a_grader_of_samples_as_a_reward_around_it_goes_on(tmp_path: Path) -> None:
+    judge = FakeLLM(reply="<score>4</score>")
+    samples = [make_sample("one", "two", unique_id=name) for name in "ab"]
+
+    def run() -> list[Any]:
+        reward: Any = WeightedSum({"it": RewardRegistry.create("grader:relevance", llm=judge)})
+        return [scores(each) for each in reward.evaluate_batch(samples, run_dir=tmp_path)]
+
+    first = run()
+    path = tmp_path / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    told = manifest["reward"]["rewards"]["it"]
+    around = {"class": "rm_gallery.GraderReward", "name": "grader:relevance", "llm": told["llm"]}
+    manifest["reward"]["rewards"]["it"] = {**around, "grader": {**told, "name": "relevance"}}
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    assert run() == first == [[4.0, 4.0]] * 2
+    manifest["reward"]["rewards"]["it"]["grader"]["desc"] = "Another question."
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(ConfigError, match="it.desc"):
+        run()

@@ -270,7 +270,7 @@ class AbstractGrader(PerOutputReward):
     """A grader without the doors it is called through: a reward that reads named fields."""
 
     takes_scale: ClassVar[bool] = True
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"seed"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "seed"})
 
     score_range: Bounds = (0.0, 1.0)
     mode: GraderMode = GraderMode.POINTWISE

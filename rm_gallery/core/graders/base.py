@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, overload
+from operator import itemgetter
+from typing import Any, overload
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
@@ -25,15 +26,13 @@ from rm_gallery.core.graders.abstract import (
     usage_sum,
 )
 from rm_gallery.core.graders.rows import Mapper, fields_of
-from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_one, grader_batch
+from rm_gallery.core.graders.run import GraderPlan, agraded, grade_one, grader_batch, scores_of
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import Registry
-from rm_gallery.core.score import Score, failed
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.core.utils.prompt import seeded_order
-
-G = TypeVar("G", bound=GraderResult)
 
 __all__ = [
     "BaseGrader",
@@ -142,30 +141,12 @@ class BaseGrader(AbstractGrader):
         """The score of one answer; of several that are ordered, the share of the others that each is
         placed before.
         """
-        if not self.compares:
-            graded = await self._graded(sample, GraderScore)
-            return [Score(graded.score, graded.reason, extra=graded.metadata)]
-        n = len(sample.output)
-        order = list(range(n))
-        if asks_a_model(self):
-            order = seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f")
-        ranked = await self._graded(
-            copy_with(sample, output=[sample.output[i] for i in order]), GraderRank
-        )
-        scores: list[Any] = [None] * n
-        for index, own in zip(order, ranked.rank, strict=True):
-            before = sum(other > own for other in ranked.rank) + 0.5 * (ranked.rank.count(own) - 1)
-            scores[index] = Score(before / max(1, n - 1), ranked.reason, extra=ranked.metadata)
-        return scores
-
-    async def _graded(self, sample: DataSample, kind: type[G]) -> G:
-        result = await agraded(self, fields_of(self, sample))
-        if isinstance(result, kind):
-            return result
-        if isinstance(result, GraderError):
-            raise error_of(result.outcome())
-        why = f"{result.name} gave a {type(result).__name__}."
-        raise error_of(failed("invalid_result", why, "rule"))
+        order = list(range(len(sample.output)))
+        if self.compares and asks_a_model(self):
+            order = seeded_order(len(order), f"{self.seed}\x1f{sample.sample_id}\x1f")
+            sample = copy_with(sample, output=[sample.output[i] for i in order])
+        scores = scores_of(await agraded(self, fields_of(self, sample)), self.compares)
+        return [score for _, score in sorted(zip(order, scores, strict=True), key=itemgetter(0))]
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]

@@ -172,7 +172,9 @@ class LLMGrader(BaseGrader):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"channel", "own_form"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset(
+        {*BaseGrader.said_if_given, "channel", "own_form"}
+    )
     unheard: ClassVar[frozenset[str]] = frozenset()
     """Settings that have no effect here, since the grader asks in a way of its own; one that is
     given is refused.

@@ -42,6 +42,7 @@ from rm_gallery.core.score import (
     Missing,
     Score,
     about_code,
+    failed,
     is_run_level,
     outside,
     score_of_error,
@@ -77,6 +78,22 @@ def error_of(outcome: Score[Any]) -> Exception:
     if outcome.status == "unscored":
         return Unscored(outcome.reason, reason=outcome.code, cause=outcome.cause)
     return NotGraded(outcome.reason, outcome.code, outcome.cause)
+
+
+def scores_of(result: GraderResult, compares: bool) -> list[Score[Any]]:
+    """A result about a sample's answers as their scores: of places the share of the others that each
+    is before. Raises what a missing score is raised as.
+    """
+    if isinstance(result, GraderError):
+        raise error_of(result.outcome())
+    if compares and isinstance(result, GraderRank):
+        ranks, others = result.rank, max(1, len(result.rank) - 1)
+        beaten = [sum(o > own for o in ranks) + 0.5 * (ranks.count(own) - 1) for own in ranks]
+        return [Score(each / others, result.reason, extra=result.metadata) for each in beaten]
+    if not compares and isinstance(result, GraderScore):
+        return [Score(result.score, result.reason, extra=result.metadata)]
+    why = f"{result.name} gave a {type(result).__name__}."
+    raise error_of(failed("invalid_result", why, "rule"))
 
 
 class GraderPlan(NamedTuple):

@@ -98,8 +98,8 @@ class Identified(Configured, metaclass=RewardMeta):
     is another run.
     """
     said_if_given: ClassVar[frozenset[str]] = frozenset()
-    """Settings that identify it, beside those of its bases, only where they are not the default:
-    there are runs that are older than they.
+    """Settings that identify it only where they are not the default: there are runs that are older
+    than they.
     """
 
     judged: ClassVar[bool] = False
@@ -132,8 +132,12 @@ class Identified(Configured, metaclass=RewardMeta):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.model_fields_set.isdisjoint(OF_SCORES):
-            return self
+        if not self.model_fields_set.isdisjoint(OF_SCORES):
+            self._check_scale()
+        return self
+
+    def _check_scale(self) -> None:
+        """Raise ConfigError for a range, a direction or a threshold that is given and does not fit."""
         kind = type(self)
         for name in () if self.takes_scale or is_users(kind.__module__) else OF_SCORES[:2]:
             if getattr(self, name) != (own := getattr(kind, name)):
@@ -149,7 +153,6 @@ class Identified(Configured, metaclass=RewardMeta):
                 f"{kind.__name__}: threshold is {self.threshold}; it lies inside the score "
                 f"range {self.score_range}."
             )
-        return self
 
     def describe(self) -> dict[str, Any]:
         """What identifies it in a run's manifest: class, settings by value, prompt and model, and
@@ -160,10 +163,10 @@ class Identified(Configured, metaclass=RewardMeta):
         whose content cannot be told, such as a lambda.
         """
         out: dict[str, Any] = {"class": class_name(type(self))}
-        llm, if_given = getattr(self, "llm", None), _said_if_given(type(self))
+        llm = getattr(self, "llm", None)
         for name, info in type(self).model_fields.items():
             judge = llm is not None and getattr(self, name) is llm
-            unsaid = name in if_given and getattr(self, name) == info.default
+            unsaid = name in self.said_if_given and getattr(self, name) == info.default
             if name not in ("llm", "template", *UNRELATED) and not judge and not unsaid:
                 out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
         if self.fingerprint is not None:
@@ -217,15 +220,6 @@ class Identified(Configured, metaclass=RewardMeta):
         return copied
 
 
-@lru_cache(maxsize=1024)
-def _said_if_given(kind: type[Identified]) -> frozenset[str]:
-    """The settings of a class and its bases that are said where they are given; how it scores is
-    said by what is told that.
-    """
-    names = frozenset().union(*(vars(each).get("said_if_given", ()) for each in kind.__mro__))
-    return names if kind.takes_scale else names.union(OF_SCORES)
-
-
 def _parts(value: Any) -> Iterator[Identified]:
     """The rewards and graders in the settings of one, at any depth."""
     inner = (
@@ -273,7 +267,7 @@ class AbstractReward(Identified):
     """Whether the worst score is settled where it is judged, such as behind a server, and need not
     be said here.
     """
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", *OF_SCORES})
     finds_blame_in_parts: ClassVar[bool] = False
     """Whether it finds out itself, part by part, which missing scores are an answer's own doing."""
     may_ask_others: ClassVar[bool] = False

@@ -539,7 +539,7 @@ class WeightedSum(Composition):
             with an open range.
     """
 
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"normalize"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({*Composition.said_if_given, "normalize"})
 
     rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
     weights: dict[str, float] = Field(default_factory=dict)

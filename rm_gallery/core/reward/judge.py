@@ -82,7 +82,9 @@ class BaseLLMReward(BaseReward):
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
     touches: ClassVar[Touches] = {"network": (PICTURES,)}  # the endpoint fetches them
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"channel", "images", "votes"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset(
+        {*BaseReward.said_if_given, "channel", "images", "votes"}
+    )
 
     if TYPE_CHECKING:
         llm: Judge = Judge()
