@@ -165,7 +165,7 @@ Providers: TypeAlias = dict[str, type[BaseModelCall]]
 DEFAULT = "openai"
 """Protocol of a name without a prefix."""
 _chat: Providers = {}
-embedding_providers: Providers = {}
+_embeddings: Providers = {}
 # Tags such as llama3:8b or mistral:latest, and fine-tuned models (ft:gpt-4o:org::id), belong to the
 # model's name.
 _TAG = re.compile(r"\d|latest\b|instruct\b|chat\b|text\b|code\b|v\d|q\d|fp\d", re.IGNORECASE)
@@ -187,7 +187,7 @@ def provider(prefix: str) -> Callable[[type[M]], type[M]]:
 
 
 def _list_of(cls: type[BaseModelCall]) -> Providers:
-    return _chat if issubclass(cls, BaseLLM) else embedding_providers
+    return _chat if issubclass(cls, BaseLLM) else _embeddings
 
 
 def resolve_llm(llm: str | Json | BaseLLM, **settings: Any) -> BaseLLM:
@@ -197,13 +197,15 @@ def resolve_llm(llm: str | Json | BaseLLM, **settings: Any) -> BaseLLM:
     `settings` are further fields (base_url, temperature, …). In a dict, `provider` may name the
     prefix. Raises ConfigError for anything else.
     """
-    model = llm if isinstance(llm, BaseLLM) else resolve_spec("llm", llm, _chat, settings)
-    assert isinstance(model, BaseLLM)
+    model: BaseLLM = resolve_spec("llm", llm, BaseLLM, settings)
     return model
 
 
-def resolve_spec(what: str, spec: Any, known: Providers, settings: Json) -> BaseModelCall:
-    """The model for a spec among the `known` providers; `what` names the option in errors."""
+def resolve_spec(what: str, spec: Any, kind: Any, settings: Json) -> Any:
+    """The model of this kind for a spec; `what` names the option in errors."""
+    if isinstance(spec, kind):
+        return spec
+    known = _list_of(kind)
     if isinstance(spec, dict):
         settings = {**spec, **settings}
         prefix, name = str(settings.pop("provider", DEFAULT)), settings.pop("model", "")
@@ -243,7 +245,7 @@ def _prefix_and_name(spec: str, known: Providers) -> tuple[str, str]:
 def registered() -> list[tuple[str, type[BaseModelCall]]]:
     """Prefix and class of every provider, chat models first."""
     _import_all()
-    return [*_chat.items(), *embedding_providers.items()]
+    return [*_chat.items(), *_embeddings.items()]
 
 
 def _knows(known: Providers, prefix: str) -> bool:
@@ -269,8 +271,21 @@ def _import_all() -> None:
 # -- for tests -------------------------------------------------------------------------------------
 
 
+class Rehearsed(BaseModelCall):
+    """A model that answers by a script, without a network."""
+
+    model: str = "fake"
+    cache: bool | None = False
+    max_outage: float = Field(default=0.0, ge=0)
+    """A script does not come back by itself: every failure counts."""
+
+    def endpoint_key(self) -> str:
+        """A name of its own, so that fake and real calls never share a limit."""
+        return f"fake:{self.model}"
+
+
 @provider("fake")
-class FakeLLM(BaseLLM):
+class FakeLLM(Rehearsed, BaseLLM):
     """Answers with a fixed text, with texts from a list chosen by the question's hash, or with what
     a function returns.
 
@@ -282,14 +297,10 @@ class FakeLLM(BaseLLM):
 
     remote: ClassVar[bool] = False
 
-    model: str = "fake"
     reply: str | list[str] | Callable[[str], str] = ""
     latency: float = 0.0
     """Seconds every answer takes."""
     finish_reason: str = "stop"
-    cache: bool | None = False
-    max_outage: float = Field(default=0.0, ge=0)
-    """A script does not come back by itself: every failure counts."""
 
     @classmethod
     def from_name(cls, name: str, **settings: Any) -> FakeLLM:
@@ -320,7 +331,3 @@ class FakeLLM(BaseLLM):
             raise ConfigError("FakeLLM.reply is an empty list; give it at least one text.")
         # a stable hash: Python's own differs from process to process
         return texts[(sum(question.encode("utf-8", "surrogatepass")) + index) % len(texts)]
-
-    def endpoint_key(self) -> str:
-        """A name of its own, so that fake and real calls never share a limit."""
-        return f"fake:{self.model}"

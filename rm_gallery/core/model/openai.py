@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 from urllib.parse import quote, urlsplit
@@ -57,7 +57,7 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
     """
     choices = raw.get("choices")
     choices = choices if isinstance(choices, list) else []
-    first = _dict_or_empty(choices[0]) if choices else {}
+    first = object_of(choices[0]) if choices else {}
     # routers and proxies report what failed behind them inside a 200, some beside a text that looks
     # like a reply
     if (error := raw.get("error") or first.get("error")) or first.get("finish_reason") == "error":
@@ -67,7 +67,7 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
         what = (
             "with a choice that holds no message" if choices else "200 with no choices in the body"
         )
-        raise ProviderError(f"{endpoint} answered {what}.", kind="transient")
+        raise unusable(endpoint, f"answered {what}")
     content, refusal, calls = told.get("content"), told.get("refusal"), told.get("tool_calls")
     message: Json = {
         "role": MessageRole.ASSISTANT,
@@ -88,21 +88,19 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
             built = build(ChatMessage, message)
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False)[0]
-        raise ProviderError(
-            f"{endpoint} answered 200 with a message of an unknown layout "
-            f"({'.'.join(map(str, fault['loc']))}: {fault['msg']}).",
-            kind="transient",
-        ) from None
+        where = ".".join(map(str, fault["loc"]))
+        what = f"answered 200 with a message of an unknown layout ({where}: {fault['msg']})"
+        raise unusable(endpoint, what) from None
     ended = first.get("finish_reason")
-    further = [_dict_or_empty(choice).get("message") for choice in choices[1:] and choices]
+    further = [object_of(choice).get("message") for choice in choices[1:] and choices]
     return build(
         ChatResponse,
         {
             "message": built,
             "finish_reason": ended if isinstance(ended, str) else None,
-            "usage": _usage(_dict_or_empty(raw.get("usage"))),
+            "usage": usage_of(raw.get("usage")),
             "model": _text(raw.get("model")),
-            "choices": [_text(_dict_or_empty(each).get("content")) for each in further],
+            "choices": [_text(object_of(each).get("content")) for each in further],
             "logprobs": first.get("logprobs"),
             "decisions": None,
             "cached": cached,
@@ -110,22 +108,46 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
     )
 
 
-def _dict_or_empty(value: Any) -> Json:
+def unusable(endpoint: str, what: str) -> ProviderError:
+    """The error for an answer that cannot be read; the next one may be better."""
+    return ProviderError(f"{endpoint} {what}.", kind="transient")
+
+
+def object_of(value: Any) -> Json:
+    """A JSON object as it is; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def value_at(value: Any, paths: str, otherwise: Any = None) -> Any:
+    """What stands in a JSON value at the first of several paths, parted by |, that is there.
+
+    A path names keys and places of lists; * is the only entry of a list.
+    """
+    for path in paths.split("|"):
+        with suppress(LookupError, TypeError, ValueError):
+            found = value
+            for key in path.split():
+                if key == "*":
+                    [found] = found
+                else:
+                    found = found[int(key) if key.isdigit() else key]
+            return found
+    return otherwise
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _usage(counts: Json) -> Usage:
-    given = _dict_or_empty(counts.get("prompt_tokens_details"))
-    generated = _dict_or_empty(counts.get("completion_tokens_details"))
+def usage_of(counts: Any, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
+    """The token counts of an answer under the names that its protocol has for them."""
+    told = object_of(counts)
+    of_read, of_written = told.get(f"{read}_details"), told.get(f"{written}_details")
     return Usage(
-        token_count(counts.get("prompt_tokens")),
-        token_count(counts.get("completion_tokens")),
-        token_count(given.get("cached_tokens")),
-        token_count(generated.get("reasoning_tokens")),
+        token_count(told.get(read)),
+        token_count(told.get(written)),
+        token_count(object_of(of_read).get("cached_tokens")),
+        token_count(object_of(of_written).get("reasoning_tokens")),
     )
 
 
@@ -148,45 +170,46 @@ def whole_reply(body: bytes, endpoint: str) -> Json:
     """
     raw: Json = {"choices": {}}
     ended = False
-    for data in _events(body):
-        if ended := data == b"[DONE]":
+    for _, data in sent_events(body):
+        if ended := data.strip() == b"[DONE]":
             break
-        chunk, fault = None, "not JSON"
-        with suppress(orjson.JSONDecodeError):
-            chunk, fault = orjson.loads(data), "no object"
-        if not isinstance(chunk, dict):
-            raise ProviderError(f"{endpoint} streamed a chunk that is {fault}.", kind="transient")
         try:
-            _add(raw, chunk)
-        except RecursionError:
-            raise ProviderError(
-                f"{endpoint} streamed a chunk that is nested too deeply.", kind="transient"
-            ) from None
+            _add(raw, orjson.loads(data))
+        except tuple(_BROKEN) as error:
+            fault = f"streamed a chunk that is {_BROKEN[type(error)]}"
+            raise unusable(endpoint, fault) from None
     choices = _in_order(raw["choices"])
     ended = ended or bool(choices and all(each.get("finish_reason") for each in choices))
     if not ended and "error" not in raw:
-        raise ProviderError(
-            f"{endpoint} broke its stream off before the reply had ended.", kind="transient"
-        )
+        raise unusable(endpoint, "broke its stream off before the reply had ended")
     for choice in choices:
-        told = _dict_or_empty(choice.pop("delta", None) or choice.get("message"))
+        told = object_of(choice.pop("delta", None) or choice.get("message"))
         choice["message"] = message = {"role": "assistant", "content": "", **told}
         for call in (calls := _in_order(message.pop("tool_calls", {}))):
             call.pop("index", None)
-            function = {"name": "", "arguments": "", **_dict_or_empty(call.get("function"))}
+            function = {"name": "", "arguments": "", **object_of(call.get("function"))}
             call |= {"id": call.get("id", ""), "type": "function", "function": function}
         message |= {"tool_calls": calls} if calls else {}
     return {**raw, "choices": choices}
 
 
-def _events(body: bytes) -> Iterator[bytes]:
-    """The data of each event; comments and other fields are left out, and lines end in any way the
-    standard allows.
+_BROKEN: dict[type[Exception], str] = {
+    orjson.JSONDecodeError: "not JSON",
+    AttributeError: "no object",
+    RecursionError: "nested too deeply",
+}
+"""What a chunk is that cannot be added to the reply, by what that raises."""
+
+
+def sent_events(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Name and data of each server-sent event that has data; comments and other fields are left
+    out, and lines end in any way the standard allows.
     """
     text = re.sub(rb"\r\n?", b"\n", body.removeprefix(b"\xef\xbb\xbf"))
     for event in text.split(b"\n\n"):
         if lines := re.findall(rb"(?m)^data: ?(.*)", event):
-            yield b"\n".join(lines).strip()
+            names = re.findall(rb"(?m)^event: ?(.*)", event)
+            yield b"".join(names[-1:]), b"\n".join(lines)
 
 
 _GROWING = frozenset("content reasoning_content reasoning refusal name arguments".split())
@@ -198,7 +221,7 @@ def _add(whole: Json, piece: Json) -> Json:
     for name, value in piece.items():
         if name in _NUMBERED:
             parts = whole.setdefault(name, {})
-            for part in map(_dict_or_empty, value if isinstance(value, list) else ()):
+            for part in map(object_of, value if isinstance(value, list) else ()):
                 number = part.get("index")
                 number = number if isinstance(number, int) else 0
                 parts[number] = _add(parts.get(number, {}), part)
@@ -285,16 +308,13 @@ def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> 
 
 def _error_inside(endpoint: str, error: Any) -> ProviderError:
     """The error that a body tells with status 200."""
-    code, body = _dict_or_empty(error).get("code"), orjson.dumps({"error": error}, default=str)
+    code, body = object_of(error).get("code"), orjson.dumps({"error": error}, default=str)
     if isinstance(code, int) and 400 <= code < 600:
         return provider_error(
             f"{endpoint} answered 200 for a server behind it that", Reply(code, {}, body)
         )
     detail = _detail(body)[0] if error else ""
-    return ProviderError(
-        f"{endpoint} answered 200 with an error in the body{detail and f': {detail}'}.",
-        kind="transient",
-    )
+    return unusable(endpoint, f"answered 200 with an error in the body{detail and f': {detail}'}")
 
 
 def _detail(body: bytes) -> tuple[str, str]:
@@ -302,11 +322,11 @@ def _detail(body: bytes) -> tuple[str, str]:
     try:
         error = decoded(body)
     except ValueError:
-        return one_line(body[:4000].decode("utf-8", "replace"), 200), ""
+        return one_line(body.decode("utf-8", "replace"), 200), ""
     error = error.get("error", error) if isinstance(error, dict) else error
     told = error if isinstance(error, dict) else {"message": error}
     code = told.get("code") or told.get("type")
-    return one_line(str(told.get("message", told))[:4000], 300), one_line(_text(code), 60)
+    return one_line(str(told.get("message", told)), 300), one_line(_text(code), 60)
 
 
 # -- an endpoint -----------------------------------------------------------------------------------
@@ -435,10 +455,8 @@ class OpenaiEndpoint(BaseModelCall):
         """
         content = await self.request(path, payload, timeout)
         if not isinstance(content, dict):
-            what = type(content).__name__
-            raise ProviderError(
-                f"{self.endpoint_key()} answered with {what}, not an object.", kind="transient"
-            )
+            what = f"answered with {type(content).__name__}, not an object"
+            raise unusable(self.endpoint_key(), what)
         return content
 
     async def request(
@@ -448,17 +466,20 @@ class OpenaiEndpoint(BaseModelCall):
         timeout: Seconds,
         headers: Headers | None = None,
     ) -> Any:
-        """What a POST of a JSON body, or of one that is written already, with headers of its own, or
-        a GET without one, to a path below the base URL gives; any JSON value.
+        """What a POST of a body with headers of its own, or a GET without one, to a path below the
+        base URL gives; any JSON value, or what a stream of chunks that was asked for adds up to.
 
         Anything but JSON with status 200 raises ProviderError, whose text holds none of this
         model's secrets.
         """
+        content = await self.content(path, timeout, headers=headers, payload=payload)
+        # a server that does not stream answers as a whole
+        if object_of(payload).get("stream") and not content.lstrip().startswith(b"{"):
+            return whole_reply(content, self.endpoint_key())
         try:
-            body = orjson.dumps(payload) if isinstance(payload, dict) else payload
-        except TypeError as error:
-            raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-        return self._decoded(await self.content(path, timeout, headers=headers, body=body))
+            return decoded(content)
+        except ValueError as error:
+            raise unusable(self.endpoint_key(), "answered with a body that is not JSON") from error
 
     def key_header(self, name: str) -> dict[str, str]:
         """The key as a header of this name; empty without a key."""
@@ -471,16 +492,20 @@ class OpenaiEndpoint(BaseModelCall):
         timeout: Seconds,
         most: int | None = None,
         headers: Headers | None = None,
-        body: bytes | None = None,
+        payload: Json | bytes | None = None,
     ) -> bytes:
         """What an answer with status 200 holds, of at most `most` bytes; any other raises
         ProviderError. Nothing of it is a secret.
+
+        A payload is sent as JSON, bytes as they are; without one it is a GET.
         """
+        try:
+            body = orjson.dumps(payload) if isinstance(payload, dict) else payload
+        except TypeError as error:
+            raise RequestError(f"The request cannot be written as JSON: {error}.") from error
         key = self._key()
         endpoint, _, _, secrets = self._access(key)
-        sent = self._headers(endpoint, key)
-        if headers:
-            sent = {**sent, **headers}
+        sent = {**self._headers(endpoint, key), **(headers or {})}
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -497,12 +522,16 @@ class OpenaiEndpoint(BaseModelCall):
             raise provider_error(endpoint.url, reply._replace(body=received), self.hints)
         return received
 
-    def _decoded(self, content: bytes) -> Any:
+    @contextmanager
+    def layout_of(self, what: str, found: Any, kind: ProviderErrorKind = "fatal") -> Iterator[None]:
+        """What goes wrong inside is the fault of an answer that is not in the layout of `what`."""
         try:
-            return decoded(content)
-        except ValueError as error:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ProviderError(
-                f"{self.endpoint_key()} answered with a body that is not JSON.", kind="transient"
+                f"{self.endpoint_key()} answered 200 in a layout that is not that of {what}: "
+                f"{one_line(str(found), 120)}",
+                kind=kind,
             ) from error
 
     def _key(self) -> str | None:
