@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from rm_gallery.core.model.openai import sent_events, value_at
+from rm_gallery.core.model.openai import NUMBERS, sent_events, value_at
 from rm_gallery.core.model.reward_servers import PATIENCE_SECONDS, RewardServer, Scores, _asked
 from rm_gallery.core.model.transport import Json, Seconds, decoded
 from rm_gallery.core.score import CAUSES, failed, scored, unscored
@@ -63,7 +63,7 @@ class _EnvironmentServer(RewardServer):
             finite = {
                 name: float(part)
                 for name, part in (parts.items() if isinstance(parts, dict) else ())
-                if type(part) in (int, float) and math.isfinite(part)
+                if type(part) in NUMBERS and math.isfinite(part)
             }
         return [scored(value, "", finite)]
 

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 100_000_000
 """A token count above this is no count."""
+NUMBERS = frozenset({int, float})
+"""Types of a JSON number; a truth value is none."""
 
 # -- whole -----------------------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
         what = f"answered 200 with a message of an unknown layout ({where}: {fault['msg']})"
         raise unusable(endpoint, what) from None
     ended = first.get("finish_reason")
-    further = [object_of(choice).get("message") for choice in choices[1:] and choices]
+    several = choices if len(choices) > 1 else ()
     return build(
         ChatResponse,
         {
@@ -100,7 +102,7 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
             "finish_reason": ended if isinstance(ended, str) else None,
             "usage": usage_of(raw.get("usage")),
             "model": _text(raw.get("model")),
-            "choices": [_text(object_of(each).get("content")) for each in further],
+            "choices": [_text(value_at(each, "message content")) for each in several],
             "logprobs": first.get("logprobs"),
             "decisions": None,
             "cached": cached,
@@ -155,7 +157,7 @@ def token_count(value: Any) -> int:
     """A token count; 0 for what is none (missing, a text, negative, beyond all measure, not
     finite).
     """
-    return int(value) if type(value) in (int, float) and 0 <= value <= MAX_TOKENS else 0
+    return int(value) if type(value) in NUMBERS and 0 <= value <= MAX_TOKENS else 0
 
 
 # -- in pieces -------------------------------------------------------------------------------------

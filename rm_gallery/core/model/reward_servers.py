@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, FiniteFloat
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.client import complete
-from rm_gallery.core.model.openai import OpenaiEndpoint, token_count, value_at
+from rm_gallery.core.model.openai import NUMBERS, OpenaiEndpoint, token_count, value_at
 from rm_gallery.core.model.transport import Json, Seconds, check_url, decoded
 from rm_gallery.core.score import CAUSES, Score, Status, scored
 from rm_gallery.core.utils.errors import (
@@ -179,7 +179,7 @@ class ScoringEndpoint(OpenaiEndpoint):
 
     def number(self, value: Any) -> float:
         """A finite number; ValueError for what is none, ScoreError for NaN and infinity."""
-        if type(value) not in (int, float):
+        if type(value) not in NUMBERS:
             raise ValueError("something that is no number")
         if not math.isfinite(value):
             raise ScoreError(f"{self.endpoint_key()} gave {value}, which is no score.")
