@@ -23,7 +23,7 @@ from rm_gallery.core.model.openai import to_response
 from rm_gallery.core.model.transport import Json, Seconds
 from rm_gallery.core.text.canonical import OPENED
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 
 Messages = str | Sequence[ChatMessage | Json]
@@ -131,8 +131,7 @@ class BaseLLM(BaseModelCall):
         if not self.thought_opened:
             return reply
         said = {**reply.message.additional_kwargs, OPENED: True}
-        message = reply.message.model_copy(update={"additional_kwargs": said})
-        return reply.model_copy(update={"message": message})
+        return copy_with(reply, message=copy_with(reply.message, additional_kwargs=said))
 
     chat = library_loop.blocking(achat)
 
@@ -315,9 +314,12 @@ class FakeLLM(Rehearsed, BaseLLM):
             await asyncio.sleep(self.latency)
         question = str(payload["messages"][-1]["content"]) if payload.get("messages") else ""
         texts = [self._answer(question, index) for index in range(int(payload.get("n", 1)))]
-        ended = {"finish_reason": self.finish_reason}
         choices = [
-            {"index": index, "message": {"role": "assistant", "content": text}, **ended}
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": self.finish_reason,
+            }
             for index, text in enumerate(texts)
         ]
         usage = {"prompt_tokens": _tokens(question), "completion_tokens": _tokens(*texts)}

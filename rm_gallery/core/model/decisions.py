@@ -149,9 +149,8 @@ def decided(
 ) -> ChatResponse:
     """A reply whose text states the most probable answers."""
     text = orjson.dumps({name: one.top for name, one in decisions.items()}).decode()
-    message = ChatMessage(role=MessageRole.ASSISTANT, content=text)
     return ChatResponse(
-        message=message,
+        message=ChatMessage(role=MessageRole.ASSISTANT, content=text),
         usage=usage,
         model=model,
         decisions=dict(decisions),

@@ -20,7 +20,14 @@ from pydantic import Field
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import Rehearsed, provider, resolve_spec
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.openai import OpenaiEndpoint, OpenaiSettings, given, unusable, usage_of
+from rm_gallery.core.model.openai import (
+    ODD_LAYOUT,
+    OpenaiEndpoint,
+    OpenaiSettings,
+    given,
+    unusable,
+    usage_of,
+)
 from rm_gallery.core.model.transport import Json, Seconds
 
 if TYPE_CHECKING:
@@ -75,9 +82,7 @@ class BaseEmbeddings(BaseModelCall):
         """The vectors in the order of the texts; ProviderError when one is missing or broken."""
         entries, wanted = raw.get("data", ()), len(payload["input"])
         fault = "200 with no vectors in the body"
-        with suppress(
-            TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error
-        ):
+        with suppress(*ODD_LAYOUT, struct.error):
             found = {e.get("index", at): e.get("embedding") for at, e in enumerate(entries)}
             if found:
                 fault = f"200 with {len(entries)} vectors for {wanted} texts in the body"

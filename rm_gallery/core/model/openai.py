@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 100_000_000
 """A token count above this is no count."""
+ODD_LAYOUT = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading an answer of another layout than the expected one raises."""
 NUMBERS = frozenset({int, float})
 """Types of a JSON number; a truth value is none."""
 
@@ -260,17 +262,13 @@ _TOO_LONG = (
     "request_too_large",
     "context_window_exceeded",
 )
-_SAID_TOO_LONG = (
-    "maximum context length",
-    "context length exceeded",
-    "context window",
-    "prompt is too long",
-    "input is too long",
+_SAID_TOO_LONG = re.compile(
+    "(?i)maximum context length|context length exceeded|context window|(?:prompt|input) is too long"
 )
 """Codes and words of OpenAI, Anthropic, vLLM, SGLang, Bedrock and others for a request that holds
 too much.
 """
-_ROUTED = ("support", "parameter")
+_ROUTED = re.compile("(?i)support|parameter")
 """Words of a 404 by which a router says that it knows no model that takes a part of the request,
 such as a schema or tools.
 """
@@ -284,9 +282,9 @@ def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> 
     call, so its status is 413); 5xx and the like are transient; every other status is fatal.
     """
     detail, code = _detail(reply.body)
-    lower, status = detail.casefold(), reply.status
+    status = reply.status
     kind: ProviderErrorKind = "fatal"
-    if status == 429 and lower.startswith("request too large"):
+    if status == 429 and detail.casefold().startswith("request too large"):
         status = 413
     elif status == 429 and code != "insufficient_quota":
         kind = "rate_limit"
@@ -300,17 +298,17 @@ def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> 
         retry_after=parse_retry_after(reply.headers, time.time()),
     )
     error.filtered = code in _FILTERED
-    if status == 413 or code in _TOO_LONG or any(words in lower for words in _SAID_TOO_LONG):
+    if status == 413 or code in _TOO_LONG or _SAID_TOO_LONG.search(detail):
         # what is too long is this request and no other: control answers tell whether the answer
         # made it so
         error.cause = "judge"
-    error.routed = status == 404 and any(word in lower for word in _ROUTED)
+    error.routed = status == 404 and _ROUTED.search(detail) is not None
     return error
 
 
 def _error_inside(endpoint: str, error: Any) -> ProviderError:
     """The error that a body tells with status 200."""
-    code, body = object_of(error).get("code"), orjson.dumps({"error": error}, default=str)
+    code, body = value_at(error, "code"), orjson.dumps({"error": error}, default=str)
     if isinstance(code, int) and 400 <= code < 600:
         return provider_error(
             f"{endpoint} answered 200 for a server behind it that", Reply(code, {}, body)
@@ -322,13 +320,12 @@ def _error_inside(endpoint: str, error: Any) -> ProviderError:
 def _detail(body: bytes) -> tuple[str, str]:
     """What an error's body says, and its code."""
     try:
-        error = decoded(body)
+        told = decoded(body)
     except ValueError:
         return one_line(body.decode("utf-8", "replace"), 200), ""
-    error = error.get("error", error) if isinstance(error, dict) else error
-    told = error if isinstance(error, dict) else {"message": error}
-    code = told.get("code") or told.get("type")
-    return one_line(str(told.get("message", told)), 300), one_line(_text(code), 60)
+    told = value_at(told, "error", told)
+    code = value_at(told, "code") or value_at(told, "type")
+    return one_line(str(value_at(told, "message", told)), 300), one_line(_text(code), 60)
 
 
 # -- an endpoint -----------------------------------------------------------------------------------
@@ -529,7 +526,7 @@ class OpenaiEndpoint(BaseModelCall):
         """What goes wrong inside is the fault of an answer that is not in the layout of `what`."""
         try:
             yield
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except ODD_LAYOUT as error:
             raise ProviderError(
                 f"{self.endpoint_key()} answered 200 in a layout that is not that of {what}: "
                 f"{one_line(str(found), 120)}",
