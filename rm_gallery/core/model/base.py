@@ -19,7 +19,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.openai import to_response
+from rm_gallery.core.model.openai import object_of, to_response
 from rm_gallery.core.model.transport import Json, Seconds
 from rm_gallery.core.text.canonical import OPENED
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
@@ -65,16 +65,13 @@ class BaseLLM(BaseModelCall):
     def kept_beside(self, stored: bytes) -> bytes:
         """What it says, without ids, times and counts: the same reply is then the same bytes."""
         raw = orjson.loads(stored)
-        if not isinstance(raw, dict) or "choices" not in raw:
+        if "choices" not in object_of(raw):
             return stored
         return orjson.dumps({"model": raw.get("model"), "choices": raw["choices"]})
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The reply, marked as cached."""
-        raw = orjson.loads(stored)
-        if not isinstance(raw, dict):
-            raise ValueError("no reply")
-        return to_response(raw, self.endpoint_key(), cached=True)
+        return to_response(object_of(orjson.loads(stored)), self.endpoint_key(), cached=True)
 
     def usage(self, reply: ChatResponse, expected_input: int) -> Usage:
         """Its token counts, of one call. What the endpoint did not say is estimated."""
@@ -163,8 +160,8 @@ M = TypeVar("M", bound=BaseModelCall)
 Providers: TypeAlias = dict[str, type[BaseModelCall]]
 DEFAULT = "openai"
 """Protocol of a name without a prefix."""
-_chat: Providers = {}
-_embeddings: Providers = {}
+_providers: dict[bool, Providers] = {True: {}, False: {}}
+"""Chat models, and others such as embeddings."""
 # Tags such as llama3:8b or mistral:latest, and fine-tuned models (ft:gpt-4o:org::id), belong to the
 # model's name.
 _TAG = re.compile(r"\d|latest\b|instruct\b|chat\b|text\b|code\b|v\d|q\d|fp\d", re.IGNORECASE)
@@ -186,7 +183,7 @@ def provider(prefix: str) -> Callable[[type[M]], type[M]]:
 
 
 def _list_of(cls: type[BaseModelCall]) -> Providers:
-    return _chat if issubclass(cls, BaseLLM) else _embeddings
+    return _providers[issubclass(cls, BaseLLM)]
 
 
 def resolve_llm(llm: str | Json | BaseLLM, **settings: Any) -> BaseLLM:
@@ -244,7 +241,7 @@ def _prefix_and_name(spec: str, known: Providers) -> tuple[str, str]:
 def registered() -> list[tuple[str, type[BaseModelCall]]]:
     """Prefix and class of every provider, chat models first."""
     _import_all()
-    return [*_chat.items(), *_embeddings.items()]
+    return [each for listed in _providers.values() for each in listed.items()]
 
 
 def _knows(known: Providers, prefix: str) -> bool:

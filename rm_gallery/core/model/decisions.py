@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -132,11 +131,10 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The decisions, marked as cached."""
-        raw = orjson.loads(stored)
-        with suppress(KeyError, TypeError, AttributeError):
+        with self.layout_of("decisions", stored):
+            raw = orjson.loads(stored)
             decisions = {name: Decision(shares) for name, shares in raw["decisions"].items()}
             return decided(decisions, Usage(raw["input"]), raw["model"], True)
-        raise ValueError("no decisions")
 
     def usage(self, reply: ChatResponse, expected_input: int) -> Usage:
         """One call and the tokens that were read."""

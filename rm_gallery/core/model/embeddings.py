@@ -123,13 +123,11 @@ class OpenaiEmbeddings(BaseEmbeddings, OpenaiEndpoint):
     settings as in OpenaiLLM.
     """
 
+    path = "/embeddings"
+
     def __init__(self, model: str | None = None, **settings: Unpack[EmbeddingSettings]) -> None:
         """A wrong or unknown setting is a ConfigError that names it and the nearest known one."""
         super().__init__(**given(type(self), model, dict(settings)))
-
-    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
-        """One POST to /embeddings; anything but a JSON object with status 200 raises ProviderError."""
-        return await self.post("/embeddings", payload, timeout)
 
 
 @provider("fake")

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from rm_gallery.core.model.openai import NUMBERS, sent_events, value_at
+from rm_gallery.core.model.openai import NUMBERS, object_of, sent_events, value_at
 from rm_gallery.core.model.reward_servers import PATIENCE_SECONDS, RewardServer, Scores, _asked
 from rm_gallery.core.model.transport import Json, Seconds, decoded
 from rm_gallery.core.score import CAUSES, failed, scored, unscored
@@ -59,10 +59,9 @@ class _EnvironmentServer(RewardServer):
         """A reward and its components, which stand there; ProviderError where it is no number."""
         with self.layout_of("an environment", found):
             value = self.number(value_at(found, reward))
-            parts = value_at(found, components)
             finite = {
                 name: float(part)
-                for name, part in (parts.items() if isinstance(parts, dict) else ())
+                for name, part in object_of(value_at(found, components)).items()
                 if type(part) in NUMBERS and math.isfinite(part)
             }
         return [scored(value, "", finite)]

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 from urllib.parse import quote, urlsplit
@@ -173,27 +174,24 @@ def whole_reply(body: bytes, endpoint: str) -> Json:
     holds what is no chunk.
     """
     raw: Json = {"choices": {}}
-    ended = False
     for _, data in sent_events(body):
-        if ended := data.strip() == b"[DONE]":
+        if data.strip() == b"[DONE]":
             break
         try:
             _add(raw, orjson.loads(data))
         except tuple(_BROKEN) as error:
             fault = f"streamed a chunk that is {_BROKEN[type(error)]}"
             raise unusable(endpoint, fault) from None
+    else:
+        ended = [each.get("finish_reason") for each in raw["choices"].values()]
+        if "error" not in raw and not (ended and all(ended)):
+            raise unusable(endpoint, "broke its stream off before the reply had ended")
     choices = _in_order(raw["choices"])
-    ended = ended or bool(choices and all(each.get("finish_reason") for each in choices))
-    if not ended and "error" not in raw:
-        raise unusable(endpoint, "broke its stream off before the reply had ended")
     for choice in choices:
         told = object_of(choice.pop("delta", None) or choice.get("message"))
         choice["message"] = message = {"role": "assistant", "content": "", **told}
-        for call in (calls := _in_order(message.pop("tool_calls", {}))):
-            call.pop("index", None)
-            function = {"name": "", "arguments": "", **object_of(call.get("function"))}
-            call |= {"id": call.get("id", ""), "type": "function", "function": function}
-        message |= {"tool_calls": calls} if calls else {}
+        if calls := _in_order(message.pop("tool_calls", {})):
+            message["tool_calls"] = calls
     return {**raw, "choices": choices}
 
 
@@ -217,7 +215,11 @@ def sent_events(body: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 _GROWING = frozenset("content reasoning_content reasoning refusal name arguments".split())
-_NUMBERED = ("choices", "tool_calls")
+_NUMBERED: dict[str, Json] = {
+    "choices": {},
+    "tool_calls": {"id": "", "type": "function", "function": {"name": "", "arguments": ""}},
+}
+"""What comes in numbered parts, and what such a part is before its first piece."""
 
 
 def _add(whole: Json, piece: Json) -> Json:
@@ -226,9 +228,9 @@ def _add(whole: Json, piece: Json) -> Json:
         if name in _NUMBERED:
             parts = whole.setdefault(name, {})
             for part in map(object_of, value if isinstance(value, list) else ()):
-                number = part.get("index")
+                number = part.pop("index", 0)
                 number = number if isinstance(number, int) else 0
-                parts[number] = _add(parts.get(number, {}), part)
+                parts[number] = _add(parts.get(number) or deepcopy(_NUMBERED[name]), part)
             continue
         known = whole.get(name)
         known = known if isinstance(known, type(value)) else type(value)()
@@ -400,6 +402,8 @@ class OpenaiEndpoint(BaseModelCall):
     unset. An endpoint on this machine needs no key.
     """
 
+    path: ClassVar[str] = "/chat/completions"
+    """Where a request is sent, below the base URL."""
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
     """Environment variable with the key, where none is given."""
     hints: ClassVar[Mapping[int, str]] = HINTS
@@ -424,8 +428,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        key = self._key()
-        self._headers(self._access(key).endpoint, key)
+        self._way()
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
@@ -445,6 +448,10 @@ class OpenaiEndpoint(BaseModelCall):
         """As for every model; headers and query count by their hash."""
         settings, route = super().describe(), self.route()
         return settings if route == settings["endpoint"] else {**settings, "route": _digest(route)}
+
+    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
+        """One POST to the path of this kind of model; see `post`."""
+        return await self.post(self.path, payload, timeout)
 
     async def post(self, path: str, payload: Json, timeout: Seconds) -> Json:
         """One POST of a JSON body to a path below the base URL, decoded.
@@ -502,9 +509,8 @@ class OpenaiEndpoint(BaseModelCall):
             body = orjson.dumps(payload) if isinstance(payload, dict) else payload
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-        key = self._key()
-        endpoint, _, _, secrets = self._access(key)
-        sent = {**self._headers(endpoint, key), **(headers or {})}
+        (endpoint, _, _, secrets), sent = self._way()
+        sent |= headers or {}
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -544,6 +550,11 @@ class OpenaiEndpoint(BaseModelCall):
             url = os.environ.get(named, DEFAULT_URL)
         headers, query = tuple(self.default_headers.items()), tuple(self.default_query.items())
         return _access(url, named, key, headers, query, self.proxy, self.ca_bundle)
+
+    def _way(self) -> tuple[Access, dict[str, str]]:
+        key = self._key()
+        access = self._access(key)
+        return access, self._headers(access.endpoint, key)
 
     def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self.default_headers}

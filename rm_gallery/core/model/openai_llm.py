@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.model.base import BaseLLM, Messages, provider
 from rm_gallery.core.model.openai import OpenaiEndpoint, OpenaiSettings, given
-from rm_gallery.core.model.transport import Json, Seconds
+from rm_gallery.core.model.transport import Json
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,12 +40,6 @@ class OpenaiLLM(BaseLLM, OpenaiEndpoint):
         if "qwen3" in self.model.lower():
             body.setdefault("enable_thinking", self.enable_thinking)
         return body
-
-    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
-        """One POST to /chat/completions; anything but a JSON object, or a stream of them, with
-        status 200 raises ProviderError.
-        """
-        return await self.post("/chat/completions", payload, timeout)
 
 
 OpenAIChatModel = OpenaiLLM

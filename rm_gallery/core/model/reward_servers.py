@@ -261,13 +261,10 @@ class ServedScorer(ScoringEndpoint):
         for it.
         """
         with suppress(ProviderError):
-            return str(await self.once("serves", self._what))
+            path, *names = _SERVES[(await self.kind(PATIENCE_SECONDS)).partition("/")[0]]
+            info = await self.once(path, self.said, path, PATIENCE_SECONDS)
+            return " ".join(str(found)[:300] for name in names if (found := value_at(info, name)))
         return ""
-
-    async def _what(self) -> str:
-        path, *names = _SERVES[(await self.kind(PATIENCE_SECONDS)).partition("/")[0]]
-        info = await self.said(path, PATIENCE_SECONDS)
-        return " ".join(str(found)[:300] for name in names if (found := value_at(info, name)))
 
     async def _who(self, timeout: Seconds) -> str:
         for server, path, mark, what in _MARKS:  # noqa: B007
