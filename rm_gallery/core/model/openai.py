@@ -210,7 +210,8 @@ def sent_events(body: bytes) -> Iterator[tuple[bytes, bytes]]:
     text = re.sub(rb"\r\n?", b"\n", body.removeprefix(b"\xef\xbb\xbf"))
     for event in text.split(b"\n\n"):
         if lines := re.findall(rb"(?m)^data: ?(.*)", event):
-            names = re.findall(rb"(?m)^event: ?(.*)", event)
+            # speed: the thousands of chunks of a chat have no name
+            names = re.findall(rb"(?m)^event: ?(.*)", event) if b"event:" in event else []
             yield b"".join(names[-1:]), b"\n".join(lines)
 
 
