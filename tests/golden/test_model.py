@@ -229,7 +229,11 @@ def test_scores_of_servers(line: Line) -> Line:
         )
     except RMGalleryError as error:
         return said(error)
-    return {"rows": found.rows, "names": list(found.names) or None, "tokens": found.tokens or None}
+    return {
+        "rows": found.rows,
+        "names": list(found.names) or None,
+        "tokens": found.input_tokens or None,
+    }
 
 
 @golden("answers", "kept", "error")

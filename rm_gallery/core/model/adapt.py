@@ -17,7 +17,9 @@ from rm_gallery.core.utils.errors import ProviderError
 
 _RENAMED = {"max_tokens": "max_completion_tokens"}
 _DROPPABLE = "temperature top_p seed stop logprobs top_logprobs max_tokens n stream_options".split()
-_UNSUPPORTED = ("unsupported", "not supported", "does not support", "unrecognized", "not permitted")
+_UNSUPPORTED = re.compile(
+    "(?i)unsupported|not supported|does not support|unrecognized|not permitted"
+)
 _ONLY_STREAMS = re.compile(
     r"(?i)\bonly\s+supports?\s+(?:the\s+)?stream|\benable\s+(?:the\s+)?stream"
     r"|\bstream(?:ing)?\b[^.]{0,40}\b(?:must\s+be|is\s+required|should\s+be\s+(?:set|true))"
@@ -71,15 +73,14 @@ class Adaptation:
         if of_roles and not self.plain_roles and _alternating(turns) != turns:
             change = "is told in the user's turn what the system says"
             return replace(self, plain_roles=True), change
-        lower = text.lower()
-        named = (name for name in _DROPPABLE if name in sent and re.search(rf"\b{name}\b", lower))
-        name = next(named, None)
-        if name is None or not any(words in lower for words in _UNSUPPORTED):
+        said = set(re.findall(r"\w+", text.lower()))
+        name = next((name for name in _DROPPABLE if name in sent and name in said), None)
+        if name is None or not _UNSUPPORTED.search(text):
             return None
         instead = _RENAMED.get(name)
-        instead = instead if instead and instead in text else None
-        how = f"sent as '{instead}'" if instead else "no longer sent"
-        fields = {**self.fields, name: instead}
+        fields, how = {**self.fields, name: None}, "no longer sent"
+        if instead and instead in text:
+            fields[name], how = instead, f"sent as '{instead}'"
         return replace(self, fields=fields), f"refused '{name}', which is {how}"
 
 
@@ -91,16 +92,12 @@ def _alternating(turns: Any) -> list[Json]:
     for turn in map(dict, turns):
         if turn.get("role") in ("system", "developer"):
             turn["role"] = "user"
-        last = merged[-1] if merged else turn
-        if (
-            last is turn
-            or not turn.get("role") == last.get("role") != "tool"
-            or turn.get("tool_calls")
-            or last.get("tool_calls")
-        ):
-            merged.append(turn)
-        else:
+        last = merged[-1] if merged else {}
+        calls = last.get("tool_calls") or turn.get("tool_calls")
+        if merged and turn.get("role") == last.get("role") != "tool" and not calls:
             last["content"] = _joined(last.get("content"), turn.get("content"))
+        else:
+            merged.append(turn)
     return merged
 
 

@@ -19,11 +19,11 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.openai import to_response
+from rm_gallery.core.model.openai import object_of, to_response
 from rm_gallery.core.model.transport import Json, Seconds
 from rm_gallery.core.text.canonical import OPENED
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 
 Messages = str | Sequence[ChatMessage | Json]
@@ -65,16 +65,13 @@ class BaseLLM(BaseModelCall):
     def kept_beside(self, stored: bytes) -> bytes:
         """What it says, without ids, times and counts: the same reply is then the same bytes."""
         raw = orjson.loads(stored)
-        if not isinstance(raw, dict) or "choices" not in raw:
+        if "choices" not in object_of(raw):
             return stored
         return orjson.dumps({"model": raw.get("model"), "choices": raw["choices"]})
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The reply, marked as cached."""
-        raw = orjson.loads(stored)
-        if not isinstance(raw, dict):
-            raise ValueError("no reply")
-        return to_response(raw, self.endpoint_key(), cached=True)
+        return to_response(object_of(orjson.loads(stored)), self.endpoint_key(), cached=True)
 
     def usage(self, reply: ChatResponse, expected_input: int) -> Usage:
         """Its token counts, of one call. What the endpoint did not say is estimated."""
@@ -131,8 +128,7 @@ class BaseLLM(BaseModelCall):
         if not self.thought_opened:
             return reply
         said = {**reply.message.additional_kwargs, OPENED: True}
-        message = reply.message.model_copy(update={"additional_kwargs": said})
-        return reply.model_copy(update={"message": message})
+        return copy_with(reply, message=copy_with(reply.message, additional_kwargs=said))
 
     chat = library_loop.blocking(achat)
 
@@ -164,8 +160,8 @@ M = TypeVar("M", bound=BaseModelCall)
 Providers: TypeAlias = dict[str, type[BaseModelCall]]
 DEFAULT = "openai"
 """Protocol of a name without a prefix."""
-_chat: Providers = {}
-embedding_providers: Providers = {}
+_providers: dict[bool, Providers] = {True: {}, False: {}}
+"""Chat models, and others such as embeddings."""
 # Tags such as llama3:8b or mistral:latest, and fine-tuned models (ft:gpt-4o:org::id), belong to the
 # model's name.
 _TAG = re.compile(r"\d|latest\b|instruct\b|chat\b|text\b|code\b|v\d|q\d|fp\d", re.IGNORECASE)
@@ -187,7 +183,7 @@ def provider(prefix: str) -> Callable[[type[M]], type[M]]:
 
 
 def _list_of(cls: type[BaseModelCall]) -> Providers:
-    return _chat if issubclass(cls, BaseLLM) else embedding_providers
+    return _providers[issubclass(cls, BaseLLM)]
 
 
 def resolve_llm(llm: str | Json | BaseLLM, **settings: Any) -> BaseLLM:
@@ -197,13 +193,15 @@ def resolve_llm(llm: str | Json | BaseLLM, **settings: Any) -> BaseLLM:
     `settings` are further fields (base_url, temperature, …). In a dict, `provider` may name the
     prefix. Raises ConfigError for anything else.
     """
-    model = llm if isinstance(llm, BaseLLM) else resolve_spec("llm", llm, _chat, settings)
-    assert isinstance(model, BaseLLM)
+    model: BaseLLM = resolve_spec("llm", llm, BaseLLM, settings)
     return model
 
 
-def resolve_spec(what: str, spec: Any, known: Providers, settings: Json) -> BaseModelCall:
-    """The model for a spec among the `known` providers; `what` names the option in errors."""
+def resolve_spec(what: str, spec: Any, kind: Any, settings: Json) -> Any:
+    """The model of this kind for a spec; `what` names the option in errors."""
+    if isinstance(spec, kind):
+        return spec
+    known = _list_of(kind)
     if isinstance(spec, dict):
         settings = {**spec, **settings}
         prefix, name = str(settings.pop("provider", DEFAULT)), settings.pop("model", "")
@@ -243,7 +241,7 @@ def _prefix_and_name(spec: str, known: Providers) -> tuple[str, str]:
 def registered() -> list[tuple[str, type[BaseModelCall]]]:
     """Prefix and class of every provider, chat models first."""
     _import_all()
-    return [*_chat.items(), *embedding_providers.items()]
+    return [each for listed in _providers.values() for each in listed.items()]
 
 
 def _knows(known: Providers, prefix: str) -> bool:
@@ -269,8 +267,21 @@ def _import_all() -> None:
 # -- for tests -------------------------------------------------------------------------------------
 
 
+class Rehearsed(BaseModelCall):
+    """A model that answers by a script, without a network."""
+
+    model: str = "fake"
+    cache: bool | None = False
+    max_outage: float = Field(default=0.0, ge=0)
+    """A script does not come back by itself: every failure counts."""
+
+    def endpoint_key(self) -> str:
+        """A name of its own, so that fake and real calls never share a limit."""
+        return f"fake:{self.model}"
+
+
 @provider("fake")
-class FakeLLM(BaseLLM):
+class FakeLLM(Rehearsed, BaseLLM):
     """Answers with a fixed text, with texts from a list chosen by the question's hash, or with what
     a function returns.
 
@@ -282,14 +293,10 @@ class FakeLLM(BaseLLM):
 
     remote: ClassVar[bool] = False
 
-    model: str = "fake"
     reply: str | list[str] | Callable[[str], str] = ""
     latency: float = 0.0
     """Seconds every answer takes."""
     finish_reason: str = "stop"
-    cache: bool | None = False
-    max_outage: float = Field(default=0.0, ge=0)
-    """A script does not come back by itself: every failure counts."""
 
     @classmethod
     def from_name(cls, name: str, **settings: Any) -> FakeLLM:
@@ -304,9 +311,12 @@ class FakeLLM(BaseLLM):
             await asyncio.sleep(self.latency)
         question = str(payload["messages"][-1]["content"]) if payload.get("messages") else ""
         texts = [self._answer(question, index) for index in range(int(payload.get("n", 1)))]
-        ended = {"finish_reason": self.finish_reason}
         choices = [
-            {"index": index, "message": {"role": "assistant", "content": text}, **ended}
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": self.finish_reason,
+            }
             for index, text in enumerate(texts)
         ]
         usage = {"prompt_tokens": _tokens(question), "completion_tokens": _tokens(*texts)}
@@ -320,7 +330,3 @@ class FakeLLM(BaseLLM):
             raise ConfigError("FakeLLM.reply is an empty list; give it at least one text.")
         # a stable hash: Python's own differs from process to process
         return texts[(sum(question.encode("utf-8", "surrogatepass")) + index) % len(texts)]
-
-    def endpoint_key(self) -> str:
-        """A name of its own, so that fake and real calls never share a limit."""
-        return f"fake:{self.model}"

@@ -22,9 +22,9 @@ from rm_gallery.core.engine.context import RunControl, RunStopped
 from rm_gallery.core.engine.options import BATCH_PROVIDERS
 from rm_gallery.core.model.message import text_of
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.openai import OpenaiEndpoint, provider_error
+from rm_gallery.core.model.openai import ODD_LAYOUT, OpenaiEndpoint, provider_error, value_at
 from rm_gallery.core.model.storage import canonical_key
-from rm_gallery.core.model.transport import Reply
+from rm_gallery.core.model.transport import Json, Reply
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError, logger
 from rm_gallery.core.utils.file import AppendedFile, from_line, to_line
 
@@ -36,8 +36,7 @@ MOST_SECONDS = 26 * 3600.0
 """Providers promise 24 hours; what is not done then is asked again."""
 RESULT_BYTES = 1 << 30
 HTTP_SECONDS = 600.0
-Object = dict[str, Any]
-Answer = Object | Exception
+Answer = Json | Exception
 """A raw answer in the chat layout, or why there is none."""
 Answers = dict[str, Answer]
 """By custom id."""
@@ -63,7 +62,7 @@ class OpenaiBatches:
         """The endpoint with what its batch API wants in every header."""
         return llm
 
-    def line(self, custom_id: str, payload: Object) -> bytes:
+    def line(self, custom_id: str, payload: Json) -> bytes:
         """One request as JSON; ProviderError for what the provider's batches do not take."""
         return orjson.dumps(
             {
@@ -91,26 +90,25 @@ class OpenaiBatches:
         which is always so where the provider has no room for marks.
         """
         listed = await llm.request(f"{self.path}?limit=100", None, HTTP_SECONDS)
-        marks = {(b.get("metadata") or {}).get("rm_gallery"): b["id"] for b in listed["data"]}
+        marks = {value_at(each, "metadata rm_gallery"): each["id"] for each in listed["data"]}
         return str(marks.get(token, ""))
 
-    def results(self, batch: Object) -> list[str] | None:
+    def results(self, batch: Json) -> list[str] | None:
         """Paths of what came of a batch, None while it is being worked on; ProviderError where it
         was refused.
         """
         if batch["status"] == "failed":
-            faults = (batch.get("errors") or {}).get("data") or ()
+            faults = value_at(batch, "errors data") or ()
             why = "; ".join(str(each.get("message")) for each in faults) or "no reason given"
             raise ProviderError(f"The batch {batch['id']} was refused: {why}.", kind="fatal")
         if batch["status"] not in ("completed", "expired", "cancelled"):
             return None
-        files = batch.get("output_file_id"), batch.get("error_file_id")
-        return [f"/files/{file}/content" for file in files if file]
+        files = map(batch.get, ("output_file_id", "error_file_id"))
+        return [f"/files/{file}/content" for file in filter(None, files)]
 
     def row(self, row: Any) -> tuple[Any, Any]:
         """Status and body, in the chat layout, of one result."""
-        response = row.get("response") or {}
-        return response.get("status_code") or 504, response.get("body", row.get("error"))
+        return value_at(row, "response status_code") or 504, value_at(row, "response body|error")
 
     async def look(self, llm: OpenaiEndpoint, batch: str) -> Answers | None:
         """By custom id, what came of a batch, None while it is being worked on; ids that are
@@ -145,7 +143,7 @@ class AnthropicBatches(OpenaiBatches):
         headers = {**llm.default_headers, "anthropic-version": "2023-06-01", **key}
         return llm.model_copy(update={"default_headers": headers})
 
-    def line(self, custom_id: str, payload: Object) -> bytes:
+    def line(self, custom_id: str, payload: Json) -> bytes:
         """In its layout."""
         return orjson.dumps({"custom_id": custom_id, "params": to_messages(payload)})
 
@@ -154,7 +152,7 @@ class AnthropicBatches(OpenaiBatches):
         whole = b'{"requests":[%b]}' % b",".join(lines)
         return await llm.request(self.path, whole, HTTP_SECONDS, {})
 
-    def results(self, batch: Object) -> list[str] | None:
+    def results(self, batch: Json) -> list[str] | None:
         """One file; a batch is refused at once or never."""
         if batch["processing_status"] != "ended":
             return None
@@ -165,9 +163,8 @@ class AnthropicBatches(OpenaiBatches):
         result = row["result"]
         if result["type"] == "succeeded":
             return 200, to_chat(result["message"])
-        error = result.get("error", result)
-        error = error.get("error", error)
-        return {"invalid_request_error": 400}.get(error["type"], 500), error
+        error = value_at(result, "error error|error", result)
+        return 400 if error["type"] == "invalid_request_error" else 500, error
 
 
 _PROVIDERS = {"openai": OpenaiBatches(), "anthropic": AnthropicBatches()}
@@ -178,7 +175,7 @@ _TAKEN = frozenset(
 )
 
 
-def to_messages(payload: Object) -> Object:
+def to_messages(payload: Json) -> Json:
     """A chat request in Anthropic's layout; ProviderError for fields that its batches do not know."""
     if unknown := sorted(payload.keys() - _TAKEN):
         raise ProviderError(
@@ -226,14 +223,13 @@ def _content(content: Any) -> Any:
     return {"type": "image", "source": inside if data else {"type": "url", "url": url}}
 
 
-def to_chat(message: Object) -> Object:
+def to_chat(message: Json) -> Json:
     """Anthropic's answer in the chat layout."""
-    used = message.get("usage") or {}
     fresh, kept, stored, written = (
-        used.get(f"{name}_tokens") or 0
+        value_at(message, f"usage {name}_tokens") or 0
         for name in ("input", "cache_read_input", "cache_creation_input", "output")
     )
-    answer: Object = {"content": ""}
+    answer: Json = {"content": ""}
     for block in message.get("content") or ():
         if block["type"] == "text":
             answer["content"] += block["text"]
@@ -295,7 +291,7 @@ class BatchCalls:
             each.batch = entry.get("batch", "")
             self._sent |= dict.fromkeys(entry.get("requests", ()), each)
 
-    async def ask(self, llm: OpenaiEndpoint, payload: Object) -> Object:
+    async def ask(self, llm: OpenaiEndpoint, payload: Json) -> Json:
         """The raw answer to a request, once its batch is done; ProviderError as for a request of
         its own.
         """
@@ -310,7 +306,7 @@ class BatchCalls:
             answers = await asyncio.shield(each.answers)
         except RMGalleryError as error:
             raise copy(error) from None  # all who wait have one of their own to change
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
+        except ODD_LAYOUT as error:
             raise ProviderError(
                 f"The provider's answer about a batch has another layout than expected "
                 f"({error!r:.100}).",
@@ -325,7 +321,7 @@ class BatchCalls:
             raise answer
         return answer
 
-    def _collect(self, llm: OpenaiEndpoint, payload: Object, custom_id: str) -> _Round:
+    def _collect(self, llm: OpenaiEndpoint, payload: Json, custom_id: str) -> _Round:
         """The round that a request goes with."""
         there = self._provider
         line = there.line(custom_id, payload)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import orjson
@@ -23,9 +23,9 @@ from rm_gallery.core.model.message import (
     picture_of,
     text_of,
 )
-from rm_gallery.core.model.openai import OpenaiEndpoint, given, token_count
+from rm_gallery.core.model.openai import OpenaiEndpoint, given, object_of, usage_of
+from rm_gallery.core.model.transport import Json, Seconds
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
-from rm_gallery.core.utils.shown import one_line
 
 Kind = Literal["predicate", "choice", "score"]
 Dialect = Literal["openai", "systemone"]
@@ -75,7 +75,7 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
             )
         return self
 
-    def payload(self, messages: Messages, **overrides: Any) -> dict[str, Any]:
+    def payload(self, messages: Messages, **overrides: Any) -> Json:
         """The request as it is cached, in no dialect: model, messages and questions."""
         asked: Sequence[Question] = overrides.pop("questions", ())
         if not asked:
@@ -95,10 +95,9 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
             **self.extra_body,
         }
 
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
         """One POST in the endpoint's dialect; its answer by question, and its token counts."""
-        questions = [Question(**each) for each in payload["questions"]]
-        key = self.endpoint_key()
+        questions, key = _asked_in(payload), self.endpoint_key()
         known = self.dialect or _known.get(key)
         dialect = known or ("systemone" if "typesafe" in key else "openai")
         path, written, other = _DIALECTS[dialect]
@@ -113,27 +112,14 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
         _known[key] = dialect
         return {**raw, "asked": len(questions)}
 
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> ChatResponse:
+    def read(self, raw: Json, payload: Json) -> ChatResponse:
         """The decisions by question, and as text one JSON object with the most probable answers."""
-        try:
-            questions = [Question(**each) for each in payload["questions"]]
-            decisions = _decisions(raw.get("answers"), questions)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ProviderError(
-                f"{self.endpoint_key()} answered 200 in a layout that is not that of decisions: "
-                f"{one_line(str(raw)[:400], 120)}",
-                kind="transient",
-            ) from error
-        counts = _object(raw.get("usage"))
-        details = _object(counts.get("input_tokens_details"))
-        usage = Usage(
-            token_count(counts.get("input_tokens")),
-            token_count(counts.get("output_tokens")),
-            token_count(details.get("cached_tokens")),
-        )
+        with self.layout_of("decisions", raw, "transient"):
+            decisions = _decisions(raw.get("answers"), _asked_in(payload))
+        usage = usage_of(raw.get("usage"), "input_tokens", "output_tokens")
         return decided(decisions, usage, str(raw.get("model") or ""))
 
-    def kept(self, raw: dict[str, Any], reply: ChatResponse) -> bytes | None:
+    def kept(self, raw: Json, reply: ChatResponse) -> bytes | None:
         """Answers to all questions; one that was refused may be answered another time."""
         decisions = reply.decisions or {}
         if len(decisions) < raw["asked"]:
@@ -145,11 +131,10 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The decisions, marked as cached."""
-        raw = orjson.loads(stored)
-        with suppress(KeyError, TypeError, AttributeError):
+        with self.layout_of("decisions", stored):
+            raw = orjson.loads(stored)
             decisions = {name: Decision(shares) for name, shares in raw["decisions"].items()}
             return decided(decisions, Usage(raw["input"]), raw["model"], True)
-        raise ValueError("no decisions")
 
     def usage(self, reply: ChatResponse, expected_input: int) -> Usage:
         """One call and the tokens that were read."""
@@ -162,9 +147,8 @@ def decided(
 ) -> ChatResponse:
     """A reply whose text states the most probable answers."""
     text = orjson.dumps({name: one.top for name, one in decisions.items()}).decode()
-    message = ChatMessage(role=MessageRole.ASSISTANT, content=text)
     return ChatResponse(
-        message=message,
+        message=ChatMessage(role=MessageRole.ASSISTANT, content=text),
         usage=usage,
         model=model,
         decisions=dict(decisions),
@@ -173,23 +157,23 @@ def decided(
     )
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _asked_in(payload: Json) -> list[Question]:
+    return [Question(**each) for each in payload["questions"]]
 
 
 # -- dialects --------------------------------------------------------------------------------------
 
 
-def _as_openai(messages: Sequence[Any], questions: Sequence[Question]) -> dict[str, Any]:
+def _as_openai(messages: Sequence[Any], questions: Sequence[Question]) -> Json:
     """Input and questions as OpenAI's endpoint takes them."""
+    lists = {"choice": ("choices", "value"), "score": ("levels", "label")}
     asked = []
     for name, kind, instructions, answers in questions:
-        lists = {
-            "choice": {"choices": [{"value": answer} for answer in answers]},
-            "score": {"levels": [{"label": answer} for answer in answers]},
-        }
-        one = {"type": kind, "name": name, "instructions": instructions}
-        asked.append({**one, **lists.get(kind, {})})
+        one: Json = {"type": kind, "name": name, "instructions": instructions}
+        if kind in lists:
+            field, each = lists[kind]
+            one[field] = [{each: answer} for answer in answers]
+        asked.append(one)
     told = [{"role": each["role"], "content": _items(each["content"])} for each in messages]
     return {"input": told, "questions": asked}
 
@@ -206,24 +190,23 @@ def _items(content: Any) -> Any:
     ]
 
 
-def _as_systemone(messages: Sequence[Any], questions: Sequence[Question]) -> dict[str, Any]:
+def _as_systemone(messages: Sequence[Any], questions: Sequence[Question]) -> Json:
     """State and questions as System One takes them; its state holds no pictures."""
     told = [each["content"] for each in messages]
-    if any(
-        "image_url" in part for content in told if isinstance(content, list) for part in content
-    ):
+    parts = chain(*(content for content in told if isinstance(content, list)))
+    if any("image_url" in part for part in parts):
         raise RequestError(
             "This sample shows pictures, and the System One dialect is sent text alone here; use "
             "dialect='openai'."
         )
     asked = {}
     for name, kind, instructions, answers in questions:
-        others: dict[str, dict[str, Any]] = {
-            "predicate": {"type": "noul"},
-            "choice": {"criteria": dict.fromkeys(answers)},
-            "score": {"criteria": list(answers)},
-        }
-        asked[name] = {"type": kind, "instructions": instructions, **others[kind]}
+        one: Json = {"type": kind, "instructions": instructions}
+        if kind == "predicate":
+            one["type"] = "noul"
+        else:
+            one["criteria"] = dict.fromkeys(answers) if kind == "choice" else answers
+        asked[name] = one
     return {"state": "\n\n".join(map(text_of, told)), "questions": asked}
 
 
@@ -244,7 +227,7 @@ def _decisions(answers: Any, questions: Sequence[Question]) -> dict[str, Decisio
         answers = dict(zip((question.name for question in questions), answers, strict=True))
     decisions = {}
     for name, kind, _, options in questions:
-        answer = _object(answers.get(name))
+        answer = object_of(answers.get(name))
         shares = answer.get("probabilities")
         if kind == "predicate":
             yes = answer.get("probability", answer.get("noul"))

@@ -18,11 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.model.base import embedding_providers, provider, resolve_spec
-from rm_gallery.core.model.budget import Usage
+from rm_gallery.core.model.base import Rehearsed, provider, resolve_spec
 from rm_gallery.core.model.model_call import BaseModelCall
-from rm_gallery.core.model.openai import OpenaiEndpoint, OpenaiSettings, given, token_count
-from rm_gallery.core.utils.errors import ProviderError
+from rm_gallery.core.model.openai import (
+    ODD_LAYOUT,
+    OpenaiEndpoint,
+    OpenaiSettings,
+    given,
+    unusable,
+    usage_of,
+)
+from rm_gallery.core.model.transport import Json, Seconds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,30 +66,23 @@ class BaseEmbeddings(BaseModelCall):
 
         different, size = list(dict.fromkeys(texts)), self.dimensions
         chosen = {"model": self.model, **({} if size is None else {"dimensions": size})}
+        requests = [
+            {**chosen, "input": different[at : at + self.batch], **self.extra_body}
+            for at in range(0, len(different), self.batch)
+        ]
         replies = await asyncio.gather(
-            *(
-                library_loop.bridge(
-                    complete(
-                        self,
-                        {**chosen, "input": different[at : at + self.batch], **self.extra_body},
-                    )
-                )
-                for at in range(0, len(different), self.batch)
-            )
+            *(library_loop.bridge(complete(self, each)) for each in requests)
         )
         vectors = dict(zip(different, chain(*(reply.vectors for reply in replies)), strict=True))
         return [list(vectors[text]) for text in texts]
 
     embed = library_loop.blocking(aembed)
 
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Vectors:
+    def read(self, raw: Json, payload: Json) -> Vectors:
         """The vectors in the order of the texts; ProviderError when one is missing or broken."""
-        entries: Any = raw.get("data")
-        counts, wanted = raw.get("usage"), len(payload["input"])
+        entries, wanted = raw.get("data", ()), len(payload["input"])
         fault = "200 with no vectors in the body"
-        with suppress(
-            TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error
-        ):
+        with suppress(*ODD_LAYOUT, struct.error):
             found = {e.get("index", at): e.get("embedding") for at, e in enumerate(entries)}
             if found:
                 fault = f"200 with {len(entries)} vectors for {wanted} texts in the body"
@@ -93,11 +92,10 @@ class BaseEmbeddings(BaseModelCall):
                 vectors = [*map(_floats, values)]
                 (size,) = {*map(len, vectors)}
                 if size and math.isfinite(math.fsum(chain(*vectors))):
-                    tokens = counts.get("prompt_tokens") if isinstance(counts, dict) else 0
-                    return Vectors(vectors, token_count(tokens))
-        raise ProviderError(f"{self.endpoint_key()} answered {fault}.", kind="transient")
+                    return Vectors(vectors, usage_of(raw.get("usage")).input_tokens)
+        raise unusable(self.endpoint_key(), f"answered {fault}")
 
-    def kept(self, raw: dict[str, Any], reply: Vectors) -> bytes:
+    def kept(self, raw: Json, reply: Vectors) -> bytes:
         """Number and length of the vectors, then their float32 values, little-endian."""
         count, size = len(reply.vectors), len(reply.vectors[0])
         return struct.pack(f"<II{count * size}f", count, size, *chain(*reply.vectors))
@@ -110,10 +108,6 @@ class BaseEmbeddings(BaseModelCall):
             if len(vectors) == count:
                 return Vectors(vectors)
         raise ValueError("torn vectors")
-
-    def usage(self, reply: Vectors, expected_input: int) -> Usage:
-        """Input tokens of one call."""
-        return Usage(input_tokens=reply.input_tokens or expected_input, calls=1)
 
 
 class EmbeddingSettings(OpenaiSettings, total=False):
@@ -129,33 +123,24 @@ class OpenaiEmbeddings(BaseEmbeddings, OpenaiEndpoint):
     settings as in OpenaiLLM.
     """
 
+    path = "/embeddings"
+
     def __init__(self, model: str | None = None, **settings: Unpack[EmbeddingSettings]) -> None:
         """A wrong or unknown setting is a ConfigError that names it and the nearest known one."""
         super().__init__(**given(type(self), model, dict(settings)))
 
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """One POST to /embeddings; anything but a JSON object with status 200 raises ProviderError."""
-        return await self.post("/embeddings", payload, timeout)
-
 
 @provider("fake")
-class FakeEmbeddings(BaseEmbeddings):
+class FakeEmbeddings(Rehearsed, BaseEmbeddings):
     """Vectors of hashed words, without a network: for tests, documentation and dry runs.
 
     Equal texts have equal vectors, and texts are nearer the more words they share; meaning plays no
     part.
     """
 
-    model: str = "fake"
-    cache: bool | None = False
-    max_outage: float = Field(default=0.0, ge=0)
     dimensions: int | None = Field(default=256, gt=0)
 
-    def endpoint_key(self) -> str:
-        """A name of its own, so that fake and real calls never share a limit."""
-        return f"fake:{self.model}"
-
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
         """Vectors in the OpenAI layout."""
         size = self.dimensions or 256
         return {"data": [{"embedding": _hashed(text, size)} for text in payload["input"]]}
@@ -179,12 +164,9 @@ def _hashed(text: str, size: int) -> list[float]:
     return vector
 
 
-def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbeddings:
+def resolve_embeddings(spec: str | Json | BaseEmbeddings) -> BaseEmbeddings:
     """The embeddings for a spec: an object as it is, `PREFIX:NAME`, a model's name, or a dict of
     settings.
     """
-    if isinstance(spec, BaseEmbeddings):
-        return spec
-    model = resolve_spec("embeddings", spec, embedding_providers, {})
-    assert isinstance(model, BaseEmbeddings)
+    model: BaseEmbeddings = resolve_spec("embeddings", spec, BaseEmbeddings, {})
     return model

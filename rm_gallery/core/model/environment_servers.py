@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-import orjson
-
-from rm_gallery.core.model.reward_servers import (
-    PATIENCE_SECONDS,
-    RewardServer,
-    Scores,
-    _asked,
-    value_at,
-)
+from rm_gallery.core.model.openai import NUMBERS, object_of, sent_events, value_at
+from rm_gallery.core.model.reward_servers import PATIENCE_SECONDS, RewardServer, Scores, _asked
 from rm_gallery.core.model.transport import Json, Seconds, decoded
 from rm_gallery.core.score import CAUSES, failed, scored, unscored
 from rm_gallery.core.utils.errors import (
@@ -54,7 +46,7 @@ async def _of_this_row(asking: Awaitable[Any]) -> Any:
 
 
 def _no_reward(code: str, why: Any, cause: Any, otherwise: Cause) -> Scores:
-    told = f"The environment gives no reward here. {one_line(str(why or '')[:4000], 600)}"
+    told = f"The environment gives no reward here. {one_line(str(why or ''), 600)}"
     return [unscored(code, told.strip(), cause if cause in CAUSES else otherwise)]
 
 
@@ -67,11 +59,10 @@ class _EnvironmentServer(RewardServer):
         """A reward and its components, which stand there; ProviderError where it is no number."""
         with self.layout_of("an environment", found):
             value = self.number(value_at(found, reward))
-            parts = value_at(found, components)
             finite = {
                 name: float(part)
-                for name, part in (parts.items() if isinstance(parts, dict) else ())
-                if type(part) in (int, float) and math.isfinite(part)
+                for name, part in object_of(value_at(found, components)).items()
+                if type(part) in NUMBERS and math.isfinite(part)
             }
         return [scored(value, "", finite)]
 
@@ -137,13 +128,13 @@ class OrsServer(_EnvironmentServer):
         end = time.monotonic() + (timeout or self.timeout)
         session: dict[str, str] = {}
 
-        async def tell(path: str, body: Any) -> Events:
-            try:
-                sent = orjson.dumps(body)
-            except TypeError as error:
-                raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+        async def tell(path: str, body: Json) -> Events:
             left = max(0.001, end - time.monotonic())
-            return _events(await _of_this_row(self.content(path, left, headers=session, body=sent)))
+            asking = self.content(path, left, headers=session, payload=body)
+            return [
+                (name.decode("utf-8", "replace"), data.decode("utf-8", "replace"))
+                for name, data in sent_events(await _of_this_row(asking))
+            ]
 
         env = self.env or self._chosen(
             await self._kept_list("/list_environments"),
@@ -167,7 +158,7 @@ class OrsServer(_EnvironmentServer):
     async def _close(self, session: Mapping[str, str]) -> None:
         for path in ("/delete", "/delete_session"):
             with suppress(ProviderError):  # it ends by itself as well
-                await self.content(path, PATIENCE_SECONDS, headers=session, body=b"{}")
+                await self.content(path, PATIENCE_SECONDS, headers=session, payload={})
 
     async def _kept_list(self, path: str) -> Any:
         return await self.once(path, self.request, path, None, PATIENCE_SECONDS)
@@ -252,15 +243,6 @@ class OrsServer(_EnvironmentServer):
 
     def _headers(self, endpoint: Any, key: str | None) -> dict[str, str]:
         return {**super()._headers(endpoint, key), **self.key_header("X-API-Key")}
-
-
-def _events(content: bytes) -> Events:
-    """The events of a stream that have a name, each with its data."""
-    text = re.sub("\r\n?", "\n", content.decode("utf-8", "replace"))
-    return [
-        (name, "\n".join(re.findall("(?m)^data: ?(.*)", rest)))
-        for name, rest in re.findall("(?m)^event: ?(.*)\n((?:.+\n?)+)", text)
-    ]
 
 
 def _joined(events: Events) -> str:

@@ -113,9 +113,11 @@ class BaseModelCall(Configured):
     def restored(self, stored: bytes) -> Any:
         """The reply in what the cache kept; ProviderError or ValueError when it cannot be read."""
 
-    @abstractmethod
     def usage(self, reply: Any, expected_input: int) -> Usage:
-        """What a reply is booked with; counts that cannot be used give way to estimates."""
+        """What a reply is booked with; counts that cannot be used give way to estimates. Here one
+        call that only reads.
+        """
+        return Usage(input_tokens=reply.input_tokens or expected_input, calls=1)
 
     def describe(self) -> Json:
         """What identifies this model in a run's manifest: settings without secrets, limits or

@@ -10,7 +10,8 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 from urllib.parse import quote, urlsplit
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 100_000_000
 """A token count above this is no count."""
+ODD_LAYOUT = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading an answer of another layout than the expected one raises."""
+NUMBERS = frozenset({int, float})
+"""Types of a JSON number; a truth value is none."""
 
 # -- whole -----------------------------------------------------------------------------------------
 
@@ -57,7 +62,7 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
     """
     choices = raw.get("choices")
     choices = choices if isinstance(choices, list) else []
-    first = _dict_or_empty(choices[0]) if choices else {}
+    first = object_of(choices[0]) if choices else {}
     # routers and proxies report what failed behind them inside a 200, some beside a text that looks
     # like a reply
     if (error := raw.get("error") or first.get("error")) or first.get("finish_reason") == "error":
@@ -67,7 +72,7 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
         what = (
             "with a choice that holds no message" if choices else "200 with no choices in the body"
         )
-        raise ProviderError(f"{endpoint} answered {what}.", kind="transient")
+        raise unusable(endpoint, f"answered {what}")
     content, refusal, calls = told.get("content"), told.get("refusal"), told.get("tool_calls")
     message: Json = {
         "role": MessageRole.ASSISTANT,
@@ -88,21 +93,19 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
             built = build(ChatMessage, message)
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False)[0]
-        raise ProviderError(
-            f"{endpoint} answered 200 with a message of an unknown layout "
-            f"({'.'.join(map(str, fault['loc']))}: {fault['msg']}).",
-            kind="transient",
-        ) from None
+        where = ".".join(map(str, fault["loc"]))
+        what = f"answered 200 with a message of an unknown layout ({where}: {fault['msg']})"
+        raise unusable(endpoint, what) from None
     ended = first.get("finish_reason")
-    further = [_dict_or_empty(choice).get("message") for choice in choices[1:] and choices]
+    several = choices if len(choices) > 1 else ()
     return build(
         ChatResponse,
         {
             "message": built,
             "finish_reason": ended if isinstance(ended, str) else None,
-            "usage": _usage(_dict_or_empty(raw.get("usage"))),
+            "usage": usage_of(raw.get("usage")),
             "model": _text(raw.get("model")),
-            "choices": [_text(_dict_or_empty(each).get("content")) for each in further],
+            "choices": [_text(value_at(each, "message content")) for each in several],
             "logprobs": first.get("logprobs"),
             "decisions": None,
             "cached": cached,
@@ -110,22 +113,46 @@ def to_response(raw: Json, endpoint: str, cached: bool = False) -> ChatResponse:
     )
 
 
-def _dict_or_empty(value: Any) -> Json:
+def unusable(endpoint: str, what: str) -> ProviderError:
+    """The error for an answer that cannot be read; the next one may be better."""
+    return ProviderError(f"{endpoint} {what}.", kind="transient")
+
+
+def object_of(value: Any) -> Json:
+    """A JSON object as it is; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def value_at(value: Any, paths: str, otherwise: Any = None) -> Any:
+    """What stands in a JSON value at the first of several paths, parted by |, that is there.
+
+    A path names keys and places of lists; * is the only entry of a list.
+    """
+    for path in paths.split("|"):
+        with suppress(LookupError, TypeError, ValueError):
+            found = value
+            for key in path.split():
+                if key == "*":
+                    [found] = found
+                else:
+                    found = found[int(key) if key.isdigit() else key]
+            return found
+    return otherwise
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _usage(counts: Json) -> Usage:
-    given = _dict_or_empty(counts.get("prompt_tokens_details"))
-    generated = _dict_or_empty(counts.get("completion_tokens_details"))
+def usage_of(counts: Any, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
+    """The token counts of an answer under the names that its protocol has for them."""
+    told = object_of(counts)
+    of_read, of_written = told.get(f"{read}_details"), told.get(f"{written}_details")
     return Usage(
-        token_count(counts.get("prompt_tokens")),
-        token_count(counts.get("completion_tokens")),
-        token_count(given.get("cached_tokens")),
-        token_count(generated.get("reasoning_tokens")),
+        token_count(told.get(read)),
+        token_count(told.get(written)),
+        token_count(object_of(of_read).get("cached_tokens")),
+        token_count(object_of(of_written).get("reasoning_tokens")),
     )
 
 
@@ -133,7 +160,7 @@ def token_count(value: Any) -> int:
     """A token count; 0 for what is none (missing, a text, negative, beyond all measure, not
     finite).
     """
-    return int(value) if type(value) in (int, float) and 0 <= value <= MAX_TOKENS else 0
+    return int(value) if type(value) in NUMBERS and 0 <= value <= MAX_TOKENS else 0
 
 
 # -- in pieces -------------------------------------------------------------------------------------
@@ -147,50 +174,53 @@ def whole_reply(body: bytes, endpoint: str) -> Json:
     holds what is no chunk.
     """
     raw: Json = {"choices": {}}
-    ended = False
-    for data in _events(body):
-        if ended := data == b"[DONE]":
+    for _, data in sent_events(body):
+        if data.strip() == b"[DONE]":
             break
-        chunk, fault = None, "not JSON"
-        with suppress(orjson.JSONDecodeError):
-            chunk, fault = orjson.loads(data), "no object"
-        if not isinstance(chunk, dict):
-            raise ProviderError(f"{endpoint} streamed a chunk that is {fault}.", kind="transient")
         try:
-            _add(raw, chunk)
-        except RecursionError:
-            raise ProviderError(
-                f"{endpoint} streamed a chunk that is nested too deeply.", kind="transient"
-            ) from None
+            _add(raw, orjson.loads(data))
+        except tuple(_BROKEN) as error:
+            fault = f"streamed a chunk that is {_BROKEN[type(error)]}"
+            raise unusable(endpoint, fault) from None
+    else:
+        ended = [each.get("finish_reason") for each in raw["choices"].values()]
+        if "error" not in raw and not (ended and all(ended)):
+            raise unusable(endpoint, "broke its stream off before the reply had ended")
     choices = _in_order(raw["choices"])
-    ended = ended or bool(choices and all(each.get("finish_reason") for each in choices))
-    if not ended and "error" not in raw:
-        raise ProviderError(
-            f"{endpoint} broke its stream off before the reply had ended.", kind="transient"
-        )
     for choice in choices:
-        told = _dict_or_empty(choice.pop("delta", None) or choice.get("message"))
+        told = object_of(choice.pop("delta", None) or choice.get("message"))
         choice["message"] = message = {"role": "assistant", "content": "", **told}
-        for call in (calls := _in_order(message.pop("tool_calls", {}))):
-            call.pop("index", None)
-            function = {"name": "", "arguments": "", **_dict_or_empty(call.get("function"))}
-            call |= {"id": call.get("id", ""), "type": "function", "function": function}
-        message |= {"tool_calls": calls} if calls else {}
+        if calls := _in_order(message.pop("tool_calls", {})):
+            message["tool_calls"] = calls
     return {**raw, "choices": choices}
 
 
-def _events(body: bytes) -> Iterator[bytes]:
-    """The data of each event; comments and other fields are left out, and lines end in any way the
-    standard allows.
+_BROKEN: dict[type[Exception], str] = {
+    orjson.JSONDecodeError: "not JSON",
+    AttributeError: "no object",
+    RecursionError: "nested too deeply",
+}
+"""What a chunk is that cannot be added to the reply, by what that raises."""
+
+
+def sent_events(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Name and data of each server-sent event that has data; comments and other fields are left
+    out, and lines end in any way the standard allows.
     """
     text = re.sub(rb"\r\n?", b"\n", body.removeprefix(b"\xef\xbb\xbf"))
     for event in text.split(b"\n\n"):
         if lines := re.findall(rb"(?m)^data: ?(.*)", event):
-            yield b"\n".join(lines).strip()
+            # speed: the thousands of chunks of a chat have no name
+            names = re.findall(rb"(?m)^event: ?(.*)", event) if b"event:" in event else []
+            yield b"".join(names[-1:]), b"\n".join(lines)
 
 
 _GROWING = frozenset("content reasoning_content reasoning refusal name arguments".split())
-_NUMBERED = ("choices", "tool_calls")
+_NUMBERED: dict[str, Json] = {
+    "choices": {},
+    "tool_calls": {"id": "", "type": "function", "function": {"name": "", "arguments": ""}},
+}
+"""What comes in numbered parts, and what such a part is before its first piece."""
 
 
 def _add(whole: Json, piece: Json) -> Json:
@@ -198,10 +228,10 @@ def _add(whole: Json, piece: Json) -> Json:
     for name, value in piece.items():
         if name in _NUMBERED:
             parts = whole.setdefault(name, {})
-            for part in map(_dict_or_empty, value if isinstance(value, list) else ()):
-                number = part.get("index")
+            for part in map(object_of, value if isinstance(value, list) else ()):
+                number = part.pop("index", 0)
                 number = number if isinstance(number, int) else 0
-                parts[number] = _add(parts.get(number, {}), part)
+                parts[number] = _add(parts.get(number) or deepcopy(_NUMBERED[name]), part)
             continue
         known = whole.get(name)
         known = known if isinstance(known, type(value)) else type(value)()
@@ -235,17 +265,13 @@ _TOO_LONG = (
     "request_too_large",
     "context_window_exceeded",
 )
-_SAID_TOO_LONG = (
-    "maximum context length",
-    "context length exceeded",
-    "context window",
-    "prompt is too long",
-    "input is too long",
+_SAID_TOO_LONG = re.compile(
+    "(?i)maximum context length|context length exceeded|context window|(?:prompt|input) is too long"
 )
 """Codes and words of OpenAI, Anthropic, vLLM, SGLang, Bedrock and others for a request that holds
 too much.
 """
-_ROUTED = ("support", "parameter")
+_ROUTED = re.compile("(?i)support|parameter")
 """Words of a 404 by which a router says that it knows no model that takes a part of the request,
 such as a schema or tools.
 """
@@ -259,9 +285,9 @@ def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> 
     call, so its status is 413); 5xx and the like are transient; every other status is fatal.
     """
     detail, code = _detail(reply.body)
-    lower, status = detail.casefold(), reply.status
+    status = reply.status
     kind: ProviderErrorKind = "fatal"
-    if status == 429 and lower.startswith("request too large"):
+    if status == 429 and detail.casefold().startswith("request too large"):
         status = 413
     elif status == 429 and code != "insufficient_quota":
         kind = "rate_limit"
@@ -275,38 +301,34 @@ def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> 
         retry_after=parse_retry_after(reply.headers, time.time()),
     )
     error.filtered = code in _FILTERED
-    if status == 413 or code in _TOO_LONG or any(words in lower for words in _SAID_TOO_LONG):
+    if status == 413 or code in _TOO_LONG or _SAID_TOO_LONG.search(detail):
         # what is too long is this request and no other: control answers tell whether the answer
         # made it so
         error.cause = "judge"
-    error.routed = status == 404 and any(word in lower for word in _ROUTED)
+    error.routed = status == 404 and _ROUTED.search(detail) is not None
     return error
 
 
 def _error_inside(endpoint: str, error: Any) -> ProviderError:
     """The error that a body tells with status 200."""
-    code, body = _dict_or_empty(error).get("code"), orjson.dumps({"error": error}, default=str)
+    code, body = value_at(error, "code"), orjson.dumps({"error": error}, default=str)
     if isinstance(code, int) and 400 <= code < 600:
         return provider_error(
             f"{endpoint} answered 200 for a server behind it that", Reply(code, {}, body)
         )
     detail = _detail(body)[0] if error else ""
-    return ProviderError(
-        f"{endpoint} answered 200 with an error in the body{detail and f': {detail}'}.",
-        kind="transient",
-    )
+    return unusable(endpoint, f"answered 200 with an error in the body{detail and f': {detail}'}")
 
 
 def _detail(body: bytes) -> tuple[str, str]:
     """What an error's body says, and its code."""
     try:
-        error = decoded(body)
+        told = decoded(body)
     except ValueError:
-        return one_line(body[:4000].decode("utf-8", "replace"), 200), ""
-    error = error.get("error", error) if isinstance(error, dict) else error
-    told = error if isinstance(error, dict) else {"message": error}
-    code = told.get("code") or told.get("type")
-    return one_line(str(told.get("message", told))[:4000], 300), one_line(_text(code), 60)
+        return one_line(body.decode("utf-8", "replace"), 200), ""
+    told = value_at(told, "error", told)
+    code = value_at(told, "code") or value_at(told, "type")
+    return one_line(str(value_at(told, "message", told)), 300), one_line(_text(code), 60)
 
 
 # -- an endpoint -----------------------------------------------------------------------------------
@@ -381,6 +403,8 @@ class OpenaiEndpoint(BaseModelCall):
     unset. An endpoint on this machine needs no key.
     """
 
+    path: ClassVar[str] = "/chat/completions"
+    """Where a request is sent, below the base URL."""
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
     """Environment variable with the key, where none is given."""
     hints: ClassVar[Mapping[int, str]] = HINTS
@@ -405,8 +429,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        key = self._key()
-        self._headers(self._access(key).endpoint, key)
+        self._way()
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
@@ -427,6 +450,10 @@ class OpenaiEndpoint(BaseModelCall):
         settings, route = super().describe(), self.route()
         return settings if route == settings["endpoint"] else {**settings, "route": _digest(route)}
 
+    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
+        """One POST to the path of this kind of model; see `post`."""
+        return await self.post(self.path, payload, timeout)
+
     async def post(self, path: str, payload: Json, timeout: Seconds) -> Json:
         """One POST of a JSON body to a path below the base URL, decoded.
 
@@ -435,10 +462,8 @@ class OpenaiEndpoint(BaseModelCall):
         """
         content = await self.request(path, payload, timeout)
         if not isinstance(content, dict):
-            what = type(content).__name__
-            raise ProviderError(
-                f"{self.endpoint_key()} answered with {what}, not an object.", kind="transient"
-            )
+            what = f"answered with {type(content).__name__}, not an object"
+            raise unusable(self.endpoint_key(), what)
         return content
 
     async def request(
@@ -448,17 +473,20 @@ class OpenaiEndpoint(BaseModelCall):
         timeout: Seconds,
         headers: Headers | None = None,
     ) -> Any:
-        """What a POST of a JSON body, or of one that is written already, with headers of its own, or
-        a GET without one, to a path below the base URL gives; any JSON value.
+        """What a POST of a body with headers of its own, or a GET without one, to a path below the
+        base URL gives; any JSON value, or what a stream of chunks that was asked for adds up to.
 
         Anything but JSON with status 200 raises ProviderError, whose text holds none of this
         model's secrets.
         """
+        content = await self.content(path, timeout, headers=headers, payload=payload)
+        # a server that does not stream answers as a whole
+        if object_of(payload).get("stream") and not content.lstrip().startswith(b"{"):
+            return whole_reply(content, self.endpoint_key())
         try:
-            body = orjson.dumps(payload) if isinstance(payload, dict) else payload
-        except TypeError as error:
-            raise RequestError(f"The request cannot be written as JSON: {error}.") from error
-        return self._decoded(await self.content(path, timeout, headers=headers, body=body))
+            return decoded(content)
+        except ValueError as error:
+            raise unusable(self.endpoint_key(), "answered with a body that is not JSON") from error
 
     def key_header(self, name: str) -> dict[str, str]:
         """The key as a header of this name; empty without a key."""
@@ -471,16 +499,19 @@ class OpenaiEndpoint(BaseModelCall):
         timeout: Seconds,
         most: int | None = None,
         headers: Headers | None = None,
-        body: bytes | None = None,
+        payload: Json | bytes | None = None,
     ) -> bytes:
         """What an answer with status 200 holds, of at most `most` bytes; any other raises
         ProviderError. Nothing of it is a secret.
+
+        A payload is sent as JSON, bytes as they are; without one it is a GET.
         """
-        key = self._key()
-        endpoint, _, _, secrets = self._access(key)
-        sent = self._headers(endpoint, key)
-        if headers:
-            sent = {**sent, **headers}
+        try:
+            body = orjson.dumps(payload) if isinstance(payload, dict) else payload
+        except TypeError as error:
+            raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+        (endpoint, _, _, secrets), sent = self._way()
+        sent |= headers or {}
         began = time.perf_counter()
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
@@ -497,12 +528,16 @@ class OpenaiEndpoint(BaseModelCall):
             raise provider_error(endpoint.url, reply._replace(body=received), self.hints)
         return received
 
-    def _decoded(self, content: bytes) -> Any:
+    @contextmanager
+    def layout_of(self, what: str, found: Any, kind: ProviderErrorKind = "fatal") -> Iterator[None]:
+        """What goes wrong inside is the fault of an answer that is not in the layout of `what`."""
         try:
-            return decoded(content)
-        except ValueError as error:
+            yield
+        except ODD_LAYOUT as error:
             raise ProviderError(
-                f"{self.endpoint_key()} answered with a body that is not JSON.", kind="transient"
+                f"{self.endpoint_key()} answered 200 in a layout that is not that of {what}: "
+                f"{one_line(str(found), 120)}",
+                kind=kind,
             ) from error
 
     def _key(self) -> str | None:
@@ -516,6 +551,11 @@ class OpenaiEndpoint(BaseModelCall):
             url = os.environ.get(named, DEFAULT_URL)
         headers, query = tuple(self.default_headers.items()), tuple(self.default_query.items())
         return _access(url, named, key, headers, query, self.proxy, self.ca_bundle)
+
+    def _way(self) -> tuple[Access, dict[str, str]]:
+        key = self._key()
+        access = self._access(key)
+        return access, self._headers(access.endpoint, key)
 
     def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self.default_headers}

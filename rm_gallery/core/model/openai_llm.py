@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from rm_gallery.core.model.base import BaseLLM, Messages, provider
-from rm_gallery.core.model.openai import OpenaiEndpoint, OpenaiSettings, given, whole_reply
-from rm_gallery.core.model.transport import Json, Seconds
+from rm_gallery.core.model.openai import OpenaiEndpoint, OpenaiSettings, given
+from rm_gallery.core.model.transport import Json
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -42,17 +40,6 @@ class OpenaiLLM(BaseLLM, OpenaiEndpoint):
         if "qwen3" in self.model.lower():
             body.setdefault("enable_thinking", self.enable_thinking)
         return body
-
-    async def attempt(self, payload: Json, timeout: Seconds) -> Json:
-        """One POST to /chat/completions; anything but a JSON object, or a stream of them, with
-        status 200 raises ProviderError.
-        """
-        if not payload.get("stream"):
-            return await self.post("/chat/completions", payload, timeout)
-        body = await self.content("/chat/completions", timeout, body=orjson.dumps(payload))
-        if body.lstrip().startswith(b"{"):  # a server that does not stream answers as a whole
-            return dict(self._decoded(body))
-        return whole_reply(body, self.endpoint_key())
 
 
 OpenAIChatModel = OpenaiLLM

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
@@ -21,14 +21,13 @@ from pydantic import BaseModel, Field, FiniteFloat
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.budget import Usage
 from rm_gallery.core.model.client import complete
-from rm_gallery.core.model.openai import OpenaiEndpoint, token_count
+from rm_gallery.core.model.openai import NUMBERS, OpenaiEndpoint, token_count, value_at
 from rm_gallery.core.model.transport import Json, Seconds, check_url, decoded
 from rm_gallery.core.score import CAUSES, Score, Status, scored
 from rm_gallery.core.utils.errors import (
     ConfigError,
     DeadlineExceeded,
     ProviderError,
-    ProviderErrorKind,
     ScoreError,
 )
 from rm_gallery.core.utils.shown import one_line
@@ -127,23 +126,6 @@ _ABSENT = (400, 404, 405, 422, 501)
 """Statuses by which a server says that it has no such path."""
 
 
-def value_at(value: Any, paths: str, otherwise: Any = None) -> Any:
-    """What stands in a JSON value at the first of several paths, parted by |, that is there.
-
-    A path names keys and places of lists; * is the only entry of a list.
-    """
-    for path in paths.split("|"):
-        with suppress(LookupError, TypeError, ValueError):
-            found = value
-            for key in path.split():
-                if key == "*":
-                    [found] = found
-                else:
-                    found = found[int(key) if key.isdigit() else key]
-            return found
-    return otherwise
-
-
 class Numbers(NamedTuple):
     """What a server gave for one input: rows of numbers, one row or one per token or step, and the
     names of its columns.
@@ -151,7 +133,7 @@ class Numbers(NamedTuple):
 
     rows: list[list[float]]
     names: Sequence[str] = ()
-    tokens: int = 0
+    input_tokens: int = 0
     """Tokens of the input; 0 where the server does not say."""
 
 
@@ -195,21 +177,9 @@ class ScoringEndpoint(OpenaiEndpoint):
             return value_at(decoded(content), at)
         return None
 
-    @contextmanager
-    def layout_of(self, what: str, found: Any, kind: ProviderErrorKind = "fatal") -> Iterator[None]:
-        """What goes wrong inside is the fault of an answer that is not in the layout of `what`."""
-        try:
-            yield
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ProviderError(
-                f"{self.endpoint_key()} answered 200 in a layout that is not that of {what}: "
-                f"{one_line(str(found)[:400], 120)}",
-                kind=kind,
-            ) from error
-
     def number(self, value: Any) -> float:
         """A finite number; ValueError for what is none, ScoreError for NaN and infinity."""
-        if type(value) not in (int, float):
+        if type(value) not in NUMBERS:
             raise ValueError("something that is no number")
         if not math.isfinite(value):
             raise ScoreError(f"{self.endpoint_key()} gave {value}, which is no score.")
@@ -291,13 +261,10 @@ class ServedScorer(ScoringEndpoint):
         for it.
         """
         with suppress(ProviderError):
-            return str(await self.once("serves", self._what))
+            path, *names = _SERVES[(await self.kind(PATIENCE_SECONDS)).partition("/")[0]]
+            info = await self.once(path, self.said, path, PATIENCE_SECONDS)
+            return " ".join(str(found)[:300] for name in names if (found := value_at(info, name)))
         return ""
-
-    async def _what(self) -> str:
-        path, *names = _SERVES[(await self.kind(PATIENCE_SECONDS)).partition("/")[0]]
-        info = await self.said(path, PATIENCE_SECONDS)
-        return " ".join(str(found)[:300] for name in names if (found := value_at(info, name)))
 
     async def _who(self, timeout: Seconds) -> str:
         for server, path, mark, what in _MARKS:  # noqa: B007
@@ -359,7 +326,7 @@ class ServedScorer(ScoringEndpoint):
             if place in ("data * data", "") and isinstance(found[0], list):
                 rows = found
             if not place:
-                names = [one_line(str(entry["label"])[:4000], 300) for entry in rows[0]]
+                names = [one_line(str(entry["label"]), 300) for entry in rows[0]]
                 rows = [[entry["score"] for entry in rows[0]]]
             numbers = [list(map(self.number, row)) for row in rows]
             [width] = set(map(len, numbers))  # one for all
@@ -375,10 +342,6 @@ class ServedScorer(ScoringEndpoint):
         """What was kept; ValueError for anything else."""
         rows, names, tokens = orjson.loads(stored)
         return Numbers(rows, names, tokens)
-
-    def usage(self, reply: Any, expected_input: int) -> Usage:
-        """Input tokens of one call; nothing is generated."""
-        return Usage(input_tokens=reply.tokens or expected_input, calls=1)
 
 
 TOKEN_VARIABLE = "RM_GALLERY_TOKEN"
