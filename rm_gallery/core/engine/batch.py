@@ -450,7 +450,7 @@ class Batch(Generic[R]):
         for number, item in enumerate(items, begun):
             result = result_of(item, number)
             if self._folder is not None:
-                self._folder.count_stopped()
+                self._folder.count("stopped")
             yield Unbegun(result)
 
     def _with_resume_check(self, plans: Iterator[Plan | Unbegun]) -> Iterator[Plan | Unbegun]:

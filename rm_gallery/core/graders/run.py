@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import orjson
 from pydantic import ValidationError
 
-from rm_gallery.core.engine.context import asked_by, questions, stop_mark
+from rm_gallery.core.engine.context import questions, stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
 from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
@@ -465,7 +465,9 @@ class GraderFolder(RewardFolder):
             }
             for name, plan in reward.plans.items()
         }
-        RunFolder.__init__(self, options, {"graders": graders}, reuse=STATUSES, what="rows")
+        asks = any(asks_a_model(plan.grader) for plan in reward.plans.values())
+        about = {"graders": graders}
+        RunFolder.__init__(self, options, about, reuse=STATUSES, what="rows", asks=asks)
         self._graders, self._plans = reward, reward.plans
 
     def key_of(self, data: Any) -> str:
@@ -479,17 +481,15 @@ class GraderFolder(RewardFolder):
 
         Raises ConfigError when a judge would be asked something else now.
         """
-        asking = [
-            partial(plan.grader._grade, **fields)
-            for plan, fields in zip(
-                self._plans.values(), self._graders.shown(sample).values(), strict=True
-            )
-            if asks_a_model(plan.grader) and isinstance(fields, dict)
-        ]
-        if asking and (record := self.record_of(sample)) is not None:
-            self.check_asked(sample, record, asked_by(asking))
-        sample.results = self.known(sample, self._read, self._whole) or {}
+        sample.results = self.known(sample, self._whole) or {}
         return self._whole(sample.results)
+
+    def asking(self, data: Any, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
+        """What asks the judges of its graders."""
+        for name, fields in self._graders.shown(data).items():
+            grader = self._plans[name].grader
+            if asks_a_model(grader) and isinstance(fields, dict):
+                yield partial(grader._grade, **fields)
 
     def _whole(self, results: Results) -> bool:
         return len(results) == len(self._plans)
@@ -498,7 +498,8 @@ class GraderFolder(RewardFolder):
         """Nothing: strategies are compared as a whole."""
         yield from ()
 
-    def _read(self, record: dict[str, Any]) -> Results | None:
+    def read(self, record: dict[str, Any], data: Any) -> Results | None:
+        """By grader, the results that are kept."""
         results = record.get("results")
         if not isinstance(results, dict):
             return None
@@ -508,10 +509,6 @@ class GraderFolder(RewardFolder):
     def unscored(self, data: Any) -> TableRow:
         """The row without results."""
         return row_of(data.fields)
-
-    def fits(self, record: dict[str, Any], data: Any) -> bool:
-        """Whether it holds a result of one of the graders."""
-        return bool(self._read(record))
 
     def _one(self, name: str, kept: Any) -> GraderResult | None:
         """A result as it was kept; None for one that failed or does not fit."""
