@@ -11,6 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from rm_gallery.core.engine.context import Claims, RunControl
@@ -91,35 +92,28 @@ class CoordinatedBudget(Budget):
 
 
 class Coordinator:
-    """Answers what one of the processes that judge for a run asks. Lives on one event loop.
+    """Answers what one of the processes that judge for a run asks. Lives on one event loop."""
 
-    Args:
-        control: the run's.
-        answer: (number, error) sends an answer.
-    """
-
-    def __init__(
-        self, control: RunControl, answer: Callable[[int, BaseException | None], None]
-    ) -> None:
-        self._control, self._answer = control, answer
+    def __init__(self, control: RunControl) -> None:
+        """Answer for the budget of `control`."""
+        self.control = control
         self._claims: dict[int, Claims] = {}
         self._asking: dict[int, asyncio.Task[None]] = {}
 
+    def say(self, *message: Any) -> None:
+        """Tell the process."""
+        raise NotImplementedError
+
     def ask(self, number: int, *call: Any) -> None:
         """Take a question for budget; its answer comes at once or later."""
-        self._asking[number] = asyncio.get_running_loop().create_task(
-            self._reserve_for(number, *call)
-        )
+        asking = asyncio.get_running_loop().create_task(self._claim(number, *call))
+        self._asking[number] = asking
+        asking.add_done_callback(partial(self._asked, number))
 
-    async def _reserve_for(self, number: int, *call: Any) -> None:
-        error: Exception | None = None
-        try:
-            await self._claim(number, *call)
-        except Exception as refused:  # noqa: BLE001 - raised by whoever asked
-            error = refused
-        finally:
-            self._asking.pop(number, None)
-        self._answer(number, error)
+    def _asked(self, number: int, asking: asyncio.Task[None]) -> None:
+        del self._asking[number]
+        if not asking.cancelled():
+            self.say("answer", number, asking.exception())  # raised by whoever asked
 
     def reserve(self, number: int, *call: Any) -> None:
         """Claim a call that nobody waits with: nothing is limited."""
@@ -127,7 +121,7 @@ class Coordinator:
             self._claim(number, *call).send(None)
 
     async def _claim(self, number: int, model: str, expected: int, most: int | None) -> None:
-        claims = Claims(self._control, model, expected, most)
+        claims = Claims(self.control, model, expected, most)
         try:
             await claims.reserve()
         except BaseException:
@@ -139,13 +133,17 @@ class Coordinator:
         """Hear what a call used."""
         if (claims := self._claims.pop(number, None)) is not None:
             claims.settle(used)
-            self._control.count("calls", used.calls, used)
+            self.control.count("calls", used.calls, used)
 
     def cancel(self, number: int) -> None:
         """Hear that nobody waits any more, perhaps while the answer was on its way."""
         if (task := self._asking.get(number)) is not None:
             task.cancel()
         self.settle(number, Usage())
+
+    def fact(self, name: str, *values: Any) -> None:
+        """Hear what the process learnt and what holds for all."""
+        listeners[name](*values)
 
     def gone(self) -> None:
         """The process is gone: what it had claimed counts as used, and others may have what it

@@ -513,13 +513,18 @@ class RunFolder(RunStore, ABC):
             "not compared."
         )
 
-    def check_asked(self, data: Any, record: Record, now: Questions) -> None:
-        """Raise ConfigError when a judge is asked now what it was not asked when a sample was
-        judged.
+    def check_asked(
+        self, data: Any, record: Record, now: Questions, *, by_parts: bool = False
+    ) -> None:
+        """Raise ConfigError when a judge is asked now what it was not asked when a sample was judged.
+        With `by_parts`, and where a reply is lost, another part may be asked in the place of one.
         """
         before = record.get("asked")
-        if isinstance(before, list) and not now.hashes <= set(before):
+        if isinstance(before, list) and not (by_parts or now.hashes <= set(before)):
             raise self.changed(data, "the judge was asked something else")
+        if record.get("replies") and now.new and not now.lost:
+            what = f"a model would be asked something else (or {FILE_NAME} has lost its reply)"
+            raise self.changed(data, what)
 
     # What this part of the run adds.
 
@@ -712,61 +717,54 @@ class ResumeCheck:
         self._size = min(4 * self._size, _MOST)
 
 
-class Again:
+class Asked:
+    """Notes what judges are asked about samples that no folder keeps."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, Questions] = {}
+
+    def questions_of(self, data: Any) -> Questions:
+        """Where it is noted what judges are asked about a sample."""
+        return self._asked.setdefault(id(data), Questions())
+
+
+class Again(Asked):
     """Stands in for a run folder while finished samples are judged once more, and holds what they
     get against what was kept.
     """
 
     def __init__(self, folder: RunFolder, records: Iterable[Record]) -> None:
         """Compare with `records` of `folder`, which come in the order of the samples."""
+        super().__init__()
         self._folder = folder
         self._kept = iter(records)
         self._records: dict[int, Record] = {}
-        self._asked: dict[int, Questions] = {}
+        self._by_parts = folder.asked_by_parts
 
     def restore(self, data: Any) -> Any:
         """Nothing: every sample is judged, though there is a record of it."""
         self._records[id(data)] = next(self._kept)
 
-    def questions_of(self, data: Any) -> Questions:
-        """Where it is noted what judges are asked about a sample."""
-        return self._asked.setdefault(id(data), Questions())
+    def scores(self, data: Any, record: Record) -> tuple[Record, Record]:
+        """By place, the scores that were kept of a sample, and those that it gets now."""
+        folder = self._folder
+        return folder.scores_in(record), folder.scores_in(folder.new_record(data))
 
     def append(self, data: Any) -> None:
         """Hear what a sample gets now; ConfigError with the example where it is something else than
-        before.
+        before, in a place that both tell of.
         """
         folder, record = self._folder, self._records.pop(id(data))
         asked = self._asked.pop(id(data), Questions())
-        if not folder.asked_by_parts:
-            folder.check_asked(data, record, asked)
-        self._check_new(data, record, asked)
-        now = folder.scores_in(folder.new_record(data))
-        self._hold(data, record, folder.scores_in(record), now)
-
-    def _check_new(self, data: Any, record: Record, now: Questions) -> None:
-        """Raise ConfigError where a model would be asked what it was not asked then. Where a reply
-        is lost another part may be asked in its place.
-        """
-        if record.get("replies") and now.new and not now.lost:
-            what = f"a model would be asked something else (or {FILE_NAME} has lost its reply)"
-            raise self._folder.changed(data, what)
-
-    def _hold(
-        self,
-        data: Any,
-        record: Record,
-        before: Record,
-        now: Record,
-    ) -> None:
-        """Raise ConfigError where a place that both tell of has another value now, and count."""
+        folder.check_asked(data, record, asked, by_parts=self._by_parts)
+        before, now = self.scores(data, record)
         held = before.keys() & now.keys()
-        self._folder.check.note(record, len(held), len(before) - len(held))
+        folder.check.note(record, len(held), len(before) - len(held))
         for place in held:
             had, gets = before[place], now[place]
             if not _same_scores(had, gets):
                 what = f"{place} had {_show_scores(had)}, and now gets {_show_scores(gets)}"
-                raise self._folder.changed(data, what)
+                raise folder.changed(data, what)
 
 
 def _same_scores(before: Any, now: Any) -> bool:

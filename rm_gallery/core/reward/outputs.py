@@ -22,7 +22,7 @@ from rm_gallery.core.data.schema import (
     RewardIssue,
     Step,
 )
-from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, current_deadline
+from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline
 from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.judges import asks_a_model
@@ -321,21 +321,18 @@ class PartAgain(Again):
         super().__init__(folder, records)
         self._parts = iter(kept)
         self._part: dict[int, KeptPart] = {}
+        self._by_parts = False  # it is one
 
     def restore(self, data: Any) -> Any:
         """Nothing, as for the whole."""
         super().restore(data)
         self._part[id(data)] = next(self._parts)
 
-    def append(self, data: DataSample, *results: Any) -> None:
-        """Hear what the part gives now; ConfigError with the example where it is something else
-        than before.
-        """
-        record, part = self._records.pop(id(data)), self._part.pop(id(data))
-        asked = self._asked.pop(id(data), Questions())
-        self._folder.check_asked(data, record, asked)
-        self._check_new(data, record, asked)
-        whole = self._folder.scores_in(record)
+    def scores(
+        self, data: DataSample, record: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """By answer, the score of the part that was kept, and the one that it gives now."""
+        part, whole = self._part.pop(id(data)), self._folder.scores_in(record)
         before: dict[str, Any] = {}
         now: dict[str, Any] = {}
         for (number, score), output in zip(part.scores.items(), data.output, strict=True):
@@ -346,7 +343,7 @@ class PartAgain(Again):
                 now[place] = part.reported(outcome.value)
             elif about_code(outcome.status, outcome.code or "", outcome.cause):
                 now[place] = NO_SCORE
-        self._hold(data, record, before, now)
+        return before, now
 
 
 NO_SCORE = "no score"
