@@ -19,7 +19,7 @@ from rm_gallery.core.model.budget import Budget, Reservation, Usage
 
 # -- in a process that judges ----------------------------------------------------------------------
 
-tell_driver: Callable[[tuple[Any, ...]], None] | None = None
+tell_driver: Callable[..., None] | None = None
 """Sends a message to the process that began the run, where this one judges for it."""
 listeners: dict[str, Callable[..., Any]] = {}
 """What takes in a fact that a process learnt and that holds for all, by the fact's name."""
@@ -28,7 +28,7 @@ listeners: dict[str, Callable[..., Any]] = {}
 def share_fact(name: str, *values: Any) -> None:
     """Tell the process that began the run, where this one judges for it."""
     if tell_driver is not None:
-        tell_driver(("fact", name, *values))
+        tell_driver("fact", name, *values)
 
 
 class CoordinatedBudget(Budget):
@@ -40,7 +40,7 @@ class CoordinatedBudget(Budget):
         limited: whether a call has to wait until it is known that there is budget for it.
     """
 
-    def __init__(self, send: Callable[[tuple[Any, ...]], None], limited: bool) -> None:
+    def __init__(self, send: Callable[..., None], limited: bool) -> None:
         super().__init__()
         self._send, self._asks = send, limited
         self._numbers = itertools.count(1)
@@ -58,7 +58,7 @@ class CoordinatedBudget(Budget):
         if self._asks:
             return None
         number = next(self._numbers)
-        self._send(("reserve", number, model, expected, most))
+        self._send("reserve", number, model, expected, most)
         return Reservation(0.0, 0.0, number)
 
     async def reserve(
@@ -67,11 +67,11 @@ class CoordinatedBudget(Budget):
         """Claim one call; raises what the budget's keeper raises."""
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._send(("ask", number, model, expected, most))
+        self._send("ask", number, model, expected, most)
         try:
             await answer
         except asyncio.CancelledError:
-            self._send(("cancel", number))
+            self._send("cancel", number)
             raise
         finally:
             del self._answers[number]
@@ -85,7 +85,7 @@ class CoordinatedBudget(Budget):
 
     def settle(self, reservation: Reservation, usage: Usage, model: str = "") -> None:
         """Say what a call used."""
-        self._send(("settle", reservation.entry, usage))
+        self._send("settle", reservation.entry, usage)
 
 
 # -- in the process that began the run -------------------------------------------------------------

@@ -68,11 +68,7 @@ _SIGNALS = {
 
 
 class WorkerCrashed(RMGalleryError):
-    """The process that ran a call ended by itself; `exit_code` is negative for a signal."""
-
-    def __init__(self, message: str, *, exit_code: int | None = None) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    """The process that ran a call ended by itself."""
 
 
 # in the other order it cannot be rebuilt from a pickle
@@ -238,7 +234,7 @@ class WorkerPool:
             self._work.notify_all()
         for call in calls:
             call.future.cancel()
-            call.end(CancelledError())
+            call.begin()
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -575,7 +571,7 @@ class _Worker(threading.Thread):
                 )
             else:
                 ended = f"the worker process running {call.name} ended ({describe_exit(exit_code)})"
-                problem = WorkerCrashed(ended, exit_code=exit_code)
+                problem = WorkerCrashed(ended)
             calls.popleft()
             self._pool.settling(call)
             call.end(problem)

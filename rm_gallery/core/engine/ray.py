@@ -17,6 +17,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from loguru import logger as _loguru
@@ -225,11 +226,8 @@ class RayLane(Lane):
             processes=1,
             max_workers=each,
         )
-        keeps = {
-            "asked": self._plan.asked is not None,
-            "replies": control.replies is not None,
-            "trace": control.trace is not None,
-        }
+        wanted = self._plan.asked, control.replies, control.trace
+        keeps = [each is not None for each in wanted]
         settings = {
             "retry": control.retry,
             "max_outage": control.max_outage,
@@ -429,8 +427,9 @@ class _RepliesThere:
     scored there as well.
     """
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[[str, bytes | None], None]) -> None:
+        self.put = send
+        """Sends a reply; it goes ahead of the scores that were made of it."""
 
     def get(self, key: str) -> bytes | None:
         """None."""
@@ -439,10 +438,6 @@ class _RepliesThere:
     def knows(self, key: str) -> bool:
         """False."""
         return False
-
-    def put(self, key: str, reply: bytes | None) -> None:
-        """Send a reply; it goes ahead of the scores that were made of it."""
-        self._send(("reply", key, reply))
 
 
 class JudgeActor:
@@ -460,7 +455,7 @@ class JudgeActor:
         self._error: BaseException | None = None
         self._open = 0
         """Units it has."""
-        _log_through(lambda *said: self._out.append(("log", *said)))
+        _log_through(partial(self._say, "log"))
         try:
             self._begin(setup)
         except ConfigError as error:
@@ -474,20 +469,24 @@ class JudgeActor:
         gc.freeze()
         gc.set_threshold(*RELAXED_GC)
 
+    def _say(self, *message: Any) -> None:
+        self._out.append(message)
+
     def _begin(self, setup: bytes) -> None:
-        say = coordinator.tell_driver = self._out.append
+        say = coordinator.tell_driver = self._say
         with with_keys():
             cls, keywords, options, settings, limit, limited, keeps = pickle.loads(setup)
+        asked, replies, trace = keeps
         self._budget = CoordinatedBudget(say, limited)
         control = RunControl(
             fail_fast=None if limit is None else FailFast(limit),
-            replies=_RepliesThere(say) if keeps["replies"] else None,
-            trace=(lambda entry: say(("trace", entry))) if keeps["trace"] else None,
+            replies=_RepliesThere(partial(say, "reply")) if replies else None,
+            trace=partial(say, "trace") if trace else None,
             quiet=True,
             **settings,
         )
         batch = cls(**keywords, options=replace(options, control=control))
-        self._asked = _AskedHere() if keeps["asked"] else None
+        self._asked = _AskedHere() if asked else None
         _, execute, options = batch._run_plan((), self._asked, batch.options)
         begin_counters(control, replace(options, budget=self._budget))
         self._work = Work(execute, control, self._deliver, self._fail, options.deadline)
@@ -564,7 +563,8 @@ class JudgeActor:
         self._open -= len(results)
         # else the run would be over, with what was not judged, before it hears of the error
         if self._error is None:
-            self._out.extend(("done", *result) for result in results)
+            for result in results:
+                self._say("done", *result)
 
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error
