@@ -547,11 +547,12 @@ class RunFolder(RunStore, ABC):
         owed = self._owed.get(id(data))
         return owed.asked if owed and not owed.kept else Questions()
 
-    def keep(self, data: Any, status: str, entry: Record, stopped: bool = False) -> None:
-        """Write the record of a finished sample that was owed. One that `stopped` before anything was
-        said of it leaves none.
+    def keep(self, data: Any, missing: Collection[str], entry: Record, stopped: bool) -> None:
+        """Write the record of a finished sample that was owed, by the statuses of what is `missing`
+        in it. One that `stopped` before anything was said of it leaves none.
         """
         owed = self._owed.pop(id(data))
+        status = "failed" if "failed" in missing else "unscored" if missing else "scored"
         if entry:
             more = {
                 "asked": sorted(owed.asked.hashes),

@@ -281,7 +281,8 @@ class RayLane(Lane):
         actor.gone()
         actor.account({**actor.counts, "in_flight": 0})
         self._kill(actor)
-        why = f"{type(error).__name__}: {_first_line(error)}"
+        first_line = (str(error).strip() or "no reason given").splitlines()[0]
+        why = f"{type(error).__name__}: {first_line[:200]}"
         fatal: BaseException = error
         if isinstance(error, self._ray.exceptions.RayTaskError):
             fatal = error.cause
@@ -401,11 +402,6 @@ class RayLane(Lane):
                 self._kill(actor)
 
         library_loop.start_thread(kill)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:200] if lines else "no reason given"
 
 
 # -- in an actor -----------------------------------------------------------------------------------
@@ -529,11 +525,7 @@ class JudgeActor:
             if what == "judge":
                 index, packed = args
                 self._open += 1
-                try:
-                    units.append(Unit(self._work, index, self._plan(pickle.loads(packed))))
-                except Exception:  # noqa: BLE001 - whatever a sample holds is its own trouble
-                    problem = DataError("The sample cannot be rebuilt in an actor.")
-                    self._deliver([(index, pickle.dumps((score_of_error(problem), [])))])
+                units.append(Unit(self._work, index, self._plan(packed)))
             elif what == "answer":
                 self._budget.answer(*args)
             else:
@@ -547,8 +539,13 @@ class JudgeActor:
             for call in list(control.calls_out):
                 call.cut()
 
-    def _plan(self, jobs: list[Any]) -> Plan:
+    def _plan(self, packed: bytes) -> Plan:
         """These jobs; their plan goes on where the sample is."""
+        try:
+            jobs = pickle.loads(packed)
+        except Exception:  # noqa: BLE001 - whatever a sample holds is its own trouble
+            lost = DataError("The sample cannot be rebuilt in an actor.")
+            return pickle.dumps((score_of_error(lost), []))
         outcomes = yield jobs
         asked = [] if self._asked is None else self._asked.taken(jobs)
         try:

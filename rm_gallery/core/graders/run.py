@@ -533,13 +533,10 @@ class GraderFolder(RewardFolder):
             for name, result in sample.results.items()
             if getattr(result, "error_type", "") not in NOT_BEGUN
         }
-        stopped = len(results) < len(sample.results)
-        statuses = {result.status for result in results.values() if isinstance(result, GraderError)}
-        status = (
-            "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
-        )
+        missing = [each.status for each in sample.results.values() if isinstance(each, GraderError)]
         record = {"results": {name: result_record(result) for name, result in results.items()}}
-        self.keep(sample, status, record if results else {}, stopped)
+        stopped = len(results) < len(sample.results)
+        self.keep(sample, missing, record if results else {}, stopped)
 
     def new_record(self, data: Any, *results: Any) -> dict[str, Any]:
         """What each grader gave."""

@@ -278,9 +278,8 @@ class RewardFolder(RunFolder):
             issue for reward in record["rewards"] if reward for issue in reward.get("issues", ())
         ]
         stopped = any(issue["reason"] in NOT_BEGUN for issue in issues)
-        statuses = {issue["status"] for issue in issues}
-        status = "failed" if "failed" in statuses else "unscored" if statuses else "scored"
-        self.keep(sample, status, {} if stopped else record, stopped)
+        missing = {issue["status"] for issue in issues}
+        self.keep(sample, missing, {} if stopped else record, stopped)
 
     def new_record(self, data: DataSample, *results: Any) -> dict[str, Any]:
         """What the reward said of each answer and step."""
