@@ -87,7 +87,7 @@ def _until_its_end(control: RunControl, kept: int) -> Iterator[None]:
     finally:
         # a stream that is still open when the interpreter goes: nothing else works any more
         if not library_loop.is_exiting():
-            control.progress.close()
+            control.progress.tick(end=True)
             control.end()
 
 
@@ -425,7 +425,8 @@ class Batch(Generic[R]):
         own, execute, options = self._run_plan(items, folder, options)
         plans, flush = self._until_over(own, items), None
         if folder is not None:
-            plans, flush = self._with_resume_check(plans), folder.flush
+            # records are with the system as soon as they are kept
+            plans, flush = self._with_resume_check(plans), folder.ledger.flush
         return Run(
             plans, execute, options,
             label=self.label, lane=self.lane, flush=flush, ray=ray, **how,

@@ -95,21 +95,11 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the clock, and those of its followers, while the block waits for its turn."""
-        self.stop()
+        self.wait(1)
         try:
             yield
         finally:
-            self.go()
-
-    def stop(self, since: float | None = None) -> None:
-        """Stop the clock, and those of its followers, from `since` on, else from now; until as many
-        `go` as `stop` came.
-        """
-        self._count(1, since)
-
-    def go(self) -> None:
-        """Let the clock go on."""
-        self._count(-1)
+            self.wait(-1)
 
     @contextmanager
     def following(self, leader: Deadline) -> Iterator[None]:
@@ -117,15 +107,17 @@ class Deadline:
         its turn.
         """
         leader._followers.append(self)
-        self._count(leader._waiting)
+        self.wait(leader._waiting)
         try:
             yield
         finally:
             leader._followers.remove(self)
-            self._count(-leader._waiting)
+            self.wait(-leader._waiting)
 
-    def _count(self, turns: int, since: float | None = None) -> None:
-        """So many more calls wait; the clock stands while any does."""
+    def wait(self, turns: int, since: float | None = None) -> None:
+        """So many more calls wait, from `since` on, else from now; the clock stands while any does,
+        and so do those of its followers.
+        """
         if not turns:
             return
         if not self._waiting:
@@ -134,4 +126,4 @@ class Deadline:
         if not self._waiting:
             self._end += self._clock() - self._since
         for each in self._followers:
-            each._count(turns, since)
+            each.wait(turns, since)

@@ -580,10 +580,6 @@ class RunFolder(RunStore, ABC):
         with self._guard:
             self._counts[what] += more
 
-    def flush(self) -> None:
-        """Write what was spent; records are with the system as soon as they are kept."""
-        self.ledger.flush()
-
     def close(self, control: RunControl) -> None:
         """Write what is noted and the summary, and release the folder."""
         self._seen = FirstKeys()  # what is reported afterwards needs the room

@@ -68,7 +68,11 @@ _SIGNALS = {
 
 
 class WorkerCrashed(RMGalleryError):
-    """The process that ran a call ended by itself."""
+    """The process that ran a call ended by itself; `exit_code` is negative for a signal."""
+
+    def __init__(self, message: str, *, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 # in the other order it cannot be rebuilt from a pickle
@@ -571,7 +575,7 @@ class _Worker(threading.Thread):
                 )
             else:
                 ended = f"the worker process running {call.name} ended ({describe_exit(exit_code)})"
-                problem = WorkerCrashed(ended)
+                problem = WorkerCrashed(ended, exit_code=exit_code)
             calls.popleft()
             self._pool.settling(call)
             call.end(problem)

@@ -17,7 +17,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from loguru import logger as _loguru
@@ -34,7 +34,6 @@ from rm_gallery.core.engine.engine import (
     ThreadLane,
     Unit,
     Work,
-    Worker,
 )
 from rm_gallery.core.engine.folder import Asked
 from rm_gallery.core.engine.options import RunOptions, begin_counters, detached_options
@@ -106,10 +105,11 @@ class RayPlan:
 
 
 class _Actor(Coordinator):
-    """An actor, what it has, and what it says: a method takes the messages of its name."""
+    """An actor, what it has, and what it says: what is called like a message takes it."""
 
     def __init__(self, lane: RayLane, handle: Any, ahead: int) -> None:
-        super().__init__(lane._work.control)
+        control = lane._work.control
+        super().__init__(control)
         self._lane, self.handle = lane, handle
         self.ahead = ahead
         """Units that it may have at once, so that it never waits for work."""
@@ -119,6 +119,9 @@ class _Actor(Coordinator):
         self.told: Message = ()
         """What it knows of why the run stopped."""
         self._out: list[Message] = []
+        self.done = partial(lane._done, self)
+        self.log, self.served, self.trace = lane._log, control.note_served, control.trace
+        self.reply = control.replies and control.replies.put
 
     def say(self, *message: Any) -> None:
         """Tell it, soon, with what else there is to say."""
@@ -131,39 +134,15 @@ class _Actor(Coordinator):
         if self in self._lane._actors:
             self.handle.hear.remote(out)
 
-    def done(self, index: int, packed: bytes) -> None:
-        """Hear what came of a unit, and what was asked for it."""
-        self._lane.done(self, self.units.pop(index), *pickle.loads(packed))
-
     def account(self, counts: dict[Any, int]) -> None:
         """Hear what it counted so far."""
         for name, now in counts.items():
             self.control.count(name, now - self.counts[name])
         self.counts = counts
 
-    def served(self, asked: str, answered: str) -> None:
-        """Hear which model answered it."""
-        self.control.note_served(asked, answered)
-
     def stop(self, reason: str, halt: bool, by: Any) -> None:
         """Hear that it stopped."""
         self.control.stop(reason, halt=halt, by=by)
-
-    def trace(self, entry: dict[str, Any]) -> None:
-        """Hear of a judgement."""
-        if self.control.trace is not None:
-            self.control.trace(entry)
-
-    def reply(self, key: str, reply: bytes | None) -> None:
-        """Keep a reply."""
-        if self.control.replies is not None:
-            self.control.replies.put(key, reply)
-
-    def log(self, *said: Any) -> None:
-        """Log what it says; each actor says it, and one is enough."""
-        if said not in self._lane._logged:
-            self._lane._logged.add(said)
-            logger.log(*said)
 
 
 def in_flight_each(max_workers: int, actors: int) -> int:
@@ -204,7 +183,7 @@ class RayLane(Lane):
         """How many actors a unit died with, by its index."""
         self._actors: dict[_Actor, asyncio.Task[None]] = {}
         """By actor that there is, what takes its letters."""
-        self._logged: set[Message] = set()
+        self._log = cache(logger.log)  # each actor says it, and one is enough
         self._starts, self._over = 0, False
         work.control.hold("ray", lambda: lambda: library_loop.post(self._loop, self._close))
         library_loop.submit(self._watch(count))
@@ -321,9 +300,6 @@ class RayLane(Lane):
         self._pending.clear()
         self._give_all()
 
-    def _check(self, worker: Worker) -> float:
-        raise NotImplementedError  # actors look at the clock
-
     def _give_all(self) -> None:
         control = self._work.control
         while self._waiting and control.why_stopped is not None:
@@ -347,10 +323,8 @@ class RayLane(Lane):
         most = min(actor.ahead, len(actor.units) + share)
         while waiting and len(actor.units) < most:
             # what two actors died with is tried by itself
-            if actor.units and any(
-                self._deaths.get(index, 0) > 1
-                for index in ((waiting[0].index, *actor.units) if self._deaths else ())
-            ):
+            together = (waiting[0].index, *actor.units) if self._deaths and actor.units else ()
+            if any(self._deaths[index] > 1 for index in together):
                 return
             unit = waiting.popleft()
             try:
@@ -362,10 +336,11 @@ class RayLane(Lane):
             actor.units[unit.index] = unit
             actor.say("judge", unit.index, packed)
 
-    def done(self, actor: _Actor, unit: Unit, outcomes: Any, asked: Any) -> None:
-        """Complete a unit that an actor had."""
+    def _done(self, actor: _Actor, index: int, packed: bytes) -> None:
+        unit = actor.units.pop(index)
         if not actor.units and self._waiting:  # it was through before it got more
             actor.ahead *= 2
+        outcomes, asked = pickle.loads(packed)
         for place, hashes in asked:
             if self._plan.asked is not None:
                 self._plan.asked(unit.jobs[place].of, hashes)
