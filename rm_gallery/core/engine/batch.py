@@ -407,7 +407,7 @@ class Batch(Generic[R]):
         try:
             if options.run_dir:
                 self._folder = folder = self._open_folder(options)
-                options = folder.begin(options)
+                options = folder.begin(options, control)
                 control.restoring = lambda: folder.restoring
                 if self._checks_resume:
                     folder.compare()

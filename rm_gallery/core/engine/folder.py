@@ -528,7 +528,7 @@ class RunFolder(RunStore, ABC):
 
     # What this part of the run adds.
 
-    def begin(self, options: RunOptions) -> RunOptions:
+    def begin(self, options: RunOptions, control: RunControl) -> RunOptions:
         """The options with which what is spent, and what is judged where `trace` is on, are kept
         here.
         """
@@ -536,10 +536,9 @@ class RunFolder(RunStore, ABC):
             budget = options.budget or Budget()
             budget.attach(self.ledger)
             options = replace(options, budget=budget)
-        if options.control is not None:
-            options.control.replies = self.replies
-            if options.trace:
-                options.control.trace = self.note_judgement
+        control.replies = self.replies
+        if options.trace:
+            control.trace = self.note_judgement
         return options
 
     def questions_of(self, data: Any) -> Questions:
