@@ -74,16 +74,21 @@ class Progress:
                     "{}: model {} was asked, and {} answered.", self.label, asked, ", ".join(others)
                 )
         if self.failed or stopped:
-            why, common = f" {control.stopped}" if control.stopped else "", ""
-            for reason, count in self._causes.most_common(1) if self.failed else ():
-                message = self._messages[reason]
-                if not message or message not in why:
-                    common = f" Most often ({count}) {reason}: {message}"
+            why = f" {control.stopped}" if control.stopped else ""
+            common = self.most_common(why) if self.failed else ""
             # a door that says it itself can leave this line out
             logger.bind(account=True).warning(
                 "{}: of {} samples {} failed, {} not begun.{}{}",
                 self.label, self.done + control.unread, self.failed, stopped, why, common,
             )  # fmt: skip
+
+    def most_common(self, text: str) -> str:
+        """The most common reason of failure, with its first message; nothing where `text` holds it
+        already.
+        """
+        reason, count = self._causes.most_common(1)[0]
+        message = self._messages[reason]
+        return "" if message and message in text else f" Most often ({count}) {reason}: {message}"
 
     def tick(self, end: bool = False) -> None:
         """Refresh what is shown when it is time to, or at the `end`."""
