@@ -54,9 +54,9 @@ class Deadline:
         """Of the sample around this one, whose end holds here as well and whose clock stands still
         with this one.
         """
-        self._waiting, self._since = 0, 0.0
-        """How many calls wait, and since when any does."""
-        self._followers = [] if outer is None else [outer]
+        self._waiting = 0
+        """How many calls wait; the first one noted since when."""
+        self._followers = [outer] if outer else []
         """The clocks that stand still with this one."""
         self.by: Cause = "caller"
         """Who is to be named where the time ends now: the endpoint, while it is what is waited for."""
@@ -95,7 +95,7 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the clock, and those of its followers, while the block waits for its turn."""
-        self.wait(1)
+        self.wait()
         try:
             yield
         finally:
@@ -114,7 +114,7 @@ class Deadline:
             leader._followers.remove(self)
             self.wait(-leader._waiting)
 
-    def wait(self, turns: int, since: float | None = None) -> None:
+    def wait(self, turns: int = 1, since: float | None = None) -> None:
         """So many more calls wait, from `since` on, else from now; the clock stands while any does,
         and so do those of its followers.
         """

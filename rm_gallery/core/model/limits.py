@@ -119,7 +119,7 @@ class Visit:
         for clock in stopped - self._stopped:
             clock.wait(-1)
         for clock in self._stopped - stopped:
-            clock.wait(1, since)
+            clock.wait(since=since)
 
     def send(self) -> None:
         """Note that it is sent now."""
