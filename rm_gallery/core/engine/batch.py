@@ -87,7 +87,7 @@ def _until_its_end(control: RunControl, kept: int) -> Iterator[None]:
     finally:
         # a stream that is still open when the interpreter goes: nothing else works any more
         if not library_loop.is_exiting():
-            control.progress.close()
+            control.progress.tick(end=True)
             control.end()
 
 
@@ -407,7 +407,7 @@ class Batch(Generic[R]):
         try:
             if options.run_dir:
                 self._folder = folder = self._open_folder(options)
-                options = folder.begin(options)
+                options = folder.begin(options, control)
                 control.restoring = lambda: folder.restoring
                 if self._checks_resume:
                     folder.compare()
@@ -425,7 +425,8 @@ class Batch(Generic[R]):
         own, execute, options = self._run_plan(items, folder, options)
         plans, flush = self._until_over(own, items), None
         if folder is not None:
-            plans, flush = self._with_resume_check(plans), folder.flush
+            # records are with the system as soon as they are kept
+            plans, flush = self._with_resume_check(plans), folder.ledger.flush
         return Run(
             plans, execute, options,
             label=self.label, lane=self.lane, flush=flush, ray=ray, **how,
@@ -450,7 +451,7 @@ class Batch(Generic[R]):
         for number, item in enumerate(items, begun):
             result = result_of(item, number)
             if self._folder is not None:
-                self._folder.count_stopped()
+                self._folder.count("stopped")
             yield Unbegun(result)
 
     def _with_resume_check(self, plans: Iterator[Plan | Unbegun]) -> Iterator[Plan | Unbegun]:

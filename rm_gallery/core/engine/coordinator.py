@@ -11,6 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from rm_gallery.core.engine.context import Claims, RunControl
@@ -18,7 +19,7 @@ from rm_gallery.core.model.budget import Budget, Reservation, Usage
 
 # -- in a process that judges ----------------------------------------------------------------------
 
-tell_driver: Callable[[tuple[Any, ...]], None] | None = None
+tell_driver: Callable[..., None] | None = None
 """Sends a message to the process that began the run, where this one judges for it."""
 listeners: dict[str, Callable[..., Any]] = {}
 """What takes in a fact that a process learnt and that holds for all, by the fact's name."""
@@ -27,7 +28,7 @@ listeners: dict[str, Callable[..., Any]] = {}
 def share_fact(name: str, *values: Any) -> None:
     """Tell the process that began the run, where this one judges for it."""
     if tell_driver is not None:
-        tell_driver(("fact", name, *values))
+        tell_driver("fact", name, *values)
 
 
 class CoordinatedBudget(Budget):
@@ -39,7 +40,7 @@ class CoordinatedBudget(Budget):
         limited: whether a call has to wait until it is known that there is budget for it.
     """
 
-    def __init__(self, send: Callable[[tuple[Any, ...]], None], limited: bool) -> None:
+    def __init__(self, send: Callable[..., None], limited: bool) -> None:
         super().__init__()
         self._send, self._asks = send, limited
         self._numbers = itertools.count(1)
@@ -57,7 +58,7 @@ class CoordinatedBudget(Budget):
         if self._asks:
             return None
         number = next(self._numbers)
-        self._send(("reserve", number, model, expected, most))
+        self._send("reserve", number, model, expected, most)
         return Reservation(0.0, 0.0, number)
 
     async def reserve(
@@ -66,11 +67,11 @@ class CoordinatedBudget(Budget):
         """Claim one call; raises what the budget's keeper raises."""
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._send(("ask", number, model, expected, most))
+        self._send("ask", number, model, expected, most)
         try:
             await answer
         except asyncio.CancelledError:
-            self._send(("cancel", number))
+            self._send("cancel", number)
             raise
         finally:
             del self._answers[number]
@@ -84,42 +85,35 @@ class CoordinatedBudget(Budget):
 
     def settle(self, reservation: Reservation, usage: Usage, model: str = "") -> None:
         """Say what a call used."""
-        self._send(("settle", reservation.entry, usage))
+        self._send("settle", reservation.entry, usage)
 
 
 # -- in the process that began the run -------------------------------------------------------------
 
 
 class Coordinator:
-    """Answers what one of the processes that judge for a run asks. Lives on one event loop.
+    """Answers what one of the processes that judge for a run asks. Lives on one event loop."""
 
-    Args:
-        control: the run's.
-        answer: (number, error) sends an answer.
-    """
-
-    def __init__(
-        self, control: RunControl, answer: Callable[[int, BaseException | None], None]
-    ) -> None:
-        self._control, self._answer = control, answer
+    def __init__(self, control: RunControl) -> None:
+        """Answer for the budget of `control`."""
+        self.control = control
         self._claims: dict[int, Claims] = {}
         self._asking: dict[int, asyncio.Task[None]] = {}
 
+    def say(self, *message: Any) -> None:
+        """Tell the process."""
+        raise NotImplementedError
+
     def ask(self, number: int, *call: Any) -> None:
         """Take a question for budget; its answer comes at once or later."""
-        self._asking[number] = asyncio.get_running_loop().create_task(
-            self._reserve_for(number, *call)
-        )
+        asking = asyncio.get_running_loop().create_task(self._claim(number, *call))
+        self._asking[number] = asking
+        asking.add_done_callback(partial(self._asked, number))
 
-    async def _reserve_for(self, number: int, *call: Any) -> None:
-        error: Exception | None = None
-        try:
-            await self._claim(number, *call)
-        except Exception as refused:  # noqa: BLE001 - raised by whoever asked
-            error = refused
-        finally:
-            self._asking.pop(number, None)
-        self._answer(number, error)
+    def _asked(self, number: int, asking: asyncio.Task[None]) -> None:
+        del self._asking[number]
+        if not asking.cancelled():
+            self.say("answer", number, asking.exception())  # raised by whoever asked
 
     def reserve(self, number: int, *call: Any) -> None:
         """Claim a call that nobody waits with: nothing is limited."""
@@ -127,7 +121,7 @@ class Coordinator:
             self._claim(number, *call).send(None)
 
     async def _claim(self, number: int, model: str, expected: int, most: int | None) -> None:
-        claims = Claims(self._control, model, expected, most)
+        claims = Claims(self.control, model, expected, most)
         try:
             await claims.reserve()
         except BaseException:
@@ -139,13 +133,17 @@ class Coordinator:
         """Hear what a call used."""
         if (claims := self._claims.pop(number, None)) is not None:
             claims.settle(used)
-            self._control.count("calls", used.calls, used)
+            self.control.count("calls", used.calls, used)
 
     def cancel(self, number: int) -> None:
         """Hear that nobody waits any more, perhaps while the answer was on its way."""
         if (task := self._asking.get(number)) is not None:
             task.cancel()
         self.settle(number, Usage())
+
+    def fact(self, name: str, *values: Any) -> None:
+        """Hear what the process learnt and what holds for all."""
+        listeners[name](*values)
 
     def gone(self) -> None:
         """The process is gone: what it had claimed counts as used, and others may have what it

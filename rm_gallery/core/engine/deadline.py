@@ -24,7 +24,6 @@ class Deadline:
         "_followers",
         "_outer",
         "_since",
-        "_turns",
         "_waiting",
         "by",
         "due",
@@ -55,9 +54,10 @@ class Deadline:
         """Of the sample around this one, whose end holds here as well and whose clock stands still
         with this one.
         """
-        self._waiting = self._turns = 0
-        self._since = 0.0
-        self._followers: list[Deadline] = []
+        self._waiting = 0
+        """How many calls wait; the first one noted since when."""
+        self._followers = [outer] if outer else []
+        """The clocks that stand still with this one."""
         self.by: Cause = "caller"
         """Who is to be named where the time ends now: the endpoint, while it is what is waited for."""
         self.note = ""
@@ -95,25 +95,11 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the clock, and those of its followers, while the block waits for its turn."""
-        self.stop(self._clock())
+        self.wait()
         try:
             yield
         finally:
-            self.go()
-
-    def stop(self, since: float) -> None:
-        """Stop the clock, and those of its followers, from `since` on, until as many `go` as `stop`
-        came.
-        """
-        self._turns += 1
-        for each in (self, *self._followers):
-            each._count(1, since)
-
-    def go(self) -> None:
-        """Let the clock go on."""
-        self._turns -= 1
-        for each in (self, *self._followers):
-            each._count(-1)
+            self.wait(-1)
 
     @contextmanager
     def following(self, leader: Deadline) -> Iterator[None]:
@@ -121,22 +107,23 @@ class Deadline:
         its turn.
         """
         leader._followers.append(self)
-        self._count(leader._turns)
+        self.wait(leader._waiting)
         try:
             yield
         finally:
             leader._followers.remove(self)
-            self._count(-leader._turns)
+            self.wait(-leader._waiting)
 
-    def _count(self, turns: int, since: float | None = None) -> None:
-        """So many more calls wait, here and in the samples around this one; the clock stands while
-        any does.
+    def wait(self, turns: int = 1, since: float | None = None) -> None:
+        """So many more calls wait, from `since` on, else from now; the clock stands while any does,
+        and so do those of its followers.
         """
-        each: Deadline | None = self
-        while turns and each is not None:
-            if not each._waiting:
-                each._since = each._clock() if since is None else since
-            each._waiting += turns
-            if not each._waiting:
-                each._end += each._clock() - each._since
-            each = each._outer
+        if not turns:
+            return
+        if not self._waiting:
+            self._since = self._clock() if since is None else since
+        self._waiting += turns
+        if not self._waiting:
+            self._end += self._clock() - self._since
+        for each in self._followers:
+            each.wait(turns, since)

@@ -25,18 +25,24 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import isclose
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from pydantic import BaseModel
 
 from rm_gallery._version import __version__
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
+from rm_gallery.core.engine.context import (
+    Questions,
+    RunControl,
+    asked_by,
+    current_run,
+    snapshot,
+)
 from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.model.budget import Budget, Ledger
 from rm_gallery.core.model.storage import FILE_NAME, KeptReplies
@@ -102,8 +108,7 @@ def _differing(path: str, old: Any, new: Any) -> Iterator[str]:
     elif (old, new) != (None, _ABSENT) and _compared(old) != _compared(new):
         texts = [each if each is _ABSENT else orjson.dumps(each).decode() for each in (old, new)]
         # long values from shortly before the place where they part
-        is_long = min(map(len, texts)) > 80
-        start = max(0, len(os.path.commonprefix(texts)) - 20) if is_long else 0
+        start = max(0, len(os.path.commonprefix(texts)) - 20) if min(map(len, texts)) > 80 else 0
         end = start + 75
         shown = ("… " * (start > 0) + text[start:end] + " …" * (len(text) > end) for text in texts)
         yield f"{path}: {' → '.join(shown)}"
@@ -372,13 +377,18 @@ class RunStore:
 # -- samples and their records ---------------------------------------------------------------------
 
 
-class _Owed(NamedTuple):
+@dataclass(eq=False)
+class _Owed:
     """A sample that has to be judged."""
 
     key: str
     number: int
     """Its number among equal samples of the run."""
-    asked: Questions
+    asked: Questions = field(default_factory=Questions)
+    kept: str = ""
+    """The status of one that is kept without a score, which may be known better before the run is
+    over.
+    """
 
 
 class RunFolder(RunStore, ABC):
@@ -399,6 +409,7 @@ class RunFolder(RunStore, ABC):
         manifest: Record,
         reuse: Collection[str] = REUSED,
         what: str = "samples",
+        asks: bool = True,
     ) -> None:
         """Open or continue the folder `options.run_dir`.
 
@@ -407,6 +418,7 @@ class RunFolder(RunStore, ABC):
             manifest: what makes another run of it.
             reuse: the statuses of records that are looked at again.
             what: what the records are, for people.
+            asks: whether a judge is asked about some of them.
 
         Raises:
             ConfigError: it belongs to another run (shows the difference), or cannot be written.
@@ -418,13 +430,11 @@ class RunFolder(RunStore, ABC):
             **(options.manifest or {}),
         }
         super().__init__(options.run_dir or "", wanted, force_new=options.force_new)
-        self._what, self._finished = what, self.finished(reuse)
+        self._what, self._asks, self._finished = what, asks, self.finished(reuse)
         self._before = [_Summary.read(each) for each in (self.path, *self.shards)]
         self.check = ResumeCheck({})
         """Draws the records that are compared."""
         self._owed: dict[int, _Owed] = {}
-        self._amendable: dict[int, tuple[_Owed, str]] = {}
-        """What was kept without a score, which may be known better before the run is over."""
         # hashes rather than texts: a run may have millions of samples
         self._seen, self._later = FirstKeys(), Counter[int]()
         """The first key of each id, and how often a key came when its id had come before."""
@@ -439,8 +449,12 @@ class RunFolder(RunStore, ABC):
         """An item that is judged like this one, which nobody writes a score to."""
 
     @abstractmethod
-    def fits(self, record: Record, data: Any) -> bool:
-        """Whether a record can be one of this sample."""
+    def read(self, record: Record, data: Any) -> Any:
+        """What a record says of this sample; None where it cannot be one of it."""
+
+    @abstractmethod
+    def asking(self, data: Any, record: Record) -> Iterable[Callable[[], Any]]:
+        """What asks the judges that were asked when the record was made."""
 
     @abstractmethod
     def new_record(self, data: Any) -> Record:
@@ -467,43 +481,36 @@ class RunFolder(RunStore, ABC):
         """Draw records of earlier parts of the run that are compared with what comes out now."""
         self.check = ResumeCheck(self._finished, sum(part.runs for part in self._before))
 
-    def record_of(self, data: Any) -> Record | None:
-        """The record of a sample, where it has one that fits it."""
-        # a new run need not hash what is read of a sample twice
-        record = self._finished and self._finished.get(self.key_of(data))
-        return record if record and self.fits(record, data) else None
-
-    def known(
-        self,
-        data: Any,
-        read: Callable[[Record], Any],
-        whole: Callable[[Any], bool] = lambda _: True,
-    ) -> Any:
-        """What `read` makes of the record of a sample; None when it has none, or none that fits.
+    def known(self, data: Any, whole: Callable[[Any], bool] = lambda _: True) -> Any:
+        """What the record of a sample says of it; None when it has none, or none that fits.
 
         The sample is then still owed, and also where what was found is not the `whole` of it.
-        Raises ConfigError for a sample whose content cannot be told.
+        Raises ConfigError for a sample whose content cannot be told, and when a judge would be
+        asked something else now.
         """
         key, number = self.key_of(data), 0
         # an object that went is no longer the one whose address this one has
-        self._amendable.pop(id(data), None)
+        self._owed.pop(id(data), None)
+        judged = self._asks and self._finished.get(key)
+        if judged and self.read(judged, data):
+            self.check_asked(data, judged, asked_by(self.asking(data, judged)))
         this = hash(key)
         first = self._seen.first(hash(data.sample_id), this)
         if first is not None:
             number = self._later[this] + (first == this)
             self._later[this] += 1
-            self._counts["duplicates" if number else "id_collisions"] += 1
+            self.count("duplicates" if number else "id_collisions")
         place = _place(key, number)
         record = self._finished.pop(place, None)
-        result = record and read(record)
+        result = record and self.read(record, data)
         if record and result is None:
             self.damaged += 1
         elif record and self.check.wants(place):
             self.check.waiting.append((self.unscored(data), record))
         if result is not None and whole(result):
-            self._counts["reused"] += 1
+            self.count("reused")
         else:
-            self._owed[id(data)] = _Owed(key, number, Questions())
+            self._owed[id(data)] = _Owed(key, number)
         return result
 
     def changed(self, data: Any, what: str) -> ConfigError:
@@ -516,17 +523,22 @@ class RunFolder(RunStore, ABC):
             "not compared."
         )
 
-    def check_asked(self, data: Any, record: Record, now: Questions) -> None:
-        """Raise ConfigError when a judge is asked now what it was not asked when a sample was
-        judged.
+    def check_asked(
+        self, data: Any, record: Record, now: Questions, *, by_parts: bool = False
+    ) -> None:
+        """Raise ConfigError when a judge is asked now what it was not asked when a sample was judged.
+        With `by_parts`, and where a reply is lost, another part may be asked in the place of one.
         """
         before = record.get("asked")
-        if isinstance(before, list) and not now.hashes <= set(before):
+        if isinstance(before, list) and not (by_parts or now.hashes <= set(before)):
             raise self.changed(data, "the judge was asked something else")
+        if record.get("replies") and now.new and not now.lost:
+            what = f"a model would be asked something else (or {FILE_NAME} has lost its reply)"
+            raise self.changed(data, what)
 
     # What this part of the run adds.
 
-    def begin(self, options: RunOptions) -> RunOptions:
+    def begin(self, options: RunOptions, control: RunControl) -> RunOptions:
         """The options with which what is spent, and what is judged where `trace` is on, are kept
         here.
         """
@@ -534,56 +546,48 @@ class RunFolder(RunStore, ABC):
             budget = options.budget or Budget()
             budget.attach(self.ledger)
             options = replace(options, budget=budget)
-        if options.control is not None:
-            options.control.replies = self.replies
-            if options.trace:
-                options.control.trace = self.note_judgement
+        control.replies = self.replies
+        if options.trace:
+            control.trace = self.note_judgement
         return options
 
     def questions_of(self, data: Any) -> Questions:
         """Where it is noted what judges are asked about a sample; for one that is settled, nowhere."""
         owed = self._owed.get(id(data))
-        return owed.asked if owed else Questions()
+        return owed.asked if owed and not owed.kept else Questions()
 
-    def keep(self, data: Any, status: str, entry: Record, stopped: bool = False) -> None:
-        """Write the record of a finished sample that was owed. One that `stopped` before anything was
-        said of it leaves none.
+    def keep(self, data: Any, missing: Collection[str], entry: Record, stopped: bool) -> None:
+        """Write the record of a finished sample that was owed, by the statuses of what is `missing`
+        in it. One that `stopped` before anything was said of it leaves none.
         """
         owed = self._owed.pop(id(data))
-        self._amendable.pop(id(data), None)
+        status = "failed" if "failed" in missing else "unscored" if missing else "scored"
         if entry:
-            record = {"id": data.sample_id, "key": owed.key, "status": status, **entry}
             more = {
                 "asked": sorted(owed.asked.hashes),
                 "replies": not self.replies.is_empty,
                 "n": owed.number,
             }
-            record.update({name: value for name, value in more.items() if value})
-            self.write(record)
+            more = {name: value for name, value in more.items() if value}
+            self.write({"id": data.sample_id, "key": owed.key, "status": status, **entry, **more})
             if status != "scored":
-                self._amendable[id(data)] = owed, status
-        with self._guard:
-            self._counts["stopped" if stopped else status] += 1
+                owed.kept, self._owed[id(data)] = status, owed
+        self.count("stopped" if stopped else status)
 
     def is_amendable(self, data: Any) -> bool:
         """Have a sample that this run has kept without a score be kept once more, by what is known of
         it now; whether there is one.
         """
-        if (kept := self._amendable.pop(id(data), None)) is None:
+        if not (owed := self._owed.get(id(data))) or not owed.kept:
             return False
-        self._owed[id(data)], status = kept
-        with self._guard:
-            self._counts[status] -= 1
+        self.count(owed.kept, -1)
+        owed.kept = ""
         return True
 
-    def count_stopped(self) -> None:
-        """Count a sample that the run did not get to."""
+    def count(self, what: str, more: int = 1) -> None:
+        """Count a sample for the summary."""
         with self._guard:
-            self._counts["stopped"] += 1
-
-    def flush(self) -> None:
-        """Write what was spent; records are with the system as soon as they are kept."""
-        self.ledger.flush()
+            self._counts[what] += more
 
     def close(self, control: RunControl) -> None:
         """Write what is noted and the summary, and release the folder."""
@@ -719,61 +723,54 @@ class ResumeCheck:
         self._size = min(4 * self._size, _MOST)
 
 
-class Again:
+class Asked:
+    """Notes what judges are asked about samples that no folder keeps."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, Questions] = {}
+
+    def questions_of(self, data: Any) -> Questions:
+        """Where it is noted what judges are asked about a sample."""
+        return self._asked.setdefault(id(data), Questions())
+
+
+class Again(Asked):
     """Stands in for a run folder while finished samples are judged once more, and holds what they
     get against what was kept.
     """
 
     def __init__(self, folder: RunFolder, records: Iterable[Record]) -> None:
         """Compare with `records` of `folder`, which come in the order of the samples."""
+        super().__init__()
         self._folder = folder
         self._kept = iter(records)
         self._records: dict[int, Record] = {}
-        self._asked: dict[int, Questions] = {}
+        self._by_parts = folder.asked_by_parts
 
     def restore(self, data: Any) -> Any:
         """Nothing: every sample is judged, though there is a record of it."""
         self._records[id(data)] = next(self._kept)
 
-    def questions_of(self, data: Any) -> Questions:
-        """Where it is noted what judges are asked about a sample."""
-        return self._asked.setdefault(id(data), Questions())
+    def scores(self, data: Any, record: Record) -> tuple[Record, Record]:
+        """By place, the scores that were kept of a sample, and those that it gets now."""
+        folder = self._folder
+        return folder.scores_in(record), folder.scores_in(folder.new_record(data))
 
     def append(self, data: Any) -> None:
         """Hear what a sample gets now; ConfigError with the example where it is something else than
-        before.
+        before, in a place that both tell of.
         """
         folder, record = self._folder, self._records.pop(id(data))
         asked = self._asked.pop(id(data), Questions())
-        if not folder.asked_by_parts:
-            folder.check_asked(data, record, asked)
-        self._check_new(data, record, asked)
-        now = folder.scores_in(folder.new_record(data))
-        self._hold(data, record, folder.scores_in(record), now)
-
-    def _check_new(self, data: Any, record: Record, now: Questions) -> None:
-        """Raise ConfigError where a model would be asked what it was not asked then. Where a reply
-        is lost another part may be asked in its place.
-        """
-        if record.get("replies") and now.new and not now.lost:
-            what = f"a model would be asked something else (or {FILE_NAME} has lost its reply)"
-            raise self._folder.changed(data, what)
-
-    def _hold(
-        self,
-        data: Any,
-        record: Record,
-        before: Record,
-        now: Record,
-    ) -> None:
-        """Raise ConfigError where a place that both tell of has another value now, and count."""
+        folder.check_asked(data, record, asked, by_parts=self._by_parts)
+        before, now = self.scores(data, record)
         held = before.keys() & now.keys()
-        self._folder.check.note(record, len(held), len(before) - len(held))
+        folder.check.note(record, len(held), len(before) - len(held))
         for place in held:
             had, gets = before[place], now[place]
             if not _same_scores(had, gets):
                 what = f"{place} had {_show_scores(had)}, and now gets {_show_scores(gets)}"
-                raise self._folder.changed(data, what)
+                raise folder.changed(data, what)
 
 
 def _same_scores(before: Any, now: Any) -> bool:

@@ -238,7 +238,7 @@ class WorkerPool:
             self._work.notify_all()
         for call in calls:
             call.future.cancel()
-            call.end(CancelledError())
+            call.begin()
 
     def __enter__(self) -> WorkerPool:
         return self

@@ -103,10 +103,6 @@ class Progress:
         self._written = len(text)
         sys.stderr.flush()
 
-    def close(self) -> None:
-        """Show the last state and give the line back."""
-        self.tick(end=True)
-
     def facts(self, width: int | None = WIDTH - 1) -> str:
         """The state in one line of at most `width` characters: what matters least is left out,
         failures and cost never.

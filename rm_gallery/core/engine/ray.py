@@ -15,15 +15,16 @@ import gc
 import pickle
 import sys
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 from loguru import logger as _loguru
 
 from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import Questions, RunControl
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.coordinator import CoordinatedBudget, Coordinator
 from rm_gallery.core.engine.engine import (
     RELAXED_GC,
@@ -33,8 +34,8 @@ from rm_gallery.core.engine.engine import (
     ThreadLane,
     Unit,
     Work,
-    Worker,
 )
+from rm_gallery.core.engine.folder import Asked
 from rm_gallery.core.engine.options import RunOptions, begin_counters, detached_options
 from rm_gallery.core.model.limits import FailFast
 from rm_gallery.core.score import Score, failed, score_of_error, stopped
@@ -103,22 +104,45 @@ class RayPlan:
     """
 
 
-@dataclass(eq=False)
-class _Actor:
-    """An actor, and what it has."""
+class _Actor(Coordinator):
+    """An actor, what it has, and what it says: what is called like a message takes it."""
 
-    handle: Any
-    ahead: int
-    """Units that it may have at once, so that it never waits for work."""
-    coordinator: Coordinator = field(init=False)
-    serving: asyncio.Task[None] = field(init=False)
-    units: dict[int, Unit] = field(default_factory=dict)
-    out: list[Message] = field(default_factory=list)
-    """What waits to be said to it."""
-    counts: tuple[int, ...] = (0,) * len(_COUNTERS)
-    ready: bool = False
-    told: Message = ()
-    """What it knows of why the run stopped."""
+    def __init__(self, lane: RayLane, handle: Any, ahead: int) -> None:
+        control = lane._work.control
+        super().__init__(control)
+        self._lane, self.handle = lane, handle
+        self.ahead = ahead
+        """Units that it may have at once, so that it never waits for work."""
+        self.units: dict[int, Unit] = {}
+        self.counts = dict.fromkeys(_COUNTERS, 0)
+        self.ready = False
+        self.told: Message = ()
+        """What it knows of why the run stopped."""
+        self._out: list[Message] = []
+        self.done = partial(lane._done, self)
+        self.log, self.served, self.trace = lane._log, control.note_served, control.trace
+        self.reply = control.replies and control.replies.put
+
+    def say(self, *message: Any) -> None:
+        """Tell it, soon, with what else there is to say."""
+        if not self._out:
+            asyncio.get_running_loop().call_later(GATHER_SECONDS, self._send)
+        self._out.append(message)
+
+    def _send(self) -> None:
+        out, self._out = self._out, []
+        if self in self._lane._actors:
+            self.handle.hear.remote(out)
+
+    def account(self, counts: dict[Any, int]) -> None:
+        """Hear what it counted so far."""
+        for name, now in counts.items():
+            self.control.count(name, now - self.counts[name])
+        self.counts = counts
+
+    def stop(self, reason: str, halt: bool, by: Any) -> None:
+        """Hear that it stopped."""
+        self.control.stop(reason, halt=halt, by=by)
 
 
 def in_flight_each(max_workers: int, actors: int) -> int:
@@ -157,8 +181,9 @@ class RayLane(Lane):
         self._waiting: deque[Unit] = deque()
         self._deaths: Counter[int] = Counter()
         """How many actors a unit died with, by its index."""
-        self._actors: set[_Actor] = set()
-        self._logged: set[Message] = set()
+        self._actors: dict[_Actor, asyncio.Task[None]] = {}
+        """By actor that there is, what takes its letters."""
+        self._log = cache(logger.log)  # each actor says it, and one is enough
         self._starts, self._over = 0, False
         work.control.hold("ray", lambda: lambda: library_loop.post(self._loop, self._close))
         library_loop.submit(self._watch(count))
@@ -180,11 +205,8 @@ class RayLane(Lane):
             processes=1,
             max_workers=each,
         )
-        keeps = {
-            "asked": self._plan.asked is not None,
-            "replies": control.replies is not None,
-            "trace": control.trace is not None,
-        }
+        wanted = self._plan.asked, control.replies, control.trace
+        keeps = [each is not None for each in wanted]
         settings = {
             "retry": control.retry,
             "max_outage": control.max_outage,
@@ -213,12 +235,9 @@ class RayLane(Lane):
             await asyncio.sleep(BEAT_SECONDS)
 
     def _start(self) -> None:
-        actor = _Actor(self._remote.remote(self._setup), self._each + self._each // 2 + 1)
-        actor.coordinator = Coordinator(
-            self._work.control, lambda *answer: self._say(actor, "answer", *answer)
-        )
-        self._actors.add(actor)
-        actor.serving = self._loop.create_task(self._serve(actor))
+        ahead = self._each + self._each // 2 + 1
+        actor = _Actor(self, self._remote.remote(self._setup), ahead)
+        self._actors[actor] = self._loop.create_task(self._serve(actor))
 
     async def _serve(self, actor: _Actor) -> None:
         """Take one letter of an actor after another."""
@@ -228,69 +247,21 @@ class RayLane(Lane):
                 # where the cluster is full it may begin much later
                 messages = await asyncio.wait_for(letter, SILENT_SECONDS if actor.ready else None)
                 actor.ready = True
-                for message in messages if actor in self._actors else ():
-                    self._hear(actor, *message)
+                for what, *args in messages if actor in self._actors else ():
+                    getattr(actor, what)(*args)
                 self._give(actor)
         except Exception as error:  # noqa: BLE001 - of Ray, whose errors have no common class
             self._lost(actor, error)
 
-    def _hear(self, actor: _Actor, what: str, *args: Any) -> None:
-        control = self._work.control
-        if what == "done":
-            self._done(actor, *args)
-        elif what == "account":
-            self._account(actor, *args)
-        elif what == "fact":
-            coordinator.listeners[args[0]](*args[1:])
-        elif what == "trace" and control.trace is not None:
-            control.trace(*args)
-        elif what == "reply" and control.replies is not None:
-            control.replies.put(*args)
-        elif what == "log":  # each actor says it, and one is enough
-            if args not in self._logged:
-                self._logged.add(args)
-                logger.log(*args)
-        else:
-            getattr(actor.coordinator, what)(*args)
-
-    def _account(
-        self,
-        actor: _Actor,
-        counts: tuple[int, ...],
-        served: list[tuple[str, str]],
-        stop: tuple[Any, ...],
-    ) -> None:
-        """Take in what an actor counted so far, and whether it stopped."""
-        control, before, actor.counts = self._work.control, actor.counts, counts
-        name: Any
-        for name, earlier, now in zip(_COUNTERS, before, counts, strict=True):
-            if now != earlier:
-                control.count(name, now - earlier)
-        for pair in served:
-            control.note_served(*pair)
-        reason, halt, by = stop
-        if reason is not None:
-            control.stop(reason, halt=halt, by=by)
-
-    def _say(self, actor: _Actor, *message: Any) -> None:
-        if not actor.out:
-            self._loop.call_later(GATHER_SECONDS, self._send, actor)
-        actor.out.append(message)
-
-    def _send(self, actor: _Actor) -> None:
-        out, actor.out = actor.out, []
-        if actor in self._actors:
-            actor.handle.hear.remote(out)
-
     def _lost(self, actor: _Actor, error: Exception) -> None:
         """An actor is gone: others get what it had. What it raised itself ends the run."""
-        if actor not in self._actors:
+        if self._actors.pop(actor, None) is None:
             return
-        self._actors.discard(actor)
-        actor.coordinator.gone()
-        self._account(actor, (*actor.counts[:-1], 0), [], (None, False, ""))
+        actor.gone()
+        actor.account({**actor.counts, "in_flight": 0})
         self._kill(actor)
-        why = f"{type(error).__name__}: {_first_line(error)}"
+        first_line = (str(error).strip() or "no reason given").splitlines()[0]
+        why = f"{type(error).__name__}: {first_line[:200]}"
         fatal: BaseException = error
         if isinstance(error, self._ray.exceptions.RayTaskError):
             fatal = error.cause
@@ -329,9 +300,6 @@ class RayLane(Lane):
         self._pending.clear()
         self._give_all()
 
-    def _check(self, worker: Worker) -> float:
-        raise NotImplementedError  # actors look at the clock
-
     def _give_all(self) -> None:
         control = self._work.control
         while self._waiting and control.why_stopped is not None:
@@ -349,16 +317,14 @@ class RayLane(Lane):
             told = "stop", control.why_stopped, control.halted, control.who_stopped
             if told != actor.told:
                 actor.told = told
-                self._say(actor, *told)
+                actor.say(*told)
             return
         share = -(-len(waiting) // sum(each.ready for each in self._actors))
         most = min(actor.ahead, len(actor.units) + share)
         while waiting and len(actor.units) < most:
             # what two actors died with is tried by itself
-            if actor.units and any(
-                self._deaths.get(index, 0) > 1
-                for index in ((waiting[0].index, *actor.units) if self._deaths else ())
-            ):
+            together = (waiting[0].index, *actor.units) if self._deaths and actor.units else ()
+            if any(self._deaths[index] > 1 for index in together):
                 return
             unit = waiting.popleft()
             try:
@@ -368,7 +334,7 @@ class RayLane(Lane):
                 self._settle(unit, score_of_error(DataError(f"The sample {problem}.")))
                 continue
             actor.units[unit.index] = unit
-            self._say(actor, "judge", unit.index, packed)
+            actor.say("judge", unit.index, packed)
 
     def _done(self, actor: _Actor, index: int, packed: bytes) -> None:
         unit = actor.units.pop(index)
@@ -404,7 +370,7 @@ class RayLane(Lane):
         """Let the actors go: nobody waits for what they are at."""
         self._over = True
         self._waiting.clear()
-        actors, self._actors = self._actors, set()
+        actors, self._actors = self._actors, {}
 
         def kill() -> None:
             for actor in actors:
@@ -413,33 +379,18 @@ class RayLane(Lane):
         library_loop.start_thread(kill)
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:200] if lines else "no reason given"
-
-
 # -- in an actor -----------------------------------------------------------------------------------
 
 
-class _AskedHere:
+class _AskedHere(Asked):
     """Stands in for the run folder, which the process that began the run keeps: it notes what
     judges are asked.
     """
 
-    def __init__(self) -> None:
-        self._of: dict[int, Questions] = {}
-
-    def questions_of(self, data: Any) -> Questions:
-        """Where it is noted what judges are asked about a sample."""
-        return self._of.setdefault(id(data), Questions())
-
-    def append(self, *_: Any) -> None:
-        """Nothing: what is finished is kept where it is merged."""
-
     def taken(self, jobs: list[Any]) -> list[tuple[int, set[str]]]:
         """What was asked for a unit, by the place of a job of each sample in it."""
         ids = [id(getattr(job, "of", None)) for job in jobs]
-        return [(ids.index(of), self._of.pop(of).hashes) for of in {*ids} & self._of.keys()]
+        return [(ids.index(of), self._asked.pop(of).hashes) for of in {*ids} & self._asked.keys()]
 
 
 class _RepliesThere:
@@ -447,8 +398,9 @@ class _RepliesThere:
     scored there as well.
     """
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[[str, bytes | None], None]) -> None:
+        self.put = send
+        """Sends a reply; it goes ahead of the scores that were made of it."""
 
     def get(self, key: str) -> bytes | None:
         """None."""
@@ -457,10 +409,6 @@ class _RepliesThere:
     def knows(self, key: str) -> bool:
         """False."""
         return False
-
-    def put(self, key: str, reply: bytes | None) -> None:
-        """Send a reply; it goes ahead of the scores that were made of it."""
-        self._send(("reply", key, reply))
 
 
 class JudgeActor:
@@ -478,7 +426,7 @@ class JudgeActor:
         self._error: BaseException | None = None
         self._open = 0
         """Units it has."""
-        _log_through(lambda *said: self._out.append(("log", *said)))
+        _log_through(partial(self._say, "log"))
         try:
             self._begin(setup)
         except ConfigError as error:
@@ -492,20 +440,24 @@ class JudgeActor:
         gc.freeze()
         gc.set_threshold(*RELAXED_GC)
 
+    def _say(self, *message: Any) -> None:
+        self._out.append(message)
+
     def _begin(self, setup: bytes) -> None:
-        say = coordinator.tell_driver = self._out.append
+        say = coordinator.tell_driver = self._say
         with with_keys():
             cls, keywords, options, settings, limit, limited, keeps = pickle.loads(setup)
+        asked, replies, trace = keeps
         self._budget = CoordinatedBudget(say, limited)
         control = RunControl(
             fail_fast=None if limit is None else FailFast(limit),
-            replies=_RepliesThere(say) if keeps["replies"] else None,
-            trace=(lambda entry: say(("trace", entry))) if keeps["trace"] else None,
+            replies=_RepliesThere(partial(say, "reply")) if replies else None,
+            trace=partial(say, "trace") if trace else None,
             quiet=True,
             **settings,
         )
         batch = cls(**keywords, options=replace(options, control=control))
-        self._asked = _AskedHere() if keeps["asked"] else None
+        self._asked = _AskedHere() if asked else None
         _, execute, options = batch._run_plan((), self._asked, batch.options)
         begin_counters(control, replace(options, budget=self._budget))
         self._work = Work(execute, control, self._deliver, self._fail, options.deadline)
@@ -527,14 +479,16 @@ class JudgeActor:
                 break
         if not self._out and self._error is not None:
             raise self._error
-        # threads say more meanwhile; what was counted belongs before the results
-        said = [self._out.popleft() for _ in range(len(self._out))]
-        return said if self._control is None else [self._account(self._control), *said]
+        said = [self._out.popleft() for _ in range(len(self._out))]  # threads say more meanwhile
+        return said if self._control is None else [*self._news(self._control), *said]
 
-    def _account(self, control: RunControl) -> Message:
-        counts = tuple(getattr(control, name) for name in _COUNTERS)
-        served = [(asked, each) for asked, names in [*control.served.items()] for each in [*names]]
-        return "account", counts, served, (control.stopped, control.halted, control.stopped_by)
+    def _news(self, control: RunControl) -> Iterator[Message]:
+        """What was counted and what it came to, which belongs before the results."""
+        yield "account", {name: getattr(control, name) for name in _COUNTERS}
+        for asked, names in [*control.served.items()]:
+            yield from [("served", asked, each) for each in [*names]]
+        if control.stopped is not None:
+            yield "stop", control.stopped, control.halted, control.stopped_by
 
     def hear(self, messages: list[Message]) -> None:
         """Take what the process that began the run says."""
@@ -546,11 +500,7 @@ class JudgeActor:
             if what == "judge":
                 index, packed = args
                 self._open += 1
-                try:
-                    units.append(Unit(self._work, index, self._plan(pickle.loads(packed))))
-                except Exception:  # noqa: BLE001 - whatever a sample holds is its own trouble
-                    problem = DataError("The sample cannot be rebuilt in an actor.")
-                    self._deliver([(index, pickle.dumps((score_of_error(problem), [])))])
+                units.append(Unit(self._work, index, self._plan(packed)))
             elif what == "answer":
                 self._budget.answer(*args)
             else:
@@ -564,8 +514,13 @@ class JudgeActor:
             for call in list(control.calls_out):
                 call.cut()
 
-    def _plan(self, jobs: list[Any]) -> Plan:
+    def _plan(self, packed: bytes) -> Plan:
         """These jobs; their plan goes on where the sample is."""
+        try:
+            jobs = pickle.loads(packed)
+        except Exception:  # noqa: BLE001 - whatever a sample holds is its own trouble
+            lost = DataError("The sample cannot be rebuilt in an actor.")
+            return pickle.dumps((score_of_error(lost), []))
         outcomes = yield jobs
         asked = [] if self._asked is None else self._asked.taken(jobs)
         try:
@@ -580,7 +535,8 @@ class JudgeActor:
         self._open -= len(results)
         # else the run would be over, with what was not judged, before it hears of the error
         if self._error is None:
-            self._out.extend(("done", *result) for result in results)
+            for result in results:
+                self._say("done", *result)
 
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error

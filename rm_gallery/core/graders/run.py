@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import orjson
 from pydantic import ValidationError
 
-from rm_gallery.core.engine.context import asked_by, questions, stop_mark
+from rm_gallery.core.engine.context import questions, stop_mark
 from rm_gallery.core.engine.engine import Plan, awaitable
 from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.engine.options import RunOptions
@@ -478,7 +478,9 @@ class GraderFolder(RewardFolder):
             }
             for name, plan in reward.plans.items()
         }
-        RunFolder.__init__(self, options, {"graders": graders}, reuse=STATUSES, what="rows")
+        asks = any(asks_a_model(plan.grader) for plan in reward.plans.values())
+        about = {"graders": graders}
+        RunFolder.__init__(self, options, about, reuse=STATUSES, what="rows", asks=asks)
         self._graders, self._plans = reward, reward.plans
 
     def key_of(self, data: Any) -> str:
@@ -492,17 +494,15 @@ class GraderFolder(RewardFolder):
 
         Raises ConfigError when a judge would be asked something else now.
         """
-        asking = [
-            partial(plan.grader._grade, **fields)
-            for plan, fields in zip(
-                self._plans.values(), self._graders.shown(sample).values(), strict=True
-            )
-            if asks_a_model(plan.grader) and isinstance(fields, dict)
-        ]
-        if asking and (record := self.record_of(sample)) is not None:
-            self.check_asked(sample, record, asked_by(asking))
-        sample.results = self.known(sample, self._read, self._whole) or {}
+        sample.results = self.known(sample, self._whole) or {}
         return self._whole(sample.results)
+
+    def asking(self, data: Any, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
+        """What asks the judges of its graders."""
+        for name, fields in self._graders.shown(data).items():
+            grader = self._plans[name].grader
+            if asks_a_model(grader) and isinstance(fields, dict):
+                yield partial(grader._grade, **fields)
 
     def _whole(self, results: Results) -> bool:
         return len(results) == len(self._plans)
@@ -511,7 +511,8 @@ class GraderFolder(RewardFolder):
         """Nothing: strategies are compared as a whole."""
         yield from ()
 
-    def _read(self, record: dict[str, Any]) -> Results | None:
+    def read(self, record: dict[str, Any], data: Any) -> Results | None:
+        """By grader, the results that are kept."""
         results = record.get("results")
         if not isinstance(results, dict):
             return None
@@ -521,10 +522,6 @@ class GraderFolder(RewardFolder):
     def unscored(self, data: Any) -> TableRow:
         """The row without results."""
         return row_of(data.fields)
-
-    def fits(self, record: dict[str, Any], data: Any) -> bool:
-        """Whether it holds a result of one of the graders."""
-        return bool(self._read(record))
 
     def _one(self, name: str, kept: Any) -> GraderResult | None:
         """A result as it was kept; None for one that failed or does not fit."""
@@ -549,13 +546,10 @@ class GraderFolder(RewardFolder):
             for name, result in sample.results.items()
             if getattr(result, "error_type", "") not in NOT_BEGUN
         }
-        stopped = len(results) < len(sample.results)
-        statuses = {result.status for result in results.values() if isinstance(result, GraderError)}
-        status = (
-            "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
-        )
+        missing = [each.status for each in sample.results.values() if isinstance(each, GraderError)]
         record = {"results": {name: result_record(result) for name, result in results.items()}}
-        self.keep(sample, status, record if results else {}, stopped)
+        stopped = len(results) < len(sample.results)
+        self.keep(sample, missing, record if results else {}, stopped)
 
     def new_record(self, data: Any, *results: Any) -> dict[str, Any]:
         """What each grader gave."""

@@ -117,9 +117,9 @@ class Visit:
             still, since = outage and self.sent is not None, self.sent or 0.0
         stopped, self._stopped = self._stopped, set(self.clocks if still else ())
         for clock in stopped - self._stopped:
-            clock.go()
+            clock.wait(-1)
         for clock in self._stopped - stopped:
-            clock.stop(since)
+            clock.wait(since=since)
 
     def send(self) -> None:
         """Note that it is sent now."""

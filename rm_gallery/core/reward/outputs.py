@@ -22,7 +22,7 @@ from rm_gallery.core.data.schema import (
     RewardIssue,
     Step,
 )
-from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, asked_by, current_deadline
+from rm_gallery.core.engine.context import LIMIT_SHARE, current_deadline
 from rm_gallery.core.engine.folder import Again, RunFolder
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.judges import asks_a_model
@@ -221,24 +221,25 @@ class RewardFolder(RunFolder):
             key: shortened(plain_form(value, f"keyword '{key}'"))
             for key, value in sorted(kwargs.items())
         }
-        super().__init__(options, {"reward": reward.describe(), "hooks": hooks})
+        about = {"reward": reward.describe(), "hooks": hooks}
+        super().__init__(options, about, asks=asks_a_model(reward))
         self.asked_by_parts = reward.made_of_parts
-        self._reward, self._hooks, self._judged = reward, kwargs, asks_a_model(reward)
+        self._reward, self._hooks = reward, kwargs
 
     def restore(self, sample: DataSample) -> bool:
         """Write to `sample` what an earlier part of the run found; False when it has to be judged.
 
         Raises ConfigError when the judge would be asked something else now.
         """
-        if self._judged and (record := self.record_of(sample)) is not None:
-            self.check_asked(sample, record, asked_by(self._asking(sample, record)))
-        kept = self.known(sample, lambda record: _read_record(self._reward, record, sample))
-        return _restored(self._reward, kept)
+        kept = self.known(sample)
+        for step, (details, issue, extra) in kept or ():
+            write(step, self._reward, details, issue, extra)
+        return kept is not None
 
-    def _asking(self, sample: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
+    def asking(self, data: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges that were asked when the record was made."""
-        parts = [(one.reward, shown) for one, shown in self.parts_of(sample, record)] or [
-            (self._reward, sample)
+        parts = [(one.reward, shown) for one, shown in self.parts_of(data, record)] or [
+            (self._reward, data)
         ]
         for reward, shown in parts:
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
@@ -264,9 +265,9 @@ class RewardFolder(RunFolder):
         """A copy that results can be written to."""
         return writable_copy(data)
 
-    def fits(self, record: dict[str, Any], data: DataSample) -> bool:
-        """Whether it says something of each of its answers and steps."""
-        return _read_record(self._reward, record, data) is not None
+    def read(self, record: dict[str, Any], data: DataSample) -> Any:
+        """By place, what the reward said of each of its answers and steps."""
+        return _read_record(self._reward, record, data)
 
     def append(self, sample: DataSample) -> None:
         """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to
@@ -277,9 +278,8 @@ class RewardFolder(RunFolder):
             issue for reward in record["rewards"] if reward for issue in reward.get("issues", ())
         ]
         stopped = any(issue["reason"] in NOT_BEGUN for issue in issues)
-        statuses = {issue["status"] for issue in issues}
-        status = "failed" if "failed" in statuses else "unscored" if statuses else "scored"
-        self.keep(sample, status, {} if stopped else record, stopped)
+        missing = {issue["status"] for issue in issues}
+        self.keep(sample, missing, {} if stopped else record, stopped)
 
     def new_record(self, data: DataSample, *results: Any) -> dict[str, Any]:
         """What the reward said of each answer and step."""
@@ -320,21 +320,18 @@ class PartAgain(Again):
         super().__init__(folder, records)
         self._parts = iter(kept)
         self._part: dict[int, KeptPart] = {}
+        self._by_parts = False  # it is one
 
     def restore(self, data: Any) -> Any:
         """Nothing, as for the whole."""
         super().restore(data)
         self._part[id(data)] = next(self._parts)
 
-    def append(self, data: DataSample, *results: Any) -> None:
-        """Hear what the part gives now; ConfigError with the example where it is something else
-        than before.
-        """
-        record, part = self._records.pop(id(data)), self._part.pop(id(data))
-        asked = self._asked.pop(id(data), Questions())
-        self._folder.check_asked(data, record, asked)
-        self._check_new(data, record, asked)
-        whole = self._folder.scores_in(record)
+    def scores(
+        self, data: DataSample, record: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """By answer, the score of the part that was kept, and the one that it gives now."""
+        part, whole = self._part.pop(id(data)), self._folder.scores_in(record)
         before: dict[str, Any] = {}
         now: dict[str, Any] = {}
         for (number, score), output in zip(part.scores.items(), data.output, strict=True):
@@ -345,7 +342,7 @@ class PartAgain(Again):
                 now[place] = part.reported(outcome.value)
             elif about_code(outcome.status, outcome.code or "", outcome.cause):
                 now[place] = NO_SCORE
-        self._hold(data, record, before, now)
+        return before, now
 
 
 NO_SCORE = "no score"
@@ -354,12 +351,6 @@ NO_SCORE = "no score"
 def all_said(reward: AbstractReward, sample: DataSample) -> dict[str, Any]:
     """What a reward said of each answer and step of a sample, as JSON types."""
     return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
-
-
-def _restored(reward: AbstractReward, kept: list[tuple[Step, _Kept]] | None) -> bool:
-    for step, (details, issue, extra) in kept or ():
-        write(step, reward, details, issue, extra)
-    return kept is not None
 
 
 def _read_record(
