@@ -25,7 +25,7 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
@@ -115,7 +115,7 @@ class AuditCost:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Record):
     """What an audit found out about a reward.
 
     Attributes:
@@ -227,11 +227,10 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
-        own = {
-            name: plain(value)
-            for name, value in vars(self).items()
-            if name != "findings" and (name != "constant" or value)
-        }
+        own = super().to_dict()
+        del own["findings"]
+        if not self.constant:
+            del own["constant"]
         shown = {finding.key: finding.to_dict() for finding in self.findings}
         return {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
 

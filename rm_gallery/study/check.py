@@ -23,7 +23,7 @@ from rm_gallery.core.score import UNDECLARED, Score
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.integrations.causes import given, trainers
 from rm_gallery.integrations.scoring import broken_by_answer, scored_of
 from rm_gallery.study.attacks import forged_answers, text_of, with_text
@@ -55,7 +55,7 @@ CEILING = 0.25
 
 
 @dataclass(frozen=True)
-class Tried:
+class Tried(Record):
     """What the reward gave to one completion."""
 
     case: str
@@ -78,7 +78,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Weakness:
+class Weakness(Record):
     """One weakness of a reward.
 
     Attributes:
@@ -93,18 +93,9 @@ class Weakness:
     what: str
     where: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        return {
-            "level": self.level,
-            "name": self.name,
-            "what": self.what,
-            "where": list(self.where),
-        }
-
 
 @dataclass
-class RewardCheck:
+class RewardCheck(Record):
     """A reward's check: all completions with their scores, and what was found."""
 
     reward: str
@@ -131,10 +122,10 @@ class RewardCheck:
             "reward": self.reward,
             "full": self.full,
             "passed": not self.faults,
-            "findings": [finding.to_dict() for finding in self.findings],
+            "findings": plain(self.findings),
             "training": self.training,
-            "missing": {effect: list(trainers) for effect, trainers in self.missing.items()},
-            "completions": [one.to_dict() for one in self.tried],
+            "missing": plain(self.missing),
+            "completions": plain(self.tried),
         }
 
 

@@ -16,7 +16,7 @@ from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
-from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain
+from rm_gallery.gallery.benchmarks.figures import UNNAMED, Record, by_cause, plain
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
 from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run
@@ -28,7 +28,7 @@ _SAME = ("benchmark", "rule", "data")
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Record):
     """What two runs scored on the samples both have, and by how much the second is better.
 
     Attributes:
@@ -64,22 +64,24 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         paired = self.paired
-        own = {
+        figures = {
             "name": self.name,
             "first": self.first,
             "second": self.second,
             "difference": paired.difference,
+            "bounds": self.bounds,
+            "ci95": paired.interval,
+            "p_value": paired.p_value,
+            "p_adjusted": self.p_adjusted,
+            "n": paired.n,
+            "n_clusters": paired.n_clusters,
+            "needed": paired.needed,
         }
-        tested = {"ci95": paired.interval, "p_value": paired.p_value, "p_adjusted": self.p_adjusted}
-        counts = {"n": paired.n, "n_clusters": paired.n_clusters, "needed": paired.needed}
-        return {
-            name: plain(value)
-            for name, value in {**own, "bounds": self.bounds, **tested, **counts}.items()
-        }
+        return dict(plain(figures))
 
 
 @dataclass(frozen=True)
-class RunComparison:
+class RunComparison(Record):
     """One run compared with another.
 
     Attributes:
@@ -115,14 +117,6 @@ class RunComparison:
     suspicion: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = field(default=())
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        parts = {
-            "whole": self.whole.to_dict(),
-            "by_subset": [part.to_dict() for part in self.by_subset],
-        }
-        return {name: parts.get(name, plain(value)) for name, value in vars(self).items()}
 
 
 def compare(

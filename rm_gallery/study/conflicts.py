@@ -18,7 +18,7 @@ from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.gallery.benchmarks.judgements import Status, sign, worst
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
@@ -41,8 +41,8 @@ Graph = dict[tuple[int, int], int]
 EXAMPLES = 20
 
 
-@dataclass(frozen=True)
-class Conflicts:
+@dataclass(frozen=True, kw_only=True)
+class Conflicts(Record):
     """How well a reward's comparisons fit together.
 
     Attributes:
@@ -71,13 +71,13 @@ class Conflicts:
     n_scored: int
     lost: Mapping[str, int]
     reasons: Mapping[str, Mapping[str, Any]]
-    figures: Mapping[str, Finding]
     missing: Mapping[str, int] = field(default_factory=dict)
     bounds: Interval | None = None
-    examples: tuple[Mapping[str, Any], ...] = ()
     calls: int = 0
     stopped: str | None = None
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
+    figures: Mapping[str, Finding]
+    examples: tuple[Mapping[str, Any], ...] = ()
 
     def about(self) -> list[str]:
         """What the figures rest on, a line each."""
@@ -92,16 +92,6 @@ class Conflicts:
             *self.notes,
             *with_conflict,
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON types."""
-        own = {
-            name: plain(value)
-            for name, value in vars(self).items()
-            if name not in ("figures", "examples")
-        }
-        shown = {name: figure.to_dict() for name, figure in self.figures.items()}
-        return {**own, "figures": shown, "examples": [plain(example) for example in self.examples]}
 
 
 @door()

@@ -16,7 +16,7 @@ from rm_gallery.core.engine.options import RunKeywords, RunOptions, whole
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
 from rm_gallery.study.attacks import forged_answers, read_texts, stuffed, text_of
 from rm_gallery.study.check import Checking, reward_and_cases
@@ -69,7 +69,7 @@ class WrongText(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PassedText:
+class PassedText(Record):
     """A wrong text that is worth a pass.
 
     Attributes:
@@ -88,7 +88,7 @@ class PassedText:
 
 
 @dataclass(frozen=True)
-class Fuzzed:
+class Fuzzed(Record):
     """What a reward gave to wrong texts.
 
     Attributes:
@@ -110,10 +110,6 @@ class Fuzzed:
     missing: Mapping[str, int] | None = None
     ceiling: float = PASS
     seed: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        return {**plain(vars(self)), "passed": [vars(one) for one in self.passed]}
 
 
 def fuzz_reward(

@@ -23,7 +23,7 @@ from rm_gallery.core.stats import np
 from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
 from rm_gallery.core.utils.errors import Cause, DataError
 from rm_gallery.core.utils.file import as_json, write_whole
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, judged, not_judged
 from rm_gallery.gallery.benchmarks.lead import between
 from rm_gallery.study.conflicts import samples_of
@@ -44,7 +44,7 @@ BROKEN = "broken_rollout"
 
 
 @dataclass(frozen=True)
-class Rejudgement:
+class Rejudgement(Record):
     """One rollout, judged again.
 
     Attributes:
@@ -67,7 +67,7 @@ class Rejudgement:
 
 
 @dataclass(frozen=True)
-class RejudgeReport:
+class RejudgeReport(Record):
     """Old and new rewards of the same rollouts.
 
     Attributes:
@@ -128,14 +128,9 @@ class RejudgeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types, but for `report`."""
-        apart = ("rollouts", "report")
-        own = {name: plain(value) for name, value in vars(self).items() if name not in apart}
-        difference = plain(self.difference._asdict())
-        return {
-            **own,
-            "difference": difference,
-            "rollouts": [plain(vars(one)) for one in self.rollouts],
-        }
+        own = super().to_dict()
+        rollouts, _ = own.pop("rollouts"), own.pop("report")
+        return {**own, "difference": plain(self.difference._asdict()), "rollouts": rollouts}
 
 
 @door()

@@ -148,8 +148,8 @@ class Range(Probe):
             ci95,
             len(every),
             len(kept),
-            limit,
             verdict,
+            limit=limit,
         )
 
 

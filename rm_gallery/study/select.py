@@ -25,7 +25,7 @@ from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.figures import Figure, Record, Report, plain
 from rm_gallery.study.grading import GradedRow, GradeReport, cause_of, grade
 
 MEASURES = ("accuracy", "kappa", "spearman")
@@ -33,7 +33,7 @@ _DRAWS = 2000
 
 
 @dataclass(frozen=True)
-class JudgeFigure:
+class JudgeFigure(Record):
     """How one judge agrees with the labels.
 
     Attributes:
@@ -302,24 +302,9 @@ class JudgeSelection:
             }
             for (a, b), (difference, p) in self.differences.items()
         ]
-        summary = {
-            "measure": self.measure,
-            "n_shared": self.n_shared,
-            "shared": dict(self.shared),
-            "best": self.best,
-        }
-        judges = [vars(judge) for judge in self.judges]
-        return dict(
-            plain(
-                {
-                    **summary,
-                    "verdict": self.verdict,
-                    "judges": judges,
-                    "differences": pairs,
-                    "report": self.report.to_dict(),
-                }
-            )
-        )
+        names = ("measure", "n_shared", "shared", "best", "verdict", "judges")
+        own = {name: plain(getattr(self, name)) for name in names}
+        return {**own, "differences": plain(pairs), "report": self.report.to_dict()}
 
     def rows(self) -> list[list[str]]:
         """A table for people: a head and a row per judge."""

@@ -88,8 +88,16 @@ RULES: Mapping[str, str] = {
 """Every rule a figure may name, in one line."""
 
 
+class Record:
+    """What is known of something, field by field."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types; figures that are no finite numbers become None."""
+        return {name: plain(value) for name, value in vars(self).items()}
+
+
 @dataclass(frozen=True)
-class Figure:
+class Figure(Record):
     """One figure, of a part of a benchmark or of the whole.
 
     Attributes:
@@ -439,7 +447,7 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if isinstance(value, Figure):
+    if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
