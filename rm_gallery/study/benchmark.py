@@ -25,7 +25,6 @@ from rm_gallery.core.engine.folder import MANIFEST
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, detached_options
 from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.compose import Composition
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import run_list, run_unordered
 from rm_gallery.core.score import stopped
 from rm_gallery.core.stats.consistency import variance_parts
@@ -48,7 +47,7 @@ from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.estimate import Estimate
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, kept_in, sample_record
-from rm_gallery.study.source import Data, Source, sharded
+from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.task import Reasons, Task, begun, judge_of, repeat_folder, spent_by
 
 if TYPE_CHECKING:
@@ -208,17 +207,6 @@ def _length(sample: DataSample) -> int:
     )
 
 
-def report_on(
-    reward: BaseReward,
-    samples: Iterable[DataSample],
-    benchmark: str | Benchmark | None = None,
-    seed: int = 0,
-) -> Report:
-    """Score samples that `reward` has judged already, by the official rule of their benchmark."""
-    known = list(samples)
-    return _report(Task(reward, Source(known, benchmark).open()), iter(known), seed)
-
-
 class _Counting:
     """Counts judged samples under a benchmark's rule and, where the benchmark has baselines, as
     length alone judges them.
@@ -315,8 +303,8 @@ def _report(
     task: Task,
     scored: Iterator[DataSample],
     seed: int,
-    keeping: SampleFile | None = None,
-    on_judged: OnJudged | None = None,
+    keeping: SampleFile | None,
+    on_judged: OnJudged | None,
 ) -> Report:
     def record(one: Judged, credit: float | None) -> None:
         if keeping is not None:

@@ -201,7 +201,7 @@ def _conflicts_of(
     samples: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]],
     name: str,
 ) -> Conflicts:
-    rates: dict[str, list[tuple[float, str]]] = {key: [] for key in _WHAT}
+    rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
     causes: list[Mapping[str, int]] = []
@@ -220,19 +220,12 @@ def _conflicts_of(
         contradiction, credits, tied = _of_sample(games)
         ties += tied
         for key, values in credits.items():
-            rates[key] += [(value, cluster) for value in values]
+            rates[key][0].extend(values)
+            rates[key][1].extend([cluster] * len(values))
         if contradiction and len(examples) < EXAMPLES:
             examples.append({"id": sample_id, **contradiction})
     figures = {
-        key: mean_finding(
-            "conflicts",
-            key,
-            what,
-            [x for x, _ in rates[key]],
-            [cluster for _, cluster in rates[key]],
-            None,
-        )
-        for key, what in _WHAT.items()
+        key: mean_finding("conflicts", key, what, *rates[key], None) for key, what in _WHAT.items()
     }
     notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
     notes += (
@@ -241,9 +234,7 @@ def _conflicts_of(
         else ["no sample has three scored answers, so transitivity is not known"]
     )
     n_scored = statuses.count("scored")
-    whole = worst_case_bounds(
-        len(samples), n_scored, sum(x for x, _ in rates["conflict"]), added(causes)
-    )
+    whole = worst_case_bounds(len(samples), n_scored, sum(rates["conflict"][0]), added(causes))
     return Conflicts(
         reward=sheet.reward.name,
         kind=sheet.reward.kind,

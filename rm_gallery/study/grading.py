@@ -486,7 +486,7 @@ def _extra(
         corrected = corrected_mean(
             by_grader[main].scores, labels_by_grader[main], clusters=clusters, bounds=scale
         )
-        extra["corrected"] = {**as_dict(corrected), "p_value": None}
+        extra["corrected"] = as_dict(corrected, None)
     return extra
 
 

@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -32,65 +32,12 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
 from rm_gallery.study.estimate import Estimate
-from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of, open_sheet
+from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of
 from rm_gallery.study.source import Data, sharded
-from rm_gallery.study.table_rows import TableSamples, questions_of
+from rm_gallery.study.table_rows import Columns, TableSamples, questions_of
 
 T = TypeVar("T", bound="TableTask")
 Label = Callable[[Any], float | None]
-
-
-@dataclass(frozen=True)
-class Columns:
-    """How a table is read and which of its columns mean what, beside the prompt and the answers.
-
-    Attributes:
-        reference: column of reference answers, for rewards that read one.
-        id: column of ids, which labels in a file of their own need.
-        labels: column of people's labels for some rows, or a file that holds them by id.
-        label_column: the file's column of labels, where it has several.
-        label_probability: column of the probability with which a row was chosen for labelling,
-            where that was no plain chance.
-        cluster: column that says which rows belong together; rows with the same prompt do anyway.
-        by: columns whose values are subgroups; p-values are corrected for all of them.
-        numbers: take columns of numbers for texts.
-        limit: judge a seeded sample of this many rows.
-        shard: "2/4" judges the second of four equal shares of the rows, as in `evaluate`.
-        seed: decides that sample.
-        on_bad_row: `raise`, or `skip` and count.
-        encoding: of csv files, `separator` their separator; found unless given.
-        separator: see `encoding`.
-        sheet: of a workbook, and `header_row` (from 1) where its names stand.
-        header_row: see `sheet`.
-    """
-
-    reference: str | None = None
-    id: str | None = None
-    labels: str | None = None
-    label_column: str | None = None
-    label_probability: str | None = None
-    cluster: str | None = None
-    by: Sequence[str] = ()
-    numbers: bool = False
-    limit: int | None = None
-    shard: str | None = None
-    seed: int = 0
-    on_bad_row: str = "raise"
-    encoding: str | None = None
-    separator: str | None = None
-    sheet: str | None = None
-    header_row: int | None = None
-
-    @classmethod
-    def out_of(cls, keywords: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
-        """The keywords that are fields of this, and the others."""
-        own = {field.name: keywords[field.name] for field in fields(cls) if field.name in keywords}
-        return cls(**own), {name: value for name, value in keywords.items() if name not in own}
-
-    def open(self, data: Any) -> Sheet:
-        """Read the table."""
-        names = ("limit", "seed", "on_bad_row", "encoding", "separator", "sheet", "header_row")
-        return open_sheet(data, **{name: getattr(self, name) for name in names})
 
 
 @dataclass
@@ -127,17 +74,7 @@ class TableTask:
         **own: Any,
     ) -> T:
         """The task of a sheet: `label` reads a cell of labels, `expected` says what it may hold."""
-        questions = questions_of(
-            sheet,
-            prompt,
-            dict(roles),
-            reference=columns.reference,
-            id_column=columns.id,
-            cluster=columns.cluster,
-            withheld=(columns.labels, columns.label_column, columns.label_probability),
-            numbers=columns.numbers,
-            needed=needed,
-        )
+        questions = questions_of(sheet, prompt, roles, columns, needed=needed)
         known = None
         if columns.labels is not None:
             where = {"id_column": columns.id, "label_column": columns.label_column}
@@ -170,7 +107,7 @@ class TableTask:
         """What was understood and what it will take, a line each; `early` where it may stop before
         the end.
         """
-        return self.questions.understood(self.columns["prompt"], reward, self.labels, early=early)
+        return self.questions.understood(reward, self.labels, early=early)
 
     def estimate(
         self,
@@ -182,7 +119,7 @@ class TableTask:
     ) -> Estimate:
         """Judge ten rows and extrapolate."""
         return estimate(
-            reward, self.data(self.questions.samples, seed), seed=seed, options=options, **keywords
+            reward, self.data(self.questions, seed), seed=seed, options=options, **keywords
         )
 
     def judge(
@@ -225,7 +162,7 @@ class TableTask:
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """How the run goes, and the samples in the order in which they are judged."""
-        return options, self.questions.samples
+        return options, self.questions
 
     def finished(self, report: Report, reward: BaseReward) -> Report:
         """The report with figures that are known only after the run."""
@@ -493,7 +430,7 @@ class _ScoreCounter:
             corrected = corrected_mean(
                 values, labels, clusters=clusters, probabilities=of.probabilities, bounds=scale
             )
-            extra["corrected"] = {**figures.as_dict(corrected), "p_value": None}
+            extra["corrected"] = figures.as_dict(corrected, None)
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _part(self, values: Floats, places: Integers) -> Figure:

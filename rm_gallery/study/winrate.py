@@ -25,13 +25,13 @@ from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,
-    Columns,
     RowStatuses,
     TableRule,
     TableTask,
     counted_part,
     row_status_of,
 )
+from rm_gallery.study.table_rows import Columns
 from rm_gallery.study.winrate_figures import WinRateReport
 
 TIES = frozenset(
@@ -319,7 +319,7 @@ class WinRateTask(TableTask):
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
-        samples: Sequence[TableSample] = self.questions.samples
+        samples: Sequence[TableSample] = self.questions
         control = options.control or RunControl()
         if self.until_decided:  # in a seeded order, clusters together
             clusters: dict[int, list[int]] = {}
@@ -356,9 +356,7 @@ class WinRateTask(TableTask):
         sequence, total = self.until.sequence, len(self.questions.sheet)
         saved = total - report.n if self.until.decided else 0
         each = self.questions.judgements(reward)
-        most = max(
-            len(reward.plan(sample)) * reward.asked_times for sample in self.questions.samples
-        )
+        most = max(len(reward.plan(sample)) * reward.asked_times for sample in self.questions)
         sequential = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,

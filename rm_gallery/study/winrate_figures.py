@@ -68,12 +68,8 @@ class Compared:
     def only(self, rows: Bools) -> Compared:
         """The same of these rows alone, as if the others had not been judged."""
         kept = Compared(len(rows), self.lengths.shape[1])
-        for own, other in (
-            (kept.wins, self.wins),
-            (kept.orders, self.orders),
-            (kept.lengths, self.lengths),
-        ):
-            own[rows] = other[rows]
+        for name in ("wins", "orders", "lengths"):
+            getattr(kept, name)[rows] = getattr(self, name)[rows]
         return kept
 
     def any_win(self, row: int) -> bool:
@@ -144,12 +140,8 @@ def _wide(bounds: Interval | None) -> Interval | None:
 
 def counts_of(wins: Floats) -> dict[str, int]:
     """How many rows were won, lost and tied by the first."""
-    won, lost, known = (
-        int((wins > 0.5).sum()),
-        int((wins < 0.5).sum()),
-        int((~np.isnan(wins)).sum()),
-    )
-    return {"wins": won, "losses": lost, "ties": known - won - lost}
+    won, lost, tied = (int(which.sum()) for which in (wins > 0.5, wins < 0.5, wins == 0.5))
+    return {"wins": won, "losses": lost, "ties": tied}
 
 
 def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
@@ -223,16 +215,17 @@ def corrected_of(rows: ComparedRows) -> dict[str, Any]:
             list(rows.labels or ()),
             clusters=rows.clusters,
             probabilities=rows.probabilities,
-        )
+        ),
+        0.5,
     )
 
 
-def as_dict(corrected: Corrected) -> dict[str, Any]:
-    """An estimate with what it rests on, as JSON types."""
+def as_dict(corrected: Corrected, null: float | None) -> dict[str, Any]:
+    """An estimate with what it rests on and the p-value of "it is `null`", as JSON types."""
     return {
         "estimate": corrected.estimate,
         "ci95": _wide(corrected.ci95),
-        "p_value": corrected.p_value(0.5) if corrected.bounds == (0.0, 1.0) else None,
+        "p_value": None if null is None else corrected.p_value(null),
         "method": corrected.method,
         "n": corrected.n,
         "n_labelled": corrected.n_labelled,
@@ -295,9 +288,7 @@ def _subgroup(
         corrected = corrected_mean(
             own, labels, clusters=clusters, probabilities=probabilities, bounds=scale
         )
-        part["corrected"] = (
-            as_dict(corrected) if null is not None else {**as_dict(corrected), "p_value": None}
-        )
+        part["corrected"] = as_dict(corrected, null)
     return part
 
 
@@ -423,29 +414,21 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
             f"for the second, p = {flips['position_p_value']:.3g}"
         )
     if figures := extra.get("agreement"):
-        kappa = figures.get("kappa")
-        shown = (
-            "" if kappa is None else f", kappa {kappa:.2f} {_kappa_range(figures['kappa_ci95'])}"
-        )
-        share = (
-            f"{hundredths(figures['agreement'])} % ({interval(figures['ci95'])}){shown}, "
-            if figures["n"]
-            else ""
-        )
+        kappa, share = figures.get("kappa"), ""
+        if figures["n"]:
+            range_ = "" if kappa is None else _kappa_range(figures["kappa_ci95"])
+            shown = "" if kappa is None else f", kappa {kappa:.2f} {range_}"
+            share = f"{_percent(figures, 'agreement')}{shown}, "
         lines.append(f"agreement with people: {share}n={figures['n']}")
     if figures := extra.get("corrected"):
         lines.append(
-            f"corrected by labels: {hundredths(figures['estimate'])} % "
-            f"({interval(figures['ci95'])}){_p(figures)}, {figures['n_labelled']} labels, worth "
+            f"corrected by labels: {_percent(figures)}{_p(figures)}, {figures['n_labelled']} labels, worth "
             f"{figures['effective_labels']:.0f}; judge alone {hundredths(figures['judge_alone'])}, "
             f"labels alone {hundredths(figures['labels_alone'])} ({figures['method']})"
         )
         lines += figures["notes"]
     if figures := extra.get("length_controlled"):
-        lines.append(
-            f"at equal length: {hundredths(figures['estimate'])} % ({interval(figures['ci95'])}), "
-            f"n={figures['n']}"
-        )
+        lines.append(f"at equal length: {_percent(figures)}, n={figures['n']}")
     if figures := extra.get("until_decided"):
         lines.append(_decided_in_words(figures))
     ranking = extra.get("ranking", {})
@@ -467,9 +450,7 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
             else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
         )
         if own := part.get("corrected"):
-            notes.append(
-                f"corrected by labels {hundredths(own['estimate'])} % ({interval(own['ci95'])})"
-            )
+            notes.append(f"corrected by labels {_percent(own)}")
         lines += [f"{name}: {'; '.join(notes)}"] if notes else []
     return lines
 
@@ -486,6 +467,10 @@ def _decided_in_words(decision: Mapping[str, Any]) -> str:
         f"saved"
     )
     return f"decided {holds}; {saved}"
+
+
+def _percent(figures: Mapping[str, Any], name: str = "estimate") -> str:
+    return f"{hundredths(figures[name])} % ({interval(figures['ci95'])})"
 
 
 def _p(test: Mapping[str, Any]) -> str:

@@ -28,7 +28,8 @@ from rm_gallery import (
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.study.runs import open_run
-from rm_gallery.study.table import Columns, Scoring, score_table
+from rm_gallery.study.table import Scoring, score_table
+from rm_gallery.study.table_rows import Columns
 from rm_gallery.study.winrate import _UntilDecided, winrate
 from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
 from tests.benchmarks.judges import lengths
@@ -477,7 +478,7 @@ def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None
     assert table.stat().st_size > 20_000_000
     tracemalloc.start()
     try:
-        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).questions.samples
+        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).questions
         assert sum(len(sample.output[0].answer.text) for sample in samples) > 20_000_000
         assert len(samples) == n and samples[-1].sample_id == f"line {n}"
         peak = tracemalloc.get_traced_memory()[1]

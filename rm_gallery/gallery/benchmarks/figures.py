@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -339,18 +339,22 @@ class Report(Figure):
 
     def _repr_html_(self) -> str:
         subset = "subset, judge alone" if corrected_figure(self.to_dict()) else "subset"
-        head = "".join(
-            f"<th>{name}</th>" for name in (subset, self.unit, "95 % interval", "samples")
-        )
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self.rows()
-        )
-        first, last = (
-            "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-            for lines in (self.leads(), self.about())
-        )
-        return f"{first}<table><tr>{head}</tr>{body}</table>{last}"
+        table = html_table((subset, self.unit, "95 % interval", "samples"), self.rows())
+        return f"{html_lines(self.leads())}{table}{html_lines(self.about())}"
+
+
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table for notebooks; what stands below its head is escaped."""
+    names = "".join(f"<th>{name}</th>" for name in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{names}</tr>{body}</table>"
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    """Paragraphs for notebooks, escaped."""
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
 def with_baselines(
