@@ -162,32 +162,27 @@ def fuzz_reward(
     golds = checking.golds()
     asked = []
     for number, (case, gold) in enumerate(zip(known, golds, strict=True)):
-        if gold is not None:
-            others = [
-                text_of(one)
-                for one, its in zip(golds, known, strict=True)
-                if one and its.truth != case.truth
-            ]
-            asked.append(Trial(number, "gold", gold))
-            drawn = _drawn(case, gold, others, texts, seed)
-            asked += [
-                Trial(number, one.mutation, with_answer(gold, one.text, checking.steps))
-                for one in drawn
-            ]
-            asked += [Trial(number, "forged", output) for output in _forged(case)]
+        if gold is None:
+            continue
+        others = [
+            text_of(one)
+            for one, its in zip(golds, known, strict=True)
+            if one and its.truth != case.truth
+        ]
+        asked.append(Trial(number, "gold", gold))
+        asked += [
+            Trial(number, one.mutation, with_answer(gold, one.text, checking.steps))
+            for one in _drawn(case, gold, others, texts, seed)
+        ]
+        asked += [Trial(number, "forged", output) for output in _forged(case)]
     checking.judge(asked)
     tried, missing, passed = Counter[str](), Counter[str](), []
-    open_ = {
-        one.case
-        for one in checking.tried
-        if one.kind == "gold" and (checking.share(one) or 0.0) <= ceiling
-    }
-    open_ |= {case.name for case, gold in zip(known, golds, strict=True) if gold is None}
-    if len(open_) == len(known):
-        first = next((one for one in checking.tried if one.kind == "gold"), None)
+    right = [one for one in checking.tried if one.kind == "gold"]
+    taken = {one.case for one in right if (checking.share(one) or 0.0) > ceiling}
+    if not taken:
         got = (
-            f"the right answer of {first.case} gets {_score_text(first.scored)}"
-            if first
+            f"the right answer of {right[0].case} gets {_score_text(right[0].scored)}"
+            if right
             else "no case has a right answer"
         )
         raise ConfigError(
@@ -195,7 +190,7 @@ def fuzz_reward(
             f"form that it takes."
         )
     for one in checking.tried:
-        if one.kind == "gold" or one.case in open_:
+        if one.kind == "gold" or one.case not in taken:
             continue
         tried[one.kind] += 1
         share = checking.share(one)
@@ -208,10 +203,10 @@ def fuzz_reward(
     counted = {name: tried[name] for name in order if tried[name]}
     return Fuzzed(
         built.name,
-        len(known) - len(open_),
+        len(taken),
         counted,
         tuple(passed),
-        tuple(sorted(open_)),
+        tuple(sorted({case.name for case in known} - taken)),
         dict(missing),
         ceiling,
         seed,

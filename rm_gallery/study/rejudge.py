@@ -29,7 +29,14 @@ from rm_gallery.gallery.benchmarks.lead import between
 from rm_gallery.study.conflicts import samples_of
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.runs import kept_in, sample_record
-from rm_gallery.study.table import RowStatuses, ScoreReport, counted_part, row_status_of, spread_of
+from rm_gallery.study.table import (
+    RowStatuses,
+    ScoreReport,
+    counted_part,
+    open_ended,
+    row_status_of,
+    spread_of,
+)
 from rm_gallery.study.table_rows import Clusters
 from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
 from rm_gallery.study.winrate_figures import Mean, mean_of
@@ -235,8 +242,7 @@ def _figures(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> 
     """The new rewards of all rollouts."""
     values = np.array([math.nan if row.new is None else row.new for row, _ in rows])
     clusters = Clusters.of_names(one.cluster for _, one in rows).codes
-    low, high = reward.score_range
-    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+    bounds = open_ended(reward.score_range)
     statuses = RowStatuses({}, len(rows))
     for place, (_, one) in enumerate(rows):
         statuses[place] = row_status_of(one)

@@ -19,15 +19,15 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause, ConfigError
-from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
@@ -285,15 +285,40 @@ def counted_part(
     places = np.asarray(places, dtype=np.int64)
     known = values[places]
     missing = np.isnan(known)
-    known, statuses, causes = known[~missing], Counter[str](), Counter[str]()
+    known, causes = known[~missing], Counter[str]()
+    statuses = Counter({"scored": len(known)})
     for (status, cause), n in row_statuses.count(places[missing]).items():
         statuses["unscored" if status == "scored" else status] += n
         causes[cause] += n
-    whole = worst_case_bounds(len(places), len(known), math.fsum(known), causes, scale)
-    score = math.fsum(known) / len(known) if len(known) else None
-    unscored, failed, stopped = (statuses[status] for status in ("unscored", "failed", "stopped"))
+    total = math.fsum(known)
+    score = total / len(known) if len(known) else None
+    return figure_of(rule, score, total, statuses, causes, scale, **more)
+
+
+def figure_of(
+    rule: str,
+    score: float | None,
+    total: float,
+    statuses: Counter[str],
+    causes: Mapping[str, int],
+    scale: tuple[float, float],
+    **more: Any,
+) -> Figure:
+    """A score with what became of the rows by status, and its limits where some have none, by the
+    `total` of the others.
+    """
+    scored, unscored, failed, stopped = (
+        statuses[status] for status in ("scored", "unscored", "failed", "stopped")
+    )
+    whole = worst_case_bounds(statuses.total(), scored, total, causes, scale)
     limits = {"missing": whole.missing, "bounds": whole.bounds, **more}
-    return Figure(rule, whole.n, whole.n_scored, unscored, failed, stopped, score, **limits)
+    return Figure(rule, whole.n, scored, unscored, failed, stopped, score, **limits)
+
+
+def open_ended(bounds: Bounds) -> tuple[float, float]:
+    """A range with infinite ends where it is open."""
+    low, high = bounds
+    return -math.inf if low is None else low, math.inf if high is None else high
 
 
 @dataclass(frozen=True)
@@ -308,19 +333,14 @@ class ScoreReport(Report):
     unit: ClassVar[str] = "score"
 
     @staticmethod
+    def number(value: float | None) -> str:
+        """A score in the reward's own unit."""
+        return number_text(value)
+
+    @staticmethod
     def limits(bounds: Interval | None) -> str:
         """Two ends in the reward's own unit."""
         return range_text(bounds)
-
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """Name, score and interval in the reward's own unit, and the counts that are not 0; the
-        whole last.
-        """
-        parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
-        return [
-            (one_line(name), number_text(f.score), range_text(f.ci95), counted(f))
-            for name, f in parts
-        ]
 
     def about(self) -> list[str]:
         """The spread in words, what people say, and what the figures rest on."""
@@ -512,8 +532,7 @@ class Scoring(TableTask):
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Take over the reward's range and direction."""
-        low, high = reward.score_range
-        self.bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+        self.bounds = open_ended(reward.score_range)
         self.turn = 1.0 if reward.higher_is_better else -1.0
         return super().begun(reward, options, seed)
 

@@ -63,13 +63,10 @@ class _UntilDecided:
     """Whether an earlier part of the run decided it, and nothing is left to ask."""
     sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
     """Of the rows with a verdict alone."""
-    _limits: tuple[ConfidenceSequence, ...] = field(
-        default_factory=lambda: (ConfidenceSequence(), ConfidenceSequence())
+    _limits: Mapping[float, tuple[ConfidenceSequence, SequentialTest]] = field(
+        default_factory=lambda: {end: (ConfidenceSequence(), SequentialTest(0.5)) for end in (0, 1)}
     )
-    """With what is missing at worst and at best."""
-    _tests: tuple[SequentialTest, ...] = field(
-        default_factory=lambda: (SequentialTest(0.5), SequentialTest(0.5))
-    )
+    """With what is missing at worst, 0, and at best, 1."""
     _wins: dict[int, float | None] = field(default_factory=dict)
     _held: dict[int, Judged] = field(default_factory=dict)
     _passed: list[int] = field(default_factory=list)
@@ -99,17 +96,14 @@ class _UntilDecided:
         if known:
             self.sequence.add(sum(known) / len(known), len(known) / self._largest)
         p_values = []
-        for sequence, test, filling in zip(self._limits, self._tests, (0.0, 1.0), strict=True):
-            value, weight = (
-                (sum(known) + filling * (len(wins) - len(known))) / len(wins),
-                len(wins) / self._largest,
-            )
+        weight = len(wins) / self._largest
+        for filling, (sequence, test) in self._limits.items():
+            value = (sum(known) + filling * (len(wins) - len(known))) / len(wins)
             sequence.add(value, weight)
             p_values.append(test.add(value, weight))
         # the tests ask about one value, which is quick; the intervals are looked at when it matters
-        if max(p_values) <= 0.05 and shown_side(
-            0.5, self._limits[0].interval, self._limits[1].interval
-        ):
+        worst, best = (sequence for sequence, _ in self._limits.values())
+        if max(p_values) <= 0.05 and shown_side(0.5, worst.interval, best.interval):
             self.decided = True
             self.stop()
 

@@ -249,6 +249,11 @@ class Report(Figure):
     """What `rows` shows scores in."""
 
     @staticmethod
+    def number(value: float | None) -> str:
+        """A score in the unit of `rows`."""
+        return hundredths(value)
+
+    @staticmethod
     def limits(bounds: Interval | None) -> str:
         """Two ends in the unit of `rows`."""
         return interval(bounds)
@@ -276,12 +281,13 @@ class Report(Figure):
         return pd.DataFrame(rows)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """The figures for people: name, score and interval in percent, and the counts that are not
-        0; the whole last.
+        """The figures for people: name, score and interval in `unit`, and the counts that are not 0;
+        the whole last.
         """
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
         return [
-            (one_line(name), hundredths(f.score), interval(f.ci95), counted(f)) for name, f in parts
+            (one_line(name), self.number(f.score), self.limits(f.ci95), counted(f))
+            for name, f in parts
         ]
 
     def about(self) -> list[str]:
