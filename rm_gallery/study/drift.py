@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.stats.consistency import Drift, drift
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
@@ -175,9 +176,8 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
         f"old {old}, new {new}: {comparison.n} anchors scored by both, {comparison.n_missing} by one or "
         f"neither",
         f"mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
-        f"[{shift.ci95.low:+.4g}, {shift.ci95.high:+.4g}], p = {shift.p_value:.3g}",
-        f"changed on {comparison.flip_rate:.1%} of the anchors [{comparison.flip_ci95.low:.1%}, "
-        f"{comparison.flip_ci95.high:.1%}]"
+        f"{_ends(shift.ci95, '+.4g')}, p = {shift.p_value:.3g}",
+        f"changed on {comparison.flip_rate:.1%} of the anchors {_ends(comparison.flip_ci95, '.1%')}"
         + (
             ""
             if comparison.noise is None
@@ -192,10 +192,14 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
         change = comparison.agreement
         lines.append(
             f"agreement with labels {change.old:.1%} to {change.new:.1%}: change "
-            f"{change.change:+.1%} [{change.ci95.low:+.1%}, {change.ci95.high:+.1%}], p = "
-            f"{change.p_value:.3g}, n = {change.n}"
+            f"{change.change:+.1%} {_ends(change.ci95, '+.1%')}, p = {change.p_value:.3g}, "
+            f"n = {change.n}"
         )
     return [*lines, *comparison.notes]
+
+
+def _ends(interval: Interval, spec: str) -> str:
+    return f"[{interval.low:{spec}}, {interval.high:{spec}}]"
 
 
 def _of_run(folder: Path) -> Anchors:

@@ -118,14 +118,12 @@ class Questionnaire:
             cluster_of(of),
         )
 
-    def calls(self, keys: Iterable[str] | None = None) -> int:
+    def calls(self) -> int:
         """Judgements the questions take: one model call each where a model judges and no reply is
         in the cache.
         """
-        asked = self.questions if keys is None else keys
-        return self.reward.asked_times * sum(
-            len(self.reward.plan(self.questions[key])) for key in asked
-        )
+        judgements = sum(len(self.reward.plan(question)) for question in self.questions.values())
+        return self.reward.asked_times * judgements
 
     # -- outcomes ----------------------------------------------------------------------------------
 

@@ -365,17 +365,14 @@ class Stability(Probe):
             )
             return [*out, self._does_not_apply("reorder", what, why)]
         values, where = [], []
-        for (one, other), material in zip(self.lists, self.pairs.materials, strict=False):
-            first, second = (self._best_places(key) for key in (one, other))
+        for keys, material in zip(self.lists, self.pairs.materials, strict=False):
+            first, second = map(self._best_places, keys)
             if first and second:
                 values.append(float(first != {2 - place for place in second}))
                 where.append(cluster_of(material.sample))
-        statuses = [
-            self.pairs.sheet.outcomes[key].status
-            for both in self.lists
-            for key in both
-            if key in self.pairs.sheet.outcomes
-        ]
+        outcomes = self.pairs.sheet.outcomes
+        asked = [key for keys in self.lists for key in keys if key in outcomes]
+        statuses = [outcomes[key].status for key in asked]
         return [
             *out,
             mean_finding(self.name, "reorder", what, values, where, UNSTABLE, lost=lost(statuses)),

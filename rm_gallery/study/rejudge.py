@@ -178,8 +178,8 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
             rows.append((row, one))
             if keeping is not None:
                 keeping.add(_record(built, row, one))
-    places = sorted(range(len(samples)), key=lambda at: bool(_broke(samples[at])))
-    rows = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
+    ended, crashed = iter(rows[: len(whole)]), iter(rows[len(whole) :])
+    rows = [next(crashed if _broke(sample) else ended) for sample in samples]
     figures = _figures(built, rows)
     judge, endpoint = judge_of(built)
     out = _compared(built, name, rows)

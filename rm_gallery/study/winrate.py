@@ -14,7 +14,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats import Bools, Floats, Integers, np
+from rm_gallery.core.stats import Bools, Integers, np
 from rm_gallery.core.stats.intervals import shown_side
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
@@ -193,20 +193,15 @@ class _WinCounter:
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
-        whole = self._rate_figure(every, wins, row_statuses, mean.ci95)
-        parts = {
-            name: self._rate_figure(part["places"], wins, row_statuses, part["ci95"])
-            for name, part in subgroups.items()
-        }
-        places = {"": every, **{name: part["places"] for name, part in subgroups.items()}}
-        extra["longest"] = {name: figures.longest_of(rows, own) for name, own in places.items()}
+
+        def rate(places: Integers, ci95: Any) -> Figure:
+            about = {"ci95": ci95, "chance": 0.5, "baselines": figures.baselines_of(rows, places)}
+            return counted_part("win_rate", wins, places, row_statuses, **about)
+
+        whole = rate(every, mean.ci95)
+        parts = {name: rate(part["places"], part["ci95"]) for name, part in subgroups.items()}
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
-
-    def _rate_figure(
-        self, places: Integers, wins: Floats, row_statuses: RowStatuses, ci95: Any
-    ) -> Figure:
-        return counted_part("win_rate", wins, places, row_statuses, ci95=ci95, chance=0.5)
 
 
 class WinRate(TableRule["WinRateTask"]):
@@ -332,19 +327,8 @@ class WinRateTask(TableTask):
         ), samples
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
-        """Add the length baselines and, for a run that may stop early, the interval valid at every
-        look.
-        """
+        """For a run that may stop early, add the interval valid at every look."""
         assert isinstance(report, WinRateReport)
-        extra = dict(report.extra)
-        longest = {
-            name: {} if x is None else {"longest": x, "shortest": 1.0 - x}
-            for name, x in extra.pop("longest").items()
-        }
-        parts = {
-            name: replace(part, baselines=longest[name]) for name, part in report.by_subset.items()
-        }
-        report = replace(report, baselines=longest[""], extra=extra, by_subset=parts)
         if self.until is None:
             return report
         sequence, total = self.until.sequence, len(self.questions.sheet)
@@ -362,9 +346,8 @@ class WinRateTask(TableTask):
             "judgements_saved": max(0, min(saved * most, each - report.calls - report.cached)),
         }
         # after looking often only the sequence's interval holds
-        extra = {name: value for name, value in extra.items() if name != "test"} | {
-            "until_decided": sequential
-        }
+        extra = {**report.extra, "until_decided": sequential}
+        del extra["test"]
         report = replace(report, extra=extra, ci95=sequence.interval if sequence.n else None)
         if not self.until.decided:
             return report

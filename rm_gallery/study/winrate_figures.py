@@ -144,14 +144,14 @@ def counts_of(wins: Floats) -> dict[str, int]:
     return {"wins": won, "losses": lost, "ties": tied}
 
 
-def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
-    """How often the two orders of a row contradict each other, and which position that served;
-    empty if one order was played.
+def flips_of(rows: ComparedRows) -> dict[str, Any]:
+    """How often the two orders of a row contradict each other over the first two columns, and which
+    position that served; empty if one order was played.
 
     The p-value is that of the sign test on the contradictory rows alone, which sees a preference
     for a position best.
     """
-    orders = rows.compared.orders[:, rows.compared.pairs[pair]]
+    orders = rows.compared.orders[:, 0]
     known = orders[:, 0] != _NOT_PLAYED
     if not known.any():
         return {}
@@ -306,12 +306,17 @@ def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     }
 
 
-def longest_of(rows: ComparedRows, places: Integers) -> float | None:
-    """The win rate in these rows if the longer answer always won: what length alone would say."""
+def baselines_of(rows: ComparedRows, places: Integers) -> dict[str, float | None]:
+    """What length alone would say: the win rate in these rows if the longer answer always won, or
+    the shorter one.
+    """
     lengths = rows.compared.lengths[places]
     known = lengths[(lengths[:, 0] >= 0) & (lengths[:, 1] >= 0)]
     wins = 0.5 + 0.5 * np.sign(known[:, 0] - known[:, 1])
-    return float(wins.sum()) / len(wins) if len(wins) else None
+    if not len(wins):
+        return {}
+    longest = float(wins.sum()) / len(wins)
+    return {"longest": longest, "shortest": 1.0 - longest}
 
 
 def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:

@@ -369,6 +369,8 @@ def with_baselines(
     """The report with what each baseline reaches, and the chance level, beside every figure in it;
     a part's own chance stays.
     """
+    if not baselines and chance is None:
+        return report
 
     def held(figure: F, by_baseline: Mapping[str, Figure | None]) -> F:
         scores = {
