@@ -28,8 +28,7 @@ from rm_gallery.study.estimate import Estimate, PredictionInterval
 from rm_gallery.study.grading import grade as grade_rows
 from rm_gallery.study.runs import open_run
 from rm_gallery.study.source import Shard, Source
-from rm_gallery.study.table import Scoring, TableTask
-from rm_gallery.study.table_rows import Columns
+from rm_gallery.study.table import Columns, Scoring, TableTask
 from rm_gallery.study.winrate import WinRateTask
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")

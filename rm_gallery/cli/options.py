@@ -26,7 +26,7 @@ from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.gate import QualityGate, reference_run
 from rm_gallery.study.runs import OpenRun
-from rm_gallery.study.table_rows import Columns
+from rm_gallery.study.table import Columns
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

@@ -94,7 +94,7 @@ def evaluate(
     own, chosen = sharded(shard, asked.options)
     task = Task(asked.reward, dataset if own is None else replace(dataset, shard=own))
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
-    identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
+    identity = rule | task.data.identity() if chosen.run_dir is not None else {}
     total = chosen.total
     if total is None and chosen.progress is not False:
         total = task.n_questions()

@@ -138,6 +138,8 @@ class _Column:
     missing: Counter[str] = field(default_factory=Counter)
     repeats: list[list[float | None]] = field(default_factory=list)
     passed: Counter[bool] = field(default_factory=Counter)
+    labels: list[float | None] = field(default_factory=list)
+    """What people say of each row, where they do."""
     known: GraderScore | None = None
     """One of its scores, for its range, direction and threshold."""
 
@@ -276,7 +278,6 @@ def grade(
     chosen, control = begun(chosen, identity)
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
     by_grader, asked = {name: _Column() for name in columns}, array("Q")
-    labels_by_grader: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons = Reasons()
     began_at = time.monotonic()
     missingness = MissingnessTest()
@@ -310,7 +311,7 @@ def grade(
                 if isinstance(result, GraderError):
                     reasons.add(f"{status_of(result)}: {name} {result.error_type}", result.error)
             for name, label in known.items():
-                labels_by_grader[name].append(label)
+                by_grader[name].labels.append(label)
             tell(GradedRow(group, results, known))
             if keeping is not None:
                 keeping.add(_row_record(row, where, fields, results, main, group))
@@ -321,7 +322,7 @@ def grade(
     report = GradeReport(
         **{
             **vars(parts[main]),
-            "extra": _extra(by_grader, labels_by_grader, wanted, clusters, seed, main),
+            "extra": _extra(by_grader, wanted, clusters, seed, main),
         },
         by_subset=parts,
         benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
@@ -440,7 +441,6 @@ def _label(fields: Mapping[str, Any], column: str, where: RowRef) -> float | Non
 
 def _extra(
     by_grader: Mapping[str, _Column],
-    labels_by_grader: Mapping[str, list[float | None]],
     wanted: Mapping[str, str],
     clusters: Integers,
     seed: int,
@@ -466,24 +466,18 @@ def _extra(
                 "ci95": order.interval(),
                 "n": n,
             }
-    for name, labels in labels_by_grader.items():
-        extra["validation"][name] = {
-            "label": wanted[name],
-            **_validated(by_grader[name], labels, clusters, seed),
-        }
-    if any(label is not None for label in labels_by_grader.get(main, ())):
-        scale = label_scale(labels_by_grader[main], by_grader[main].bounds)
+    for name, label in wanted.items():
+        extra["validation"][name] = {"label": label, **_validated(by_grader[name], clusters, seed)}
+    whole = by_grader[main]
+    if any(label is not None for label in whole.labels):
+        scale = label_scale(whole.labels, whole.bounds)
         # in the unit of the labels
-        corrected = corrected_mean(
-            by_grader[main].scores, labels_by_grader[main], clusters=clusters, bounds=scale
-        )
+        corrected = corrected_mean(whole.scores, whole.labels, clusters=clusters, bounds=scale)
         extra["corrected"] = as_dict(corrected, None)
     return extra
 
 
-def _validated(
-    column: _Column, labels: Sequence[float | None], clusters: Integers, seed: int
-) -> dict[str, Any]:
+def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]:
     """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0
     and 1.
 
@@ -491,7 +485,7 @@ def _validated(
     order.
     """
     low, high = column.bounds
-    known_labels = {label for label in labels if label is not None}
+    known_labels = {label for label in column.labels if label is not None}
     verdicts = known_labels <= {0.0, 1.0}
     on_scale = all(low <= label <= high for label in known_labels)
     threshold = column.known.threshold if column.known and (verdicts or on_scale) else None
@@ -499,7 +493,7 @@ def _validated(
         threshold = (low + high) / 2
     return validate(
         column.scores.tolist(),
-        labels,
+        column.labels,
         threshold=threshold,
         higher_is_better=column.turn > 0,
         same_scale=on_scale and (not verdicts or (low, high) == (0.0, 1.0)),

@@ -34,7 +34,8 @@ from rm_gallery.study.benchmark import estimate, evaluate
 from rm_gallery.study.estimate import Estimate
 from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of
 from rm_gallery.study.source import Data, sharded
-from rm_gallery.study.table_rows import Columns, TableSamples, questions_of
+from rm_gallery.study.table_rows import Columns as Columns
+from rm_gallery.study.table_rows import TableSamples, questions_of
 
 T = TypeVar("T", bound="TableTask")
 Label = Callable[[Any], float | None]

@@ -25,13 +25,13 @@ from rm_gallery.study.runs import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import (
     BLANK_REASON,
+    Columns,
     RowStatuses,
     TableRule,
     TableTask,
     counted_part,
     row_status_of,
 )
-from rm_gallery.study.table_rows import Columns
 from rm_gallery.study.winrate_figures import WinRateReport
 
 TIES = frozenset(

@@ -28,8 +28,7 @@ from rm_gallery import (
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.study.runs import open_run
-from rm_gallery.study.table import Scoring, score_table
-from rm_gallery.study.table_rows import Columns
+from rm_gallery.study.table import Columns, Scoring, score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate
 from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
 from tests.benchmarks.judges import lengths

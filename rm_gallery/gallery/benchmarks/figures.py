@@ -369,16 +369,13 @@ def with_baselines(
     """The report with what each baseline reaches, and the chance level, beside every figure in it;
     a part's own chance stays.
     """
-    if not baselines and chance is None:
-        return report
 
     def held(figure: F, by_baseline: Mapping[str, Figure | None]) -> F:
         scores = {
             name: None if other is None else other.score for name, other in by_baseline.items()
         }
-        return replace(
-            figure, baselines=scores, chance=chance if figure.chance is None else figure.chance
-        )
+        own = chance if figure.chance is None else figure.chance
+        return replace(figure, baselines=scores or figure.baselines, chance=own)
 
     parts = {
         name: held(part, {key: other.by_subset.get(name) for key, other in baselines.items()})
