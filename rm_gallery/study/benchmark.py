@@ -133,8 +133,7 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
     """The report with the rows that were never read since the run had stopped; of their subsets
     nothing is known.
     """
-    n = control.unread
-    if not n:
+    if not (n := control.unread):
         return report
     why = stopped(control.stopped or "", control.who_stopped)
     before = report.reasons.get("stopped: stopped", {"n": 0, "example": why.reason})
@@ -278,9 +277,9 @@ class _Counting:
         """What was counted, with what was met while the data were read; `turn` is -1 where lower
         scores are better.
         """
-        own = self.benchmark.named(self.scorer.report())
         report = with_baselines(
-            own, {name: counter.report() for name, counter in self.baselines.items()}
+            self.benchmark.named(self.scorer.report()),
+            {name: counter.report() for name, counter in self.baselines.items()},
         )
         reasons = Reasons(self.reasons)
         if unfit := report.extra.get("n_unfit_labels"):

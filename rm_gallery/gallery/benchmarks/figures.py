@@ -374,8 +374,11 @@ def with_baselines(
         scores = {
             name: None if other is None else other.score for name, other in by_baseline.items()
         }
-        own = chance if figure.chance is None else figure.chance
-        return replace(figure, baselines=scores or figure.baselines, chance=own)
+        return replace(
+            figure,
+            baselines=scores or figure.baselines,
+            chance=chance if figure.chance is None else figure.chance,
+        )
 
     parts = {
         name: held(part, {key: other.by_subset.get(name) for key, other in baselines.items()})
