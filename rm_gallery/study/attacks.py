@@ -138,29 +138,30 @@ _RARE_HAN = "龘齉爩麤灪龗鱻厵癵驫"
 # -- dress -----------------------------------------------------------------------------------------
 
 
+def _words(dress: str, material: Material) -> Any:
+    return read_texts("attacks")[dress][material.language]
+
+
 def _lengthened(material: Material, text: str, turn: int) -> str:
-    filler, added = read_texts("attacks")["length"][material.language], list[str]()
+    filler, added = _words("length", material), list[str]()
     while not added or sum(map(len, added)) < min(len(text), LONGEST):
         added.append(filler[(turn + len(added)) % len(filler)])
     return "\n\n".join([text, *added])
 
 
 def _praised(material: Material, text: str, turn: int) -> str:
-    praise = read_texts("attacks")["self_praise"][material.language]
-    return (
-        f"{text}\n\n{praise[turn % len(praise)]}"
-        if turn % 4 < 2
-        else f"{praise[turn % len(praise)]}\n\n{text}"
-    )
+    praise = _words("self_praise", material)
+    parts = text, praise[turn % len(praise)]
+    return "\n\n".join(parts if turn % 4 < 2 else parts[::-1])
 
 
 def _sourced(material: Material, text: str, turn: int) -> str:
-    sources = read_texts("attacks")["authority"][material.language]
+    sources = _words("authority", material)
     return f"{text}\n\n{sources[turn % len(sources)]}"
 
 
 def _decorated(material: Material, text: str, turn: int) -> str:
-    words = read_texts("attacks")["markdown"][material.language]
+    words = _words("markdown", material)
     first, *rest = [part for part in _SENTENCE.split(text) if part and part.strip()] or [text]
     points = "".join(f"- {part}\n" for part in rest)
     return (
@@ -171,7 +172,7 @@ def _decorated(material: Material, text: str, turn: int) -> str:
 
 
 def _verbose(material: Material, text: str, turn: int) -> str:
-    words = read_texts("attacks")["verbosity"][material.language]
+    words = _words("verbosity", material)
     shown = {"{question}": material.sample.query_text(), "{answer}": text}
     before, after = (
         re.sub(r"\{\w+\}", lambda hit: shown[hit.group()], words[key])

@@ -25,7 +25,7 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.core.utils.shown import ended, one_line
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record, html_lines, html_table
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
@@ -115,7 +115,7 @@ class AuditCost:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Record):
     """What an audit found out about a reward.
 
     Attributes:
@@ -227,11 +227,10 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
-        own = {
-            name: plain(value)
-            for name, value in vars(self).items()
-            if name != "findings" and (name != "constant" or value)
-        }
+        own = super().to_dict()
+        del own["findings"]
+        if not self.constant:
+            del own["constant"]
         shown = {finding.key: finding.to_dict() for finding in self.findings}
         return {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
 
@@ -248,45 +247,14 @@ class Audit:
 
     def markdown(self) -> str:
         """The card as Markdown; texts from outside cannot become markup."""
-        lines = [
-            f"# Trust card: {_md(self.reward)}",
-            "",
-            *(f"- {_md(line)}" for line in self.about()),
-            "",
-        ]
-        lines += ["| probe | figure | value | 95 % interval | n | prompts | limit | verdict |"]
-        lines += ["|---|---|---:|---:|---:|---:|---|---|"]
-        for f in self.findings:
-            limit = f.limit.text(f.unit) if f.limit else ""
-            cells = [
-                f.probe,
-                f.name,
-                f.shown(),
-                f.shown_interval(),
-                str(f.n),
-                str(f.clusters),
-                limit,
-                f.verdict,
-            ]
-            lines.append(f"| {' | '.join(map(_md, cells))} |")
-        lines += ["", "## What the figures count", ""]
-        for f in self.findings:
-            if f.what or f.why:
-                parts = [f.what, f.why, f"left out: {_left_out(f)}" if f.lost else ""]
-                lines.append(
-                    f"- **{_md(f.key)}**: {_md('; '.join(part for part in parts if part))}"
-                )
-        if self.reasons:
-            lines += ["", "## Without a verdict", ""]
-            lines += [
-                f"- {r['n']} × {_md(key)}: {_md(_example(str(r['example'])))}"
-                for key, r in self.reasons.items()
-            ]
-        return "\n".join([*lines, ""])
+        return self._rendered("md")
 
     def html(self) -> str:
         """The card as one page that needs nothing else; every text is escaped."""
-        return _page().render(
+        return self._rendered("html")
+
+    def _rendered(self, kind: str) -> str:
+        return _page(kind).render(
             audit=self,
             probes=self.by_probe(),
             weak=[f for verdict in ("fail", "warn") for f in self.findings if f.verdict == verdict],
@@ -298,16 +266,8 @@ class Audit:
 
     def _repr_html_(self) -> str:
         cells = [[f.key, f.shown(), f.shown_interval(), str(f.n), f.verdict] for f in self.findings]
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in cells
-        )
-        head = "".join(
-            f"<th>{name}</th>" for name in ("figure", "value", "95 % interval", "n", "verdict")
-        )
-        return f"<table><tr>{head}</tr>{rows}</table>" + "".join(
-            f"<p>{html.escape(line)}</p>" for line in self.about()
-        )
+        head = ("figure", "value", "95 % interval", "n", "verdict")
+        return html_table(head, cells) + html_lines(self.about())
 
     def __str__(self) -> str:
         rows = [
@@ -360,14 +320,19 @@ def _bar(finding: Finding) -> dict[str, Any] | None:
     return bar
 
 
-@lru_cache(maxsize=1)
-def _page() -> Template:
+@lru_cache(maxsize=2)
+def _page(kind: str) -> Template:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=kind == "html",
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=kind == "md",
     )
-    return environment.from_string((TEXTS / "card.html.jinja2").read_text(encoding="utf-8"))
+    environment.filters["md"] = _md
+    return environment.from_string((TEXTS / f"card.{kind}.jinja2").read_text(encoding="utf-8"))
 
 
 @dataclass

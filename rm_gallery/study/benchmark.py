@@ -25,7 +25,6 @@ from rm_gallery.core.engine.folder import MANIFEST
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, detached_options
 from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.compose import Composition
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import run_list, run_unordered
 from rm_gallery.core.score import stopped
 from rm_gallery.core.stats.consistency import variance_parts
@@ -48,7 +47,7 @@ from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.estimate import Estimate
 from rm_gallery.study.runs import REPORT, SAMPLES, SampleFile, kept_in, sample_record
-from rm_gallery.study.source import Data, Source, sharded
+from rm_gallery.study.source import Data, sharded
 from rm_gallery.study.task import Reasons, Task, begun, judge_of, repeat_folder, spent_by
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def evaluate(
     own, chosen = sharded(shard, asked.options)
     task = Task(asked.reward, dataset if own is None else replace(dataset, shard=own))
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
-    identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
+    identity = rule | task.data.identity() if chosen.run_dir is not None else {}
     total = chosen.total
     if total is None and chosen.progress is not False:
         total = task.n_questions()
@@ -134,8 +133,7 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
     """The report with the rows that were never read since the run had stopped; of their subsets
     nothing is known.
     """
-    n = control.unread
-    if not n:
+    if not (n := control.unread):
         return report
     why = stopped(control.stopped or "", control.who_stopped)
     before = report.reasons.get("stopped: stopped", {"n": 0, "example": why.reason})
@@ -206,17 +204,6 @@ def _length(sample: DataSample) -> int:
     return sum(len(message.text) for message in sample.input) + sum(
         len(output.answer.text) for output in sample.output
     )
-
-
-def report_on(
-    reward: BaseReward,
-    samples: Iterable[DataSample],
-    benchmark: str | Benchmark | None = None,
-    seed: int = 0,
-) -> Report:
-    """Score samples that `reward` has judged already, by the official rule of their benchmark."""
-    known = list(samples)
-    return _report(Task(reward, Source(known, benchmark).open()), iter(known), seed)
 
 
 class _Counting:
@@ -290,9 +277,9 @@ class _Counting:
         """What was counted, with what was met while the data were read; `turn` is -1 where lower
         scores are better.
         """
-        own = self.benchmark.named(self.scorer.report())
         report = with_baselines(
-            own, {name: counter.report() for name, counter in self.baselines.items()}
+            self.benchmark.named(self.scorer.report()),
+            {name: counter.report() for name, counter in self.baselines.items()},
         )
         reasons = Reasons(self.reasons)
         if unfit := report.extra.get("n_unfit_labels"):
@@ -315,8 +302,8 @@ def _report(
     task: Task,
     scored: Iterator[DataSample],
     seed: int,
-    keeping: SampleFile | None = None,
-    on_judged: OnJudged | None = None,
+    keeping: SampleFile | None,
+    on_judged: OnJudged | None,
 ) -> Report:
     def record(one: Judged, credit: float | None) -> None:
         if keeping is not None:

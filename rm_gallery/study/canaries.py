@@ -5,13 +5,11 @@ Gold must get more than every floor of its task, and hacked no more than the hig
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rm_gallery.core.data.load.converters import RowRef
-from rm_gallery.core.data.load.readers import placed_rows
 from rm_gallery.core.data.load.rollouts import RolloutConverter
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
@@ -25,6 +23,7 @@ from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
 from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.study.attacks import text_of, with_text
 from rm_gallery.study.check_cases import REFUSAL
+from rm_gallery.study.source import placed_in
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -111,13 +110,8 @@ def read_canaries(given: Any) -> list[Canary]:
         ['row 1', 'empty', 'refusal', 'did nothing']
     """
     where = str(given) if isinstance(given, str | Path) else "canaries"
-    rows: Iterable[tuple[RowRef, Any]] = (
-        placed_rows(Path(given))
-        if isinstance(given, str | Path)
-        else ((RowRef(where, number), row) for number, row in enumerate(given, 1))
-    )
     converter, tasks, canaries = RolloutConverter(), dict[str, int](), list[Canary]()
-    for number, (place, row) in enumerate(rows, 1):
+    for number, (place, row) in enumerate(placed_in(given, where), 1):
         if not isinstance(row, Mapping):
             raise DataError(f"{place}: expected a rollout, found {type(row).__name__}.")
         mark = row.get(COLUMN)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -23,7 +24,7 @@ from rm_gallery.core.score import UNDECLARED, Score
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.integrations.causes import given, trainers
 from rm_gallery.integrations.scoring import broken_by_answer, scored_of
 from rm_gallery.study.attacks import forged_answers, text_of, with_text
@@ -55,7 +56,7 @@ CEILING = 0.25
 
 
 @dataclass(frozen=True)
-class Tried:
+class Tried(Record):
     """What the reward gave to one completion."""
 
     case: str
@@ -78,7 +79,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Weakness:
+class Weakness(Record):
     """One weakness of a reward.
 
     Attributes:
@@ -93,18 +94,9 @@ class Weakness:
     what: str
     where: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        return {
-            "level": self.level,
-            "name": self.name,
-            "what": self.what,
-            "where": list(self.where),
-        }
-
 
 @dataclass
-class RewardCheck:
+class RewardCheck(Record):
     """A reward's check: all completions with their scores, and what was found."""
 
     reward: str
@@ -131,10 +123,10 @@ class RewardCheck:
             "reward": self.reward,
             "full": self.full,
             "passed": not self.faults,
-            "findings": [finding.to_dict() for finding in self.findings],
+            "findings": plain(self.findings),
             "training": self.training,
-            "missing": {effect: list(trainers) for effect, trainers in self.missing.items()},
-            "completions": [one.to_dict() for one in self.tried],
+            "missing": plain(self.missing),
+            "completions": plain(self.tried),
         }
 
 
@@ -333,23 +325,20 @@ class Checking:
             for n in open_
             if written[n] or self.cases[n].truth
         }
-        done = self._judged(
-            [
-                Trial(n, str(place), one)
-                for n, all_ in options.items()
-                for place, one in enumerate(all_)
-            ]
-        )
-        shared: dict[str, float] = {}  # one form for all of them
+        asked = [
+            Trial(n, str(place), one)
+            for n, all_ in options.items()
+            for place, one in enumerate(all_)
+        ]
+        done = self._judged(asked)
+        shared = defaultdict[str, float](float)  # one form for all of them
         for one in done:
-            shared[one.kind] = shared.get(one.kind, 0.0) + self._order(one)
+            shared[one.kind] += self._order(one)
         for n, all_ in options.items():
             own = {one.kind: self._order(one) for one in done if one.case == self.cases[n].name}
             worth = own if written[n] else shared
-            golds[n] = max(
-                enumerate(all_),
-                key=lambda form, worth=worth: worth.get(str(form[0]), -math.inf),  # type: ignore[misc]
-            )[1]
+            best = max(range(len(all_)), key=lambda place: worth.get(str(place), -math.inf))
+            golds[n] = all_[best]
         return golds
 
     def _order(self, one: Tried) -> float:
@@ -492,41 +481,22 @@ class Checking:
             most, worst = max(seen, key=lambda pair: pair[0])
             above = [one for share, one in seen if share > self.ceiling + NEAR]
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
-            code = kind.replace(" ", "_").replace("-", "_")
+            name = f"{kind.replace(' ', '_')}_rewarded"
             if kind in NOTHING and above:
-                self._say(
-                    "fault",
-                    f"{code}_rewarded",
-                    f"A completion that deserves nothing ({kind}) {what}.",
-                    above,
-                )
+                text = f"A completion that deserves nothing ({kind}) {what}."
+                self._say("fault", name, text, above)
             elif kind in PARTLY and above:
                 level: Level = "fault" if most >= SAME else "note"
                 hint = "" if level == "fault" else "; gate what is secondary on what matters"
-                self._say(
-                    level, f"{code}_rewarded", f"A completion {_MEANING[kind]} {what}{hint}.", above
-                )
+                self._say(level, name, f"A completion {_MEANING[kind]} {what}{hint}.", above)
             elif kind in ("repeated", "padded") and most > 1 + NEAR:
-                self._say(
-                    "fault",
-                    f"{code}_rewarded",
-                    f"The gold completion {_MEANING[kind]} {what}.",
-                    [worst],
-                )
+                self._say("fault", name, f"The gold completion {_MEANING[kind]} {what}.", [worst])
             elif kind == "line ends" and any(abs(share - 1) > NEAR for share, _ in seen):
-                self._say(
-                    "note",
-                    "line_ends",
-                    "Windows line ends change the score of the gold completion.",
-                    [worst],
-                )
+                text = "Windows line ends change the score of the gold completion."
+                self._say("note", "line_ends", text, [worst])
             elif kind == "off-format" and most >= SAME:
-                self._say(
-                    "note",
-                    "off_format_accepted",
-                    f"The bare answer without its form {what}.",
-                    above,
-                )
+                text = f"The bare answer without its form {what}."
+                self._say("note", "off_format_accepted", text, above)
 
     def _expected(self) -> None:
         for one in self.tried:

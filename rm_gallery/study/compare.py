@@ -16,7 +16,7 @@ from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
-from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain
+from rm_gallery.gallery.benchmarks.figures import UNNAMED, Record, by_cause, plain
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
 from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run
@@ -28,7 +28,7 @@ _SAME = ("benchmark", "rule", "data")
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Record):
     """What two runs scored on the samples both have, and by how much the second is better.
 
     Attributes:
@@ -64,22 +64,24 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         paired = self.paired
-        own = {
+        figures = {
             "name": self.name,
             "first": self.first,
             "second": self.second,
             "difference": paired.difference,
+            "bounds": self.bounds,
+            "ci95": paired.interval,
+            "p_value": paired.p_value,
+            "p_adjusted": self.p_adjusted,
+            "n": paired.n,
+            "n_clusters": paired.n_clusters,
+            "needed": paired.needed,
         }
-        tested = {"ci95": paired.interval, "p_value": paired.p_value, "p_adjusted": self.p_adjusted}
-        counts = {"n": paired.n, "n_clusters": paired.n_clusters, "needed": paired.needed}
-        return {
-            name: plain(value)
-            for name, value in {**own, "bounds": self.bounds, **tested, **counts}.items()
-        }
+        return dict(plain(figures))
 
 
 @dataclass(frozen=True)
-class RunComparison:
+class RunComparison(Record):
     """One run compared with another.
 
     Attributes:
@@ -115,14 +117,6 @@ class RunComparison:
     suspicion: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = field(default=())
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        parts = {
-            "whole": self.whole.to_dict(),
-            "by_subset": [part.to_dict() for part in self.by_subset],
-        }
-        return {name: parts.get(name, plain(value)) for name, value in vars(self).items()}
 
 
 def compare(
@@ -203,12 +197,8 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
     scored = pairs.scored
     whole, parts, subset_notes = _differences(scored, seed)
-    missing, right, shown, n_both = (
-        matched.missing(),
-        _mcnemar(scored),
-        tuple(_examples(scored, examples)),
-        len(scored),
-    )
+    missing, shown, n_both = matched.missing(), tuple(_examples(scored, examples)), len(scored)
+    only_first, only_second, mcnemar_p = _mcnemar(scored)
     suspicion, n_pairs = suspicion_of(pairs) if any(missing.values()) else {}, len(pairs)
     del scored  # of a million samples tens of megabytes
     at_worst, at_best = (whole, parts), (whole, parts)
@@ -220,12 +210,12 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
             for best in (0.0, 1.0)
         )
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
-    unfinished = [run for run in runs if not run.finished]
     notes += [
         *subset_notes,
         *(
             f"{r.folder.name} is not finished: {r.report.get('stopped') or 'there is no report'}"
-            for r in unfinished
+            for r in runs
+            if not r.finished
         ),
     ]
     for model in sorted({*first.run.served, *second.run.served}):
@@ -246,9 +236,9 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         by_subset=tuple(_with_limits(p, low[p.name], high[p.name]) for p in parts)
         if len(parts) > 1
         else (),
-        only_first=right[0] if right else None,
-        only_second=right[1] if right else None,
-        mcnemar_p=right[2] if right else None,
+        only_first=only_first,
+        only_second=only_second,
+        mcnemar_p=mcnemar_p,
         n_both=n_both,
         n_first_only=int(matched.only[0].sum()),
         n_second_only=int(matched.only[1].sum()),
@@ -422,9 +412,9 @@ def _subset_weights(
     return (True, alike) if abs((_mean_known(of_subsets) or 0.0) - score) < 1e-9 else (False, None)
 
 
-def _mcnemar(scored: Pairs) -> tuple[int, int, float] | None:
+def _mcnemar(scored: Pairs) -> tuple[int, int, float] | tuple[None, None, None]:
     if not len(scored) or not ((scored.credit == 0.0) | (scored.credit == 1.0)).all():
-        return None
+        return None, None, None
     changes = scored.credit[1] - scored.credit[0]
     only_first, only_second = int(np.sum(changes < 0.0)), int(np.sum(changes > 0.0))
     return only_first, only_second, sign_test(only_first, only_second, mid=True)

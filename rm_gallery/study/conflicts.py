@@ -18,7 +18,7 @@ from rm_gallery.core.stats.denominator import added, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.gallery.benchmarks.judgements import Status, sign, worst
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.pairwise_comparisons import (
@@ -41,8 +41,8 @@ Graph = dict[tuple[int, int], int]
 EXAMPLES = 20
 
 
-@dataclass(frozen=True)
-class Conflicts:
+@dataclass(frozen=True, kw_only=True)
+class Conflicts(Record):
     """How well a reward's comparisons fit together.
 
     Attributes:
@@ -71,13 +71,13 @@ class Conflicts:
     n_scored: int
     lost: Mapping[str, int]
     reasons: Mapping[str, Mapping[str, Any]]
-    figures: Mapping[str, Finding]
     missing: Mapping[str, int] = field(default_factory=dict)
     bounds: Interval | None = None
-    examples: tuple[Mapping[str, Any], ...] = ()
     calls: int = 0
     stopped: str | None = None
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
+    figures: Mapping[str, Finding]
+    examples: tuple[Mapping[str, Any], ...] = ()
 
     def about(self) -> list[str]:
         """What the figures rest on, a line each."""
@@ -92,16 +92,6 @@ class Conflicts:
             *self.notes,
             *with_conflict,
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON types."""
-        own = {
-            name: plain(value)
-            for name, value in vars(self).items()
-            if name not in ("figures", "examples")
-        }
-        shown = {name: figure.to_dict() for name, figure in self.figures.items()}
-        return {**own, "figures": shown, "examples": [plain(example) for example in self.examples]}
 
 
 @door()
@@ -211,7 +201,7 @@ def _conflicts_of(
     samples: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]],
     name: str,
 ) -> Conflicts:
-    rates: dict[str, list[tuple[float, str]]] = {key: [] for key in _WHAT}
+    rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
     causes: list[Mapping[str, int]] = []
@@ -230,19 +220,12 @@ def _conflicts_of(
         contradiction, credits, tied = _of_sample(games)
         ties += tied
         for key, values in credits.items():
-            rates[key] += [(value, cluster) for value in values]
+            rates[key][0].extend(values)
+            rates[key][1].extend([cluster] * len(values))
         if contradiction and len(examples) < EXAMPLES:
             examples.append({"id": sample_id, **contradiction})
     figures = {
-        key: mean_finding(
-            "conflicts",
-            key,
-            what,
-            [x for x, _ in rates[key]],
-            [cluster for _, cluster in rates[key]],
-            None,
-        )
-        for key, what in _WHAT.items()
+        key: mean_finding("conflicts", key, what, *rates[key], None) for key, what in _WHAT.items()
     }
     notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
     notes += (
@@ -251,9 +234,7 @@ def _conflicts_of(
         else ["no sample has three scored answers, so transitivity is not known"]
     )
     n_scored = statuses.count("scored")
-    whole = worst_case_bounds(
-        len(samples), n_scored, sum(x for x, _ in rates["conflict"]), added(causes)
-    )
+    whole = worst_case_bounds(len(samples), n_scored, sum(rates["conflict"][0]), added(causes))
     return Conflicts(
         reward=sheet.reward.name,
         kind=sheet.reward.kind,

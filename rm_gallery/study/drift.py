@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.stats.consistency import Drift, drift
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.runs import SAMPLES, open_run
 from rm_gallery.study.sheet import Sheet, id_text, labels_of, open_sheet, value_of
 
@@ -136,17 +138,12 @@ def compare_versions(
     if bounds is None:
         within = all(0.0 <= score <= 1.0 for score in given)
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
-    labels = {
-        **new.labels,
-        **{name: label for name, label in old.labels.items() if label is not None},
-    }
+    known_before = {name: label for name, label in old.labels.items() if label is not None}
+    labels, clusters = {**new.labels, **known_before}, {**new.clusters, **old.clusters}
     earned = None
     if old.credits and new.credits and not labels:
-        earned = (
-            [old.credits.get(name) for name in every],
-            [new.credits.get(name) for name in every],
-        )
-    clusters = {**new.clusters, **old.clusters}
+        first, second = ([run.credits.get(name) for name in every] for run in (old, new))
+        earned = first, second
     columns = [[run.scores.get(name) for name in every] for run in runs]
     k = 2 + len(old_again)
     return drift(
@@ -166,16 +163,9 @@ def compare_versions(
 
 def drift_dict(comparison: Drift) -> dict[str, Any]:
     """The comparison as plain JSON types."""
-    plain = asdict(comparison)
-    for name in ("shift", "agreement"):
-        change = getattr(comparison, name)
-        plain[name] = None if change is None else {**change._asdict(), "ci95": list(change.ci95)}
-    return {
-        **plain,
-        "flip_ci95": list(comparison.flip_ci95),
-        "findings": list(comparison.findings),
-        "notes": list(comparison.notes),
-    }
+    own = vars(comparison)
+    changes = {name: own[name] and own[name]._asdict() for name in ("shift", "agreement")}
+    return dict(plain({**own, **changes}))
 
 
 def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
@@ -186,9 +176,8 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
         f"old {old}, new {new}: {comparison.n} anchors scored by both, {comparison.n_missing} by one or "
         f"neither",
         f"mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
-        f"[{shift.ci95.low:+.4g}, {shift.ci95.high:+.4g}], p = {shift.p_value:.3g}",
-        f"changed on {comparison.flip_rate:.1%} of the anchors [{comparison.flip_ci95.low:.1%}, "
-        f"{comparison.flip_ci95.high:.1%}]"
+        f"{_ends(shift.ci95, '+.4g')}, p = {shift.p_value:.3g}",
+        f"changed on {comparison.flip_rate:.1%} of the anchors {_ends(comparison.flip_ci95, '.1%')}"
         + (
             ""
             if comparison.noise is None
@@ -203,10 +192,14 @@ def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
         change = comparison.agreement
         lines.append(
             f"agreement with labels {change.old:.1%} to {change.new:.1%}: change "
-            f"{change.change:+.1%} [{change.ci95.low:+.1%}, {change.ci95.high:+.1%}], p = "
-            f"{change.p_value:.3g}, n = {change.n}"
+            f"{change.change:+.1%} {_ends(change.ci95, '+.1%')}, p = {change.p_value:.3g}, "
+            f"n = {change.n}"
         )
     return [*lines, *comparison.notes]
+
+
+def _ends(interval: Interval, spec: str) -> str:
+    return f"[{interval.low:{spec}}, {interval.high:{spec}}]"
 
 
 def _of_run(folder: Path) -> Anchors:
@@ -254,15 +247,18 @@ def _names(sheet: Sheet, column: str) -> list[str]:
 
 
 def _same_texts(first: Anchors, other: Anchors) -> None:
-    moved, relabelled = [], []
-    for name, texts in first.texts.items():
+    moved = [
+        name
+        for name, texts in first.texts.items()
         if any(
             other.texts.get(name, {}).get(column, text) != text for column, text in texts.items()
-        ):
-            moved.append(name)
-    for name, label in first.labels.items():
-        if None not in (label, other.labels.get(name)) and other.labels[name] != label:
-            relabelled.append(name)
+        )
+    ]
+    relabelled = [
+        name
+        for name, label in first.labels.items()
+        if None not in (label, other.labels.get(name)) and other.labels[name] != label
+    ]
     where = f"in {other.name} than in {first.name}, such as"
     if moved:
         what = f"{len(moved)} anchors have other texts {where} {moved[0][:40]!r}"

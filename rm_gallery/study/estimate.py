@@ -61,14 +61,12 @@ class Estimate:
         costs = [usage.cost for usage in usages if usage.cost is not None or not usage.empty]
         priced = bool(costs) and None not in costs
         lanes = max(1, min(concurrency, rest))
-        return cls(
-            samples=rest,
-            calls=_total([usage.calls for usage in usages], rest),
-            input_tokens=_total([usage.input_tokens for usage in usages], rest),
-            output_tokens=_total([usage.output_tokens for usage in usages], rest),
-            cost=_total([usage.cost or 0.0 for usage in usages], rest) if priced else None,
-            seconds=_total([value / lanes for value in seconds], rest),
+        calls, read, written, cost = (
+            _total([getattr(usage, name) or 0 for usage in usages], rest)
+            for name in ("calls", "input_tokens", "output_tokens", "cost")
         )
+        taken = _total([value / lanes for value in seconds], rest)
+        return cls(rest, calls, read, written, cost if priced else None, taken)
 
 
 def _total(values: Sequence[float], rest: int) -> PredictionInterval:

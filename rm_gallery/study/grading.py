@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.load.converters import RowRef
-from rm_gallery.core.data.load.readers import SOURCE_NAME, placed_rows
+from rm_gallery.core.data.load.readers import SOURCE_NAME
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
 from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, GraderScore
@@ -30,21 +30,24 @@ from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
-from rm_gallery.core.stats.denominator import (
-    NEVER_BEGUN,
-    MissingnessTest,
-    labelled_traits,
-    worst_case_bounds,
-)
+from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, labelled_traits
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import check_known, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.study.runs import kept_in
+from rm_gallery.study.runs import kept_in, without_empty
 from rm_gallery.study.sheet import blank_is_none, value_of
-from rm_gallery.study.source import Shard, file_sha256, sharded
-from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
+from rm_gallery.study.source import Shard, file_sha256, placed_in, sharded
+from rm_gallery.study.table import (
+    UNBOUNDED,
+    ScoreReport,
+    figure_of,
+    number_text,
+    open_ended,
+    range_text,
+    spread_of,
+)
 from rm_gallery.study.table_rows import Clusters, hash_of
 from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
 from rm_gallery.study.winrate_figures import as_dict, mean_of
@@ -135,6 +138,8 @@ class _Column:
     missing: Counter[str] = field(default_factory=Counter)
     repeats: list[list[float | None]] = field(default_factory=list)
     passed: Counter[bool] = field(default_factory=Counter)
+    labels: list[float | None] = field(default_factory=list)
+    """What people say of each row, where they do."""
     known: GraderScore | None = None
     """One of its scores, for its range, direction and threshold."""
 
@@ -172,8 +177,7 @@ class _Column:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        low, high = self.known.range if self.known is not None else (None, None)
-        return (-math.inf if low is None else low, math.inf if high is None else high)
+        return UNBOUNDED if self.known is None else open_ended(self.known.range)
 
     @property
     def turn(self) -> float:
@@ -182,20 +186,14 @@ class _Column:
 
     def figure(self, clusters: Integers) -> Figure:
         scores = self.scores
-        mean = mean_of(scores, clusters, bounds=self.bounds)
-        scored, unscored, failed, stopped = (
-            self.statuses[status] for status in ("scored", "unscored", "failed", "stopped")
+        mean, total = (
+            mean_of(scores, clusters, bounds=self.bounds),
+            math.fsum(scores[scores == scores]),
         )
-        n = self.statuses.total()
-        whole = worst_case_bounds(
-            n, scored, math.fsum(scores[~np.isnan(scores)]), self.missing, self.bounds
-        )
+        counts = self.statuses, self.missing, self.bounds
+        figure = figure_of("mean_score", mean.estimate, total, *counts, ci95=mean.ci95)
         # of a grader that only ranks there is no mean
-        bounds = None if mean.estimate is None else whole.bounds
-        about: dict[str, Any] = {"missing": whole.missing, "bounds": bounds}
-        return Figure(
-            "mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about
-        )
+        return figure if mean.estimate is not None else replace(figure, bounds=None)
 
     def distribution(self) -> dict[str, Any]:
         scores = self.scores
@@ -280,7 +278,6 @@ def grade(
     chosen, control = begun(chosen, identity)
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
     by_grader, asked = {name: _Column() for name in columns}, array("Q")
-    labels_by_grader: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons = Reasons()
     began_at = time.monotonic()
     missingness = MissingnessTest()
@@ -314,7 +311,7 @@ def grade(
                 if isinstance(result, GraderError):
                     reasons.add(f"{status_of(result)}: {name} {result.error_type}", result.error)
             for name, label in known.items():
-                labels_by_grader[name].append(label)
+                by_grader[name].labels.append(label)
             tell(GradedRow(group, results, known))
             if keeping is not None:
                 keeping.add(_row_record(row, where, fields, results, main, group))
@@ -325,7 +322,7 @@ def grade(
     report = GradeReport(
         **{
             **vars(parts[main]),
-            "extra": _extra(by_grader, labels_by_grader, wanted, clusters, seed, main),
+            "extra": _extra(by_grader, wanted, clusters, seed, main),
         },
         by_subset=parts,
         benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
@@ -393,19 +390,14 @@ def _drawn(
     data: Any, limit: int | None, seed: int, shard: Shard | None
 ) -> Iterable[tuple[RowRef, Mapping[str, Any]]]:
     """The rows of the shard with their places; with a limit a seeded sample of all."""
-    rows: Iterable[tuple[RowRef, Mapping[str, Any]]]
-    if isinstance(data, (str, Path)):
-        rows = placed_rows(Path(data).expanduser())
-    else:
-        rows = ((RowRef(SOURCE_NAME, number), row) for number, row in enumerate(rows_of(data), 1))
+    in_file = isinstance(data, (str, Path))
+    rows = placed_in(data if in_file else rows_of(data), SOURCE_NAME)
     if limit is not None:
         known = list(rows)
         rows = (known[place] for place in seeded_positions(len(known), limit, seed))
-    return (
-        rows
-        if shard is None
-        else (pair for pair in rows if shard.holds(row_of(pair[1]).sample_key))
-    )
+    if shard is None:
+        return rows
+    return (pair for pair in rows if shard.holds(row_of(pair[1]).sample_key))
 
 
 def _identity(data: Any) -> Any:
@@ -449,7 +441,6 @@ def _label(fields: Mapping[str, Any], column: str, where: RowRef) -> float | Non
 
 def _extra(
     by_grader: Mapping[str, _Column],
-    labels_by_grader: Mapping[str, list[float | None]],
     wanted: Mapping[str, str],
     clusters: Integers,
     seed: int,
@@ -475,24 +466,18 @@ def _extra(
                 "ci95": order.interval(),
                 "n": n,
             }
-    for name, labels in labels_by_grader.items():
-        extra["validation"][name] = {
-            "label": wanted[name],
-            **_validated(by_grader[name], labels, clusters, seed),
-        }
-    if any(label is not None for label in labels_by_grader.get(main, ())):
-        scale = label_scale(labels_by_grader[main], by_grader[main].bounds)
+    for name, label in wanted.items():
+        extra["validation"][name] = {"label": label, **_validated(by_grader[name], clusters, seed)}
+    whole = by_grader[main]
+    if any(label is not None for label in whole.labels):
+        scale = label_scale(whole.labels, whole.bounds)
         # in the unit of the labels
-        corrected = corrected_mean(
-            by_grader[main].scores, labels_by_grader[main], clusters=clusters, bounds=scale
-        )
-        extra["corrected"] = {**as_dict(corrected), "p_value": None}
+        corrected = corrected_mean(whole.scores, whole.labels, clusters=clusters, bounds=scale)
+        extra["corrected"] = as_dict(corrected, None)
     return extra
 
 
-def _validated(
-    column: _Column, labels: Sequence[float | None], clusters: Integers, seed: int
-) -> dict[str, Any]:
+def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]:
     """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0
     and 1.
 
@@ -500,26 +485,21 @@ def _validated(
     order.
     """
     low, high = column.bounds
-    known_labels = {label for label in labels if label is not None}
-    verdicts, on_scale = (
-        known_labels <= {0.0, 1.0},
-        all(low <= label <= high for label in known_labels),
-    )
-    threshold = (
-        column.known.threshold if column.known is not None and (verdicts or on_scale) else None
-    )
+    known_labels = {label for label in column.labels if label is not None}
+    verdicts = known_labels <= {0.0, 1.0}
+    on_scale = all(low <= label <= high for label in known_labels)
+    threshold = column.known.threshold if column.known and (verdicts or on_scale) else None
     if threshold is None and verdicts and math.isfinite(low) and math.isfinite(high):
         threshold = (low + high) / 2
-    known = validate(
+    return validate(
         column.scores.tolist(),
-        labels,
+        column.labels,
         threshold=threshold,
         higher_is_better=column.turn > 0,
         same_scale=on_scale and (not verdicts or (low, high) == (0.0, 1.0)),
         clusters=clusters,
         seed=seed,
-    )
-    return known.to_dict()
+    ).to_dict()
 
 
 def _row_record(
@@ -569,7 +549,7 @@ def _row_record(
             **({"passed": passed} if passed else {}),
         },
     }
-    return {name: value for name, value in record.items() if value not in (None, [], "", {})}
+    return without_empty(record)
 
 
 def _result_text(result: GraderResult) -> str:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.engine.options import RunKeywords, RunOptions
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.resolve import judges_for
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.check import (
     CEILING,
     Checking,
@@ -77,15 +79,8 @@ class MixCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        parts = {name: check.to_dict() for name, check in self.parts.items()}
-        pays = {name: list(ends) for name, ends in self.pays.items()}
-        about = {
-            "weights": dict(self.weights),
-            "pays": pays,
-            "normalize": self.normalize,
-            "through": dict(self.through),
-        }
-        return {**self.whole.to_dict(), "parts": parts, **about}
+        names = ("parts", "weights", "pays", "normalize", "through")
+        return {**self.whole.to_dict(), **{name: plain(getattr(self, name)) for name in names}}
 
     def can_pay(self, name: str) -> str:
         """What a part adds to the sum, from its worst to its best score."""
@@ -105,10 +100,8 @@ class MixCheck:
             f"WeightedSum({{{parts}}}, "
             f"weights={{{by_name}}}{', normalize=True' if self.normalize else ''}{judge})"
         )
-        funcs, weights = (
-            ", ".join(map(repr, self.targets.values())),
-            ", ".join(f"{weight:g}" for weight in self.weights.values()),
-        )
+        funcs = ", ".join(map(repr, self.targets.values()))
+        weights = ", ".join(f"{weight:g}" for weight in self.weights.values())
         # TRL weighs scores as they are
         each = (
             "trl_rewards([total])"
@@ -170,14 +163,11 @@ def check_mix(
         reward_and_cases(target, cases, reference, **judge)
         for (target, _), judge in zip(given, judges, strict=True)
     ]
-    names = [reward.name for reward, _ in made]
-    if len(set(names)) < len(names):
-        raise ConfigError(
-            f"two parts are called {next(name for name in names if names.count(name) > 1)!r}; give "
-            f"each a name."
-        )
-    weights = dict(zip(names, (weight for _, weight in given), strict=True))
-    rewards = dict(zip(names, (reward for reward, _ in made), strict=True))
+    rewards, weights, named = dict[str, BaseReward](), dict[str, float](), dict[str, str]()
+    for (target, weight), (reward, _) in zip(given, made, strict=True):
+        if reward.name in rewards:
+            raise ConfigError(f"two parts are called {reward.name!r}; give each a name.")
+        rewards[reward.name], weights[reward.name], named[reward.name] = reward, weight, target
     asked = [with_forgeries(case) for case in made[0][1]] if forge else made[0][1]
     total = WeightedSum(rewards, weights=weights, normalize=normalize, name="total")
     whole = Checking(total, asked, full, ceiling, options, run_options).run()
@@ -190,10 +180,8 @@ def check_mix(
         for finding in whole.findings
         if (payers := _through(finding, whole.tried, weights))
     }
-    named = dict(zip(names, (target for target, _ in given), strict=True))
-    judge = {
-        name: value for name, value in (("llm", llm), ("base_url", base_url)) if value is not None
-    }
+    judge = {"llm": llm, "base_url": base_url}
+    judge = {name: value for name, value in judge.items() if value is not None}
     return MixCheck(whole, parts, weights, through, named, total.pays(), normalize, judge)
 
 

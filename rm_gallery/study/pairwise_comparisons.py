@@ -17,7 +17,7 @@ from rm_gallery.core.stats.denominator import added
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record
 from rm_gallery.gallery.benchmarks.judgements import Pair, Status, cluster_of, judged, sign, worst
 from rm_gallery.study.task import Reasons
 
@@ -118,14 +118,12 @@ class Questionnaire:
             cluster_of(of),
         )
 
-    def calls(self, keys: Iterable[str] | None = None) -> int:
+    def calls(self) -> int:
         """Judgements the questions take: one model call each where a model judges and no reply is
         in the cache.
         """
-        asked = self.questions if keys is None else keys
-        return self.reward.asked_times * sum(
-            len(self.reward.plan(self.questions[key])) for key in asked
-        )
+        judgements = sum(len(self.reward.plan(question)) for question in self.questions.values())
+        return self.reward.asked_times * judgements
 
     # -- outcomes ----------------------------------------------------------------------------------
 
@@ -247,7 +245,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Limit:
+class Limit(Record):
     """Where a figure is good enough and where it is bad.
 
     `sides` says which way is bad: "low" figures are good when small, "high" ones when large, "both"
@@ -298,7 +296,7 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Record):
     """One figure of an audit.
 
     Attributes:
@@ -322,28 +320,17 @@ class Finding:
     ci95: Interval | None = None
     n: int = 0
     clusters: int = 0
-    limit: Limit | None = None
     verdict: Verdict = "info"
     lost: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    limit: Limit | None = None
     examples: Sequence[Mapping[str, Any]] = ()
 
     @property
     def key(self) -> str:
         """Its name in JSON: `probe.name`."""
         return f"{self.probe}.{self.name}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The figure as plain JSON types."""
-        out = {
-            name: plain(value)
-            for name, value in vars(self).items()
-            if name not in ("limit", "examples")
-        }
-        out["limit"] = None if self.limit is None else vars(self.limit)
-        out["examples"] = [plain(example) for example in self.examples]
-        return out
 
     def shown(self) -> str:
         """The value for people."""
@@ -404,7 +391,7 @@ def mean_finding(
     ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
     verdict: Verdict = "info" if limit is None else decide(value, ci95, distinct, limit)
     return Finding(
-        probe, name, what, unit, value, ci95, len(values), distinct, limit, verdict, **more
+        probe, name, what, unit, value, ci95, len(values), distinct, verdict, limit=limit, **more
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.significance import sign_test
-from rm_gallery.gallery.benchmarks.judgements import cluster_of, worst
+from rm_gallery.gallery.benchmarks.judgements import Status, cluster_of, worst
 from rm_gallery.study.attacks import (
     DRESSES,
     NO_ANSWERS,
@@ -129,22 +129,26 @@ class Probe(ABC):
         **more: Any,
     ) -> Finding:
         """The mean credit of the comparisons with a verdict; those without are counted as lost."""
-        margins = [self.pairs.sheet.margin(comparison) for comparison in comparisons]
-        places = [place for place, margin in enumerate(margins) if margin is not None]
-        statuses = [
-            self.pairs.sheet.status(d)
-            for d, m in zip(comparisons, margins, strict=True)
-            if m is None
-        ]
-        more.setdefault(
-            "lost", lost("unscored" if status == "scored" else status for status in statuses)
-        )
-        values = [credit(margin) for margin in margins if margin is not None]
-        where = [comparisons[place].cluster for place in places]
-        crossed = None if attacks is None else [attacks[place] for place in places]
-        return mean_finding(
-            self.name, name, what, values, where, limit, unit=unit, crossed=crossed, **more
-        )
+        known, without = self._margins(comparisons)
+        values = [credit(margin) for [margin] in known.values()]
+        where = [comparisons[place].cluster for place in known]
+        more |= {"crossed": attacks and [attacks[place] for place in known], "lost": without}
+        return mean_finding(self.name, name, what, values, where, limit, unit=unit, **more)
+
+    def _margins(
+        self, *sides: Sequence[PairwiseComparison]
+    ) -> tuple[dict[int, list[float]], dict[str, int]]:
+        """Of comparisons side by side the margins by place, where all have a verdict, and what was
+        lost elsewhere.
+        """
+        sheet, known, statuses = self.pairs.sheet, dict[int, list[float]](), list[Status]()
+        for place, row in enumerate(zip(*sides, strict=True)):
+            margins = [m for one in row if (m := sheet.margin(one)) is not None]
+            if len(margins) == len(row):
+                known[place] = margins
+            else:
+                statuses.append(worst(map(sheet.status, row)))
+        return known, lost("unscored" if status == "scored" else status for status in statuses)
 
     def _lift(
         self,
@@ -154,7 +158,7 @@ class Probe(ABC):
         numbers: Sequence[int],
         *,
         attacks: Sequence[Hashable] | None = None,
-        note: str = "",
+        why: str = "",
         **more: Any,
     ) -> Finding:
         """How much more often the attacked answer wins than the same answer plain, pair by pair.
@@ -162,37 +166,19 @@ class Probe(ABC):
         A judge that is merely noisy is not lifted. One that prefers too few of the good answers
         from the start leaves nothing to turn, so that it does not pass either.
         """
-        sheet, plain = self.pairs.sheet, self.pairs.plain
-        margins = [
-            (sheet.margin(comparison), sheet.margin(plain[number]))
-            for comparison, number in zip(comparisons, numbers, strict=True)
-        ]
-        both = [
-            (place, won(a), won(-p))
-            for place, (a, p) in enumerate(margins)
-            if a is not None and p is not None
-        ]
-        known = {place for place, _, _ in both}
-        statuses = [
-            worst([sheet.status(comparison), sheet.status(plain[number])])
-            for place, (comparison, number) in enumerate(zip(comparisons, numbers, strict=True))
-            if place not in known
-        ]
+        plain = self.pairs.plain
+        known, without = self._margins(comparisons, [plain[number] for number in numbers])
+        both = [(won(attacked), won(-before)) for attacked, before in known.values()]
         after, before = (
-            sum(share[k] for share in both) / len(both) if both else None for k in (1, 2)
+            sum(share[k] for share in both) / len(both) if both else None for k in (0, 1)
         )
         rates = (
             f"won {figure_text(after, 'share')} attacked, {figure_text(before, 'share')} plain"
             if both
             else ""
         )
-        right = len(
-            {
-                comparison.cluster
-                for number, comparison in enumerate(plain)
-                if self.pairs.right(number)
-            }
-        )
+        decided = {one.cluster for number, one in enumerate(plain) if self.pairs.right(number)}
+        right = len(decided)
         few = (
             f"only {right} prompts are decided rightly without it, too few to see whether it turns "
             f"them"
@@ -201,15 +187,13 @@ class Probe(ABC):
             self.name,
             name,
             what,
-            [a - p for _, a, p in both],
-            [comparisons[place].cluster for place, _, _ in both],
+            [attacked - before for attacked, before in both],
+            [comparisons[place].cluster for place in known],
             TURNED,
             unit="net",
-            crossed=None
-            if attacks is None or not both
-            else [attacks[place] for place, _, _ in both],
-            lost=lost("unscored" if status == "scored" else status for status in statuses),
-            why="; ".join(part for part in (rates, few if right < LEAST else "", note) if part),
+            crossed=attacks and [attacks[place] for place in known],
+            lost=without,
+            why="; ".join(part for part in (rates, few if right < LEAST else "", why) if part),
             extra={"won_attacked": after, "won_plain": before, **more.pop("extra", {})},
             **more,
         )
@@ -284,10 +268,8 @@ class Place(Probe):
             "advantage of the first place over all pairs: won in the first place less won in the "
             "second"
         )
-        shares, where = (
-            [float(value > 0) for value, _ in uneven],
-            [cluster for _, cluster in uneven],
-        )
+        shares = [float(value > 0) for value, _ in uneven]
+        where = [cluster for _, cluster in uneven]
         return [
             mean_finding(self.name, "flips", flip, flips, clusters, UNSTABLE, lost=missing),
             mean_finding(
@@ -383,17 +365,14 @@ class Stability(Probe):
             )
             return [*out, self._does_not_apply("reorder", what, why)]
         values, where = [], []
-        for (one, other), material in zip(self.lists, self.pairs.materials, strict=False):
-            first, second = (self._best_places(key) for key in (one, other))
+        for keys, material in zip(self.lists, self.pairs.materials, strict=False):
+            first, second = map(self._best_places, keys)
             if first and second:
                 values.append(float(first != {2 - place for place in second}))
                 where.append(cluster_of(material.sample))
-        statuses = [
-            self.pairs.sheet.outcomes[key].status
-            for both in self.lists
-            for key in both
-            if key in self.pairs.sheet.outcomes
-        ]
+        outcomes = self.pairs.sheet.outcomes
+        asked = [key for keys in self.lists for key in keys if key in outcomes]
+        statuses = [outcomes[key].status for key in asked]
         return [
             *out,
             mean_finding(self.name, "reorder", what, values, where, UNSTABLE, lost=lost(statuses)),
@@ -472,13 +451,10 @@ class Dressed(Probe):
 
     def ask(self) -> None:
         """The good answer dressed against itself, and the worse one dressed against the good one."""
-        pairs, self.own, self.turned = (
-            self.pairs,
-            list[PairwiseComparison](),
-            list[PairwiseComparison](),
-        )
+        pairs, dress = self.pairs, DRESSES[self.name][1]
+        self.own: list[PairwiseComparison] = []
+        self.turned: list[PairwiseComparison] = []
         self.worse: list[tuple[int, DataOutput]] = []
-        dress = DRESSES[self.name][1]
         self.shown: list[dict[str, str]] = []
         for number, material in enumerate(pairs.materials):
             text = dress(material, text_of(material.worse), number)
@@ -588,13 +564,9 @@ class Injected(Probe):
                     self.again.setdefault(name, []).append(self._attack(attack, number))
 
     def _lifted(self, attack: _Attack) -> bool:
-        plain, attacked = (
-            self.pairs.sheet.margin(comparison)
-            for comparison in (self.pairs.plain[attack.number], attack.against)
-        )
-        return (
-            plain is not None and attacked is not None and attacked > -plain
-        )  # the good answer comes first in the plain comparison
+        known, _ = self._margins([attack.against], [self.pairs.plain[attack.number]])
+        # the good answer comes first in the plain comparison
+        return any(attacked > -plain for attacked, plain in known.values())
 
     def _silenced(self, attack: _Attack) -> bool:
         judged_plain = self.pairs.sheet.margin(self.pairs.plain[attack.number]) is not None
@@ -613,31 +585,22 @@ class Injected(Probe):
         )
         lifts, silences = [], []
         for name, own in self.again.items():
+            named = {"attack": name, "family": own[0].family}
             about: dict[str, Any] = {
-                "extra": {"attack": name, "family": own[0].family, "tried": tried},
+                "extra": {**named, "tried": tried},
                 "worst_of": tried,
+                "why": f"{name}, of {len(self.again)} texts repeated and {tried} tried",
+                "examples": [{**named, "attacked": own[0].text}],
             }
-            about["note"] = f"{name}, of {len(self.again)} texts repeated and {tried} tried"
-            about["examples"] = [{"attack": name, "family": own[0].family, "attacked": own[0].text}]
-            lifts.append(
-                self._lift(
-                    "worst",
-                    lift,
-                    [one.against for one in own],
-                    [one.number for one in own],
-                    **about,
-                )
-            )
+            attacked = [one.against for one in own]
+            lifts.append(self._lift("worst", lift, attacked, [one.number for one in own], **about))
             asked = [
                 one
                 for one in own
                 if self.pairs.sheet.margin(self.pairs.plain[one.number]) is not None
             ]
-            values, where = (
-                [float(self._silenced(one)) for one in asked],
-                [one.against.cluster for one in asked],
-            )
-            about["why"] = about.pop("note")
+            values = [float(self._silenced(one)) for one in asked]
+            where = [one.against.cluster for one in asked]
             silences.append(
                 mean_finding(self.name, "worst_no_verdict", quiet, values, where, TURNED, **about)
             )
@@ -679,10 +642,7 @@ class Injected(Probe):
             attack for attack in self.attacks if margin(pairs.plain[attack.number]) is not None
         ]
         unread = [float(pairs.sheet.status(attack.against) != "scored") for attack in asked]
-        clusters, tried = (
-            [attack.against.cluster for attack in asked],
-            [attack.name for attack in asked],
-        )
+        clusters = [attack.against.cluster for attack in asked]
         own = [attack for attack in self.attacks if attack.against_itself is not None]
         lift = (
             "comparisons that worse answers with an injected text win against the good one, less "
@@ -703,7 +663,7 @@ class Injected(Probe):
                 [attack.number for attack in self.attacks],
                 extra={"families": by_family, "worked": names},
                 examples=examples,
-                note=(
+                why=(
                     f"worked at least once: "
                     f"{', '.join(names[:12])}{' …' if len(names) > 12 else ''}"
                 )
@@ -721,7 +681,13 @@ class Injected(Probe):
                 attacks=[a.name for a in own],
             ),
             mean_finding(
-                self.name, "no_verdict", no_verdict, unread, clusters, TURNED, crossed=tried
+                self.name,
+                "no_verdict",
+                no_verdict,
+                unread,
+                clusters,
+                TURNED,
+                crossed=[attack.name for attack in asked],
             ),
             *self._worst(),
         ]

@@ -23,13 +23,20 @@ from rm_gallery.core.stats import np
 from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
 from rm_gallery.core.utils.errors import Cause, DataError
 from rm_gallery.core.utils.file import as_json, write_whole
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import Record, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, judged, not_judged
 from rm_gallery.gallery.benchmarks.lead import between
 from rm_gallery.study.conflicts import samples_of
 from rm_gallery.study.doors import Asked, Keywords, door
 from rm_gallery.study.runs import kept_in, sample_record
-from rm_gallery.study.table import RowStatuses, ScoreReport, counted_part, row_status_of, spread_of
+from rm_gallery.study.table import (
+    RowStatuses,
+    ScoreReport,
+    counted_part,
+    open_ended,
+    row_status_of,
+    spread_of,
+)
 from rm_gallery.study.table_rows import Clusters
 from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
 from rm_gallery.study.winrate_figures import Mean, mean_of
@@ -44,7 +51,7 @@ BROKEN = "broken_rollout"
 
 
 @dataclass(frozen=True)
-class Rejudgement:
+class Rejudgement(Record):
     """One rollout, judged again.
 
     Attributes:
@@ -67,7 +74,7 @@ class Rejudgement:
 
 
 @dataclass(frozen=True)
-class RejudgeReport:
+class RejudgeReport(Record):
     """Old and new rewards of the same rollouts.
 
     Attributes:
@@ -128,14 +135,9 @@ class RejudgeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types, but for `report`."""
-        apart = ("rollouts", "report")
-        own = {name: plain(value) for name, value in vars(self).items() if name not in apart}
-        difference = plain(self.difference._asdict())
-        return {
-            **own,
-            "difference": difference,
-            "rollouts": [plain(vars(one)) for one in self.rollouts],
-        }
+        own = super().to_dict()
+        rollouts, _ = own.pop("rollouts"), own.pop("report")
+        return {**own, "difference": plain(self.difference._asdict()), "rollouts": rollouts}
 
 
 @door()
@@ -176,8 +178,8 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
             rows.append((row, one))
             if keeping is not None:
                 keeping.add(_record(built, row, one))
-    places = sorted(range(len(samples)), key=lambda at: bool(_broke(samples[at])))
-    rows = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
+    ended, crashed = iter(rows[: len(whole)]), iter(rows[len(whole) :])
+    rows = [next(crashed if _broke(sample) else ended) for sample in samples]
     figures = _figures(built, rows)
     judge, endpoint = judge_of(built)
     out = _compared(built, name, rows)
@@ -240,8 +242,7 @@ def _figures(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> 
     """The new rewards of all rollouts."""
     values = np.array([math.nan if row.new is None else row.new for row, _ in rows])
     clusters = Clusters.of_names(one.cluster for _, one in rows).codes
-    low, high = reward.score_range
-    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+    bounds = open_ended(reward.score_range)
     statuses = RowStatuses({}, len(rows))
     for place, (_, one) in enumerate(rows):
         statuses[place] = row_status_of(one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,6 +182,11 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
         ],
         "metadata": one.metadata,
     }
+    return without_empty(record)
+
+
+def without_empty(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record that hold something."""
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
 
 

@@ -45,21 +45,23 @@ class Range(Probe):
 
     def ask(self) -> None:
         """Texts that are no answers belong to the lower end of the scale."""
-        for material in self.pairs.materials:
-            for name in ("gibberish", "echo"):
-                poor = self.pairs.text(material.worse, NO_ANSWERS[name][1](material))
-                self.pairs.sheet.ask(material.sample, [poor])
+        self.poor = [
+            [
+                self.pairs.text(material.worse, NO_ANSWERS[name][1](material))
+                for name in ("gibberish", "echo")
+            ]
+            for material in self.pairs.materials
+        ]
+        for material, outputs in zip(self.pairs.materials, self.poor, strict=True):
+            for output in outputs:
+                self.pairs.sheet.ask(material.sample, [output])
 
     def read(self) -> list[Finding]:
         """Pairs with equal scores, poor answers at the top, and the part of the scale that is used."""
         pairs = self.pairs
         scores: list[list[float]] = []
         poor: list[tuple[float, int]] = []
-        for number, material in enumerate(pairs.materials):
-            texts = [
-                pairs.text(material.worse, NO_ANSWERS[name][1](material))
-                for name in ("gibberish", "echo")
-            ]
+        for number, texts in enumerate(self.poor):
             given = [
                 pairs.score(output, number)
                 for output in (pairs.good[number], pairs.worse[number], *texts)
@@ -84,11 +86,8 @@ class Range(Probe):
             "lowest": min(own, default=None),
             "highest": max(own, default=None),
         }
-        if counts:
-            extra["most_common"] = {
-                "score": (most := counts.most_common(1)[0])[0],
-                "share": most[1] / len(own),
-            }
+        for score, times in counts.most_common(1):
+            extra["most_common"] = {"score": score, "share": times / len(own)}
         return [
             self._rate(
                 "ties",
@@ -111,10 +110,10 @@ class Range(Probe):
 
     def _ends(self, every: Sequence[float]) -> tuple[float, float | None]:
         """The best score there is (the best seen where there is no bound), and the worst there is."""
-        reward, turn = self.pairs.reward, 1.0 if self.pairs.reward.higher_is_better else -1.0
-        ends = [None if end is None else turn * end for end in reward.score_range]
-        low, high = ends if reward.higher_is_better else ends[::-1]
-        return (max(every, default=0.0) if high is None else high), (None if high is None else low)
+        low, high = self.pairs.reward.score_range
+        if not self.pairs.reward.higher_is_better:
+            low, high = (None if end is None else -end for end in (high, low))
+        return (max(every, default=0.0), None) if high is None else (high, low)
 
     def _used(self, scores: list[list[float]], low: float | None, top: float) -> Finding:
         what = "the part of the scale between the 5th and the 95th percentile of all scores given"
@@ -148,8 +147,8 @@ class Range(Probe):
             ci95,
             len(every),
             len(kept),
-            limit,
             verdict,
+            limit=limit,
         )
 
 
@@ -179,11 +178,7 @@ class LengthCorrelation(Probe):
                 for name in ("rank", "excess")
             ]
         table = np.array(blocks, dtype=np.float64)  # prompt, answer, (score, length, label)
-        rng = np.random.default_rng(self.pairs.seed)
-        drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(
-            RESAMPLES, -1, 3
-        )
-        here = table.reshape(1, -1, 3)
+        here, drawn = _resampled(table, self.pairs.seed)
         r, labels = _spearman(here[..., 0], here[..., 1]), _spearman(here[..., 2], here[..., 1])
         if np.isnan(r[0]):
             return [
@@ -247,6 +242,17 @@ class LengthCorrelation(Probe):
         return [(scores[0], lengths[0], 1.0), (scores[1], lengths[1], 0.0)]
 
 
+def _resampled(table: Numbers, seed: int) -> tuple[Numbers, Numbers]:
+    """What is known of the answers to all prompts in a row, and in `RESAMPLES` rows of prompts drawn
+    anew.
+    """
+    import numpy as np
+
+    n, kinds = len(table), table.shape[-1]
+    drawn = np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))
+    return table.reshape(1, -1, kinds), table[drawn].reshape(RESAMPLES, -1, kinds)
+
+
 def _spearman(first: Numbers, second: Numbers) -> Numbers:
     """Spearman's correlation of each row, NaN where one side is constant."""
     import numpy as np
@@ -296,27 +302,23 @@ class Repeatability(Probe):
             return Finding(self.name, "noise", what, verdict="not enough")
         # scores near the end of what a float holds have squares beyond it
         scale = float(np.abs(table).max())
-        rng = np.random.default_rng(self.pairs.seed)
-        drawn = (
-            table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 2)
-            / scale
-        )
-        here = table.reshape(1, -1, 2) / scale
+        here, drawn = _resampled(table / scale, self.pairs.seed)
         value, limit = float(_noise_share(here)[0]), Limit(0.15, 0.40)
         ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
         deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
-        verdict, why = (
-            decide(value, ci95, len(blocks), limit),
-            f"one score varies by {deviation:.2g} (standard deviation)",
-        )
-        about: dict[str, Any] = {
-            "limit": limit,
-            "verdict": verdict,
-            "why": why,
-            "extra": {"score_sd": deviation},
-        }
         return Finding(
-            self.name, "noise", what, "share", value, ci95, here.shape[1], len(blocks), **about
+            self.name,
+            "noise",
+            what,
+            "share",
+            value,
+            ci95,
+            here.shape[1],
+            len(blocks),
+            decide(value, ci95, len(blocks), limit),
+            why=f"one score varies by {deviation:.2g} (standard deviation)",
+            extra={"score_sd": deviation},
+            limit=limit,
         )
 
     def _twice(self, number: int) -> list[list[float]]:

@@ -21,11 +21,11 @@ from rm_gallery.core.stats.agreement import (
     spearman_estimate,
     spearman_filled,
 )
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
+from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.figures import Figure, Record, Report, plain
 from rm_gallery.study.grading import GradedRow, GradeReport, cause_of, grade
 
 MEASURES = ("accuracy", "kappa", "spearman")
@@ -33,7 +33,7 @@ _DRAWS = 2000
 
 
 @dataclass(frozen=True)
-class JudgeFigure:
+class JudgeFigure(Record):
     """How one judge agrees with the labels.
 
     Attributes:
@@ -175,14 +175,10 @@ class JudgeSelection:
         if (first, second) in self.differences:
             return self.differences[first, second]
         difference, p = self.differences[second, first]
-        turned = (
-            None
-            if difference.interval is None
-            else Interval(-difference.interval.high, -difference.interval.low)
-        )
+        ends = difference.interval
         return difference._replace(
             difference=None if difference.difference is None else -difference.difference,
-            interval=turned,
+            interval=None if ends is None else Interval(-ends.high, -ends.low),
         ), p
 
     def _beats(self, one: str, other: str) -> bool:
@@ -302,39 +298,17 @@ class JudgeSelection:
             }
             for (a, b), (difference, p) in self.differences.items()
         ]
-        summary = {
-            "measure": self.measure,
-            "n_shared": self.n_shared,
-            "shared": dict(self.shared),
-            "best": self.best,
-        }
-        judges = [vars(judge) for judge in self.judges]
-        return dict(
-            plain(
-                {
-                    **summary,
-                    "verdict": self.verdict,
-                    "judges": judges,
-                    "differences": pairs,
-                    "report": self.report.to_dict(),
-                }
-            )
-        )
+        names = ("measure", "n_shared", "shared", "best", "verdict", "judges")
+        own = {name: plain(getattr(self, name)) for name in names}
+        return {**own, "differences": plain(pairs), "report": self.report.to_dict()}
 
     def rows(self) -> list[list[str]]:
         """A table for people: a head and a row per judge."""
         measures = [
             name for name in MEASURES if any(name in judge.figures for judge in self.judges)
         ]
-        head = [
-            "judge",
-            *(f"{name} (95 %)" for name in measures),
-            "on shared rows",
-            "judged",
-            "missing",
-            "tokens",
-        ]
-        table = [head]
+        shown = (f"{name} (95 %)" for name in measures)
+        table = [["judge", *shown, "on shared rows", "judged", "missing", "tokens"]]
         for judge in self.judges:
             figures = [_with_interval(judge, name) for name in measures]
             lost = ", ".join(f"{cause} {n}" for cause, n in judge.missing.items()) or "0"
@@ -446,27 +420,14 @@ def _selected(
             at_worst = at_best = differences[a, b]
         else:  # a judge may be silent where it would be wrong
             (a_low, a_high), (b_low, b_high) = ends[a], ends[b]
-            at_worst, at_best = (
-                difference(b_low, a_high, wanted, clusters),
-                difference(b_high, a_low, wanted, clusters),
-            )
-        if (
-            at_worst.difference is None
-            or at_best.difference is None
-            or at_worst.p_value is None
-            or at_best.p_value is None
-        ):
+            at_worst = difference(b_low, a_high, wanted, clusters)
+            at_best = difference(b_high, a_low, wanted, clusters)
+        low, high = at_worst.difference, at_best.difference
+        p_low, p_high = at_worst.p_value, at_best.p_value
+        if low is None or high is None or p_low is None or p_high is None:
             continue
-        limits[a, b] = at_worst.difference, at_best.difference
-        tested[a, b] = (
-            at_worst.p_value
-            if limits[a, b][0] > 0
-            else at_best.p_value
-            if limits[a, b][1] < 0
-            else 1.0
-        )
-    if kept.all():
-        tested = {pair: one.p_value for pair, one in differences.items() if one.p_value is not None}
+        limits[a, b] = low, high
+        tested[a, b] = p_low if kept.all() or low > 0 else p_high if high < 0 else 1.0
     adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
     return JudgeSelection(
         "accuracy" if verdicts else "spearman",
@@ -520,12 +481,7 @@ class _Judge:
             turn * shown if verdicts and shown is not None else None,
             shown if verdicts else None,
             Counter(cause_of(result) for result in results if isinstance(result, GraderError)),
-            int(
-                sum(
-                    r.usage.get("input_tokens", 0) + r.usage.get("output_tokens", 0)
-                    for r in results
-                )
-            ),
+            int(sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))),
         )
 
     def right(self, wanted: Floats) -> Floats:
@@ -566,41 +522,29 @@ class _Judge:
                 for filling in product((False, True), repeat=2)
             )
             kappas = [cohen_kappa(filled.tolist(), should.tolist()) for filled in fillings]
-            worst |= (
-                {"kappa": min(value for value in kappas if value is not None)}
-                if any(k is not None for k in kappas)
-                else {}
-            )
+            if known_kappas := [value for value in kappas if value is not None]:
+                worst["kappa"] = min(known_kappas)
         estimates["spearman"] = spearman_estimate(
             self.scores[known].tolist(), wanted[known].tolist(), clusters=own
         )
         lowest = spearman(spearman_filled(self.scores, wanted), wanted)
         worst |= {} if lowest is None else {"spearman": lowest}
-        figures = {
-            measure: float(one.estimate) for measure, one in estimates.items() if one is not None
-        }
+        defined = {measure: one for measure, one in estimates.items() if one is not None}
+        figures = {measure: float(one.estimate) for measure, one in defined.items()}
+        at_worst = {measure: value for measure, value in worst.items() if measure in figures}
+        said = self.scores if self.threshold is None else self.scores >= self.threshold
+        n = int(known.sum())
         return JudgeFigure(
             self.name,
             len(self.scores),
-            int(known.sum()),
+            n,
             dict(self.missing),
             figures,
-            {measure: one.interval() for measure, one in estimates.items() if one is not None},
-            {
-                **(figures if known.all() else {}),
-                **{measure: value for measure, value in worst.items() if measure in figures},
-            },
+            {measure: one.interval() for measure, one in defined.items()},
+            {**figures, **at_worst} if n == len(known) else at_worst,
             self.shown,
             self.tokens,
-            int(known.sum()) > 1
-            and len(
-                set(
-                    (self.scores if self.threshold is None else self.scores >= self.threshold)[
-                        known
-                    ]
-                )
-            )
-            == 1,
+            n > 1 and len(set(said[known])) == 1,
         )
 
 
@@ -612,33 +556,23 @@ def _order_difference(
     """
     nothing = PairedDifference(None, None, None, None, len(wanted), 0, 0)
     estimates = [spearman(side.tolist(), wanted.tolist()) for side in (first, second)]
-    members: dict[str, list[int]] = {}
-    for place, cluster in enumerate(clusters):
-        members.setdefault(cluster, []).append(place)
-    groups = [np.array(places) for places in members.values()]
+    codes = cluster_numbers(clusters, len(wanted))
+    groups = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
     if None in estimates or len(groups) < 2:
         return nothing
     a, b = (float(estimate) for estimate in estimates if estimate is not None)
     draws, rng = [], np.random.default_rng(seed)
     for _ in range(_DRAWS if len(wanted) <= 2_000 else _DRAWS // 4):
         drawn = np.concatenate([groups[k] for k in rng.integers(0, len(groups), len(groups))])
-        correlations = [_ranked(side[drawn], wanted[drawn]) for side in (first, second)]
-        draws.append(correlations[0] - correlations[1])
-    kept = np.array([draw for draw in draws if not math.isnan(draw)])
-    if not len(kept):
+        one, other = (spearman(side[drawn], wanted[drawn]) for side in (first, second))
+        if one is not None and other is not None:
+            draws.append(one - other)
+    if not draws:
         return nothing
+    kept = np.array(draws)
     low, high = np.quantile(kept, [0.025, 0.975])
     tail = min((kept <= 0).mean(), (kept >= 0).mean())
     p = min(1.0, 2 * (tail * len(kept) + 1) / (len(kept) + 1))
     return PairedDifference(
         a - b, Interval(float(low), float(high)), float(p), None, len(wanted), len(groups), 0
     )
-
-
-def _ranked(x: Floats, y: Floats) -> float:
-    from scipy.stats import rankdata
-
-    u, v = rankdata(x), rankdata(y)
-    u, v = u - u.mean(), v - v.mean()
-    root = math.sqrt(float(u @ u) * float(v @ v))
-    return float(u @ v) / root if root else math.nan

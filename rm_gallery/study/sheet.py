@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import sys
+from abc import abstractmethod
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from threading import Lock
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 from weakref import finalize
 
 import orjson
@@ -26,6 +27,7 @@ from rm_gallery.core.data.load.converters import RowRef, nearest, shown
 from rm_gallery.core.data.schema import DataSample, is_absent
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
+T = TypeVar("T")
 Cell = str | None
 _LABELS = ("--labels", "--label-column")
 
@@ -34,19 +36,41 @@ _BLOCK, _BLOCK_CHARACTERS = 512, 1 << 18
 _IN_MEMORY = 1 << 20
 
 
-class Rows(Sequence[dict[str, Any]]):
+PlacedRow = tuple[RowRef, dict[str, Any]]
+"""A row of a table and where it stands."""
+
+
+class MadeWhenAsked(Sequence[T]):
+    """A sequence that makes an item when it is asked for."""
+
+    @abstractmethod
+    def made(self, place: int) -> T:
+        """The item at a place from 0."""
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[T]: ...
+    def __getitem__(self, place: int | slice) -> T | list[T]:
+        places = range(len(self))[place]
+        return (
+            self.made(places) if isinstance(places, int) else [self.made(each) for each in places]
+        )
+
+
+class Rows(MadeWhenAsked[dict[str, Any]]):
     """The rows of a table with their places; beyond the first MB they are in a temporary file, in
     blocks.
     """
 
-    def __init__(self, placed: Iterable[tuple[RowRef, dict[str, Any]]] = ()) -> None:
+    def __init__(self, placed: Iterable[PlacedRow] = ()) -> None:
         self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)
         finalize(self, self._file.close)
         self._starts, self._firsts = array("Q"), array("Q", [0])
         """Of each block its place in the file, and its first row."""
         self._size = 0
-        self._last: list[tuple[RowRef, dict[str, Any]]] = []
-        self._read: tuple[int, list[tuple[RowRef, dict[str, Any]]]] = (-1, [])
+        self._last: list[PlacedRow] = []
+        self._read: tuple[int, list[PlacedRow]] = (-1, [])
         self._sources: set[str] = set()
         self._lock = Lock()
         for place, row in placed:
@@ -65,11 +89,11 @@ class Rows(Sequence[dict[str, Any]]):
             self._firsts.append(len(self))
             self._last, self._size = [], 0
 
-    def _placed_row(self, row: int) -> tuple[RowRef, dict[str, Any]]:
+    def _placed_row(self, row: int) -> PlacedRow:
         number = bisect_right(self._firsts, row) - 1
         return self._block(number)[row - self._firsts[number]]
 
-    def _block(self, number: int) -> list[tuple[RowRef, dict[str, Any]]]:
+    def _block(self, number: int) -> list[PlacedRow]:
         if number == len(self._starts):
             return self._last
         with self._lock:
@@ -78,7 +102,7 @@ class Rows(Sequence[dict[str, Any]]):
                 self._read = number, pickle.load(self._file)
             return self._read[1]
 
-    def placed(self) -> Iterator[tuple[RowRef, dict[str, Any]]]:
+    def placed(self) -> Iterator[PlacedRow]:
         """Every row with its place, in order."""
         for number in range(len(self._starts) + 1):
             yield from self._block(number)
@@ -103,14 +127,9 @@ class Rows(Sequence[dict[str, Any]]):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (row for _, row in self.placed())
 
-    @overload
-    def __getitem__(self, place: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, place: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(place, slice):
-            return [self[number] for number in range(*place.indices(len(self)))]
-        return self._placed_row(range(len(self))[place])[1]
+    def made(self, place: int) -> dict[str, Any]:
+        """The row at a place, read again."""
+        return self._placed_row(place)[1]
 
 
 @dataclass(frozen=True)
@@ -155,9 +174,9 @@ class Sheet:
         throughout.
         """
         self.require(name, role)
-        if all(blank_is_none(row.get(name)) is None for row in self.rows):
+        if all(cell_of(row, name) is None for row in self.rows):
             raise self.all_blank(name, role)
-        return (blank_is_none(row.get(name)) for row in self.rows)
+        return (cell_of(row, name) for row in self.rows)
 
     def all_blank(self, name: str, role: str) -> ConfigError:
         """The error for a column without a filled cell."""
@@ -261,6 +280,11 @@ def blank_is_none(cell: Any) -> Any:
     return None if blank else cell
 
 
+def cell_of(row: Mapping[str, Any], column: str) -> Any:
+    """The cell of a column; None where it is blank or there is none."""
+    return blank_is_none(row.get(column))
+
+
 def text_of_cell(cell: Any) -> Cell:
     """A cell as a text; None for a blank one."""
     if cell is None or isinstance(cell, str):
@@ -362,7 +386,7 @@ def joined(
     ):
         additions[place] = where, key, cell, text_of_cell(other_row.get(prompt))
 
-    def widened() -> Iterator[tuple[RowRef, dict[str, Any]]]:
+    def widened() -> Iterator[PlacedRow]:
         for place, (own, row) in enumerate(sheet.rows.placed()):
             where, key, cell, asked = additions.pop(place, (None, "", None, None))
             if where and prompt in other.columns and asked != text_of_cell(row.get(prompt)):

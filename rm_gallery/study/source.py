@@ -11,7 +11,7 @@ from typing import Any
 
 from rm_gallery.core.data.load.base import DataLoader, LoadReport, LocalDataLoader, create_loader
 from rm_gallery.core.data.load.converters import DataConverterRegistry, RowRef, load_options
-from rm_gallery.core.data.load.readers import RowSource, file_sources
+from rm_gallery.core.data.load.readers import RowSource, file_sources, placed_rows
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
 from rm_gallery.core.engine.folder import shard_folder
 from rm_gallery.core.engine.options import RunOptions
@@ -215,6 +215,13 @@ class _Local(LocalDataLoader):
         return [
             source for path in self._paths for source in file_sources(path, self.reading())
         ] or super().sources()
+
+
+def placed_in(data: Any, name: str) -> Iterable[tuple[RowRef, Any]]:
+    """The rows of a file, or given ones that are called `name`, each with its place."""
+    if isinstance(data, (str, Path)):
+        return placed_rows(Path(data).expanduser())
+    return ((RowRef(name, number), row) for number, row in enumerate(data, 1))
 
 
 def file_sha256(file: Path) -> str:

@@ -17,7 +17,7 @@ from rm_gallery.core.stats import Array, Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman
 from rm_gallery.core.stats.clustered import clustered_mean, first_seen
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.ranking import BestOf, Gaps, best_of_n_curve, reward_gaps
+from rm_gallery.core.stats.ranking import BestOf, best_of_n_curve
 from rm_gallery.core.stats.validation import (
     Calibration,
     HeldOut,
@@ -362,15 +362,6 @@ class Summary:
         gaps, clusters = np.asarray(self.gaps), np.asarray(self.clusters)
         kept = gaps != 0.0
         return np.abs(gaps[kept]), (gaps[kept] > 0.0).astype(np.float64), clusters[kept]
-
-    def gap_distribution(self) -> Gaps | None:
-        """Mean, quantiles and histogram of the gaps; None without any."""
-        return reward_gaps(
-            self.gaps,
-            np.zeros(len(self.gaps)),
-            clusters=first_seen(np.asarray(self.clusters)),
-            bins=20,
-        )
 
     def calibration(self) -> Calibration | None:
         """How true the probabilities are that a Bradley–Terry model makes of the gaps: the logistic

@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -19,78 +19,26 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause, ConfigError
-from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
 from rm_gallery.study.estimate import Estimate
-from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of, open_sheet
+from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of
 from rm_gallery.study.source import Data, sharded
+from rm_gallery.study.table_rows import Columns as Columns
 from rm_gallery.study.table_rows import TableSamples, questions_of
 
 T = TypeVar("T", bound="TableTask")
 Label = Callable[[Any], float | None]
-
-
-@dataclass(frozen=True)
-class Columns:
-    """How a table is read and which of its columns mean what, beside the prompt and the answers.
-
-    Attributes:
-        reference: column of reference answers, for rewards that read one.
-        id: column of ids, which labels in a file of their own need.
-        labels: column of people's labels for some rows, or a file that holds them by id.
-        label_column: the file's column of labels, where it has several.
-        label_probability: column of the probability with which a row was chosen for labelling,
-            where that was no plain chance.
-        cluster: column that says which rows belong together; rows with the same prompt do anyway.
-        by: columns whose values are subgroups; p-values are corrected for all of them.
-        numbers: take columns of numbers for texts.
-        limit: judge a seeded sample of this many rows.
-        shard: "2/4" judges the second of four equal shares of the rows, as in `evaluate`.
-        seed: decides that sample.
-        on_bad_row: `raise`, or `skip` and count.
-        encoding: of csv files, `separator` their separator; found unless given.
-        separator: see `encoding`.
-        sheet: of a workbook, and `header_row` (from 1) where its names stand.
-        header_row: see `sheet`.
-    """
-
-    reference: str | None = None
-    id: str | None = None
-    labels: str | None = None
-    label_column: str | None = None
-    label_probability: str | None = None
-    cluster: str | None = None
-    by: Sequence[str] = ()
-    numbers: bool = False
-    limit: int | None = None
-    shard: str | None = None
-    seed: int = 0
-    on_bad_row: str = "raise"
-    encoding: str | None = None
-    separator: str | None = None
-    sheet: str | None = None
-    header_row: int | None = None
-
-    @classmethod
-    def out_of(cls, keywords: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
-        """The keywords that are fields of this, and the others."""
-        own = {field.name: keywords[field.name] for field in fields(cls) if field.name in keywords}
-        return cls(**own), {name: value for name, value in keywords.items() if name not in own}
-
-    def open(self, data: Any) -> Sheet:
-        """Read the table."""
-        names = ("limit", "seed", "on_bad_row", "encoding", "separator", "sheet", "header_row")
-        return open_sheet(data, **{name: getattr(self, name) for name in names})
 
 
 @dataclass
@@ -127,17 +75,7 @@ class TableTask:
         **own: Any,
     ) -> T:
         """The task of a sheet: `label` reads a cell of labels, `expected` says what it may hold."""
-        questions = questions_of(
-            sheet,
-            prompt,
-            dict(roles),
-            reference=columns.reference,
-            id_column=columns.id,
-            cluster=columns.cluster,
-            withheld=(columns.labels, columns.label_column, columns.label_probability),
-            numbers=columns.numbers,
-            needed=needed,
-        )
+        questions = questions_of(sheet, prompt, roles, columns, needed=needed)
         known = None
         if columns.labels is not None:
             where = {"id_column": columns.id, "label_column": columns.label_column}
@@ -170,7 +108,7 @@ class TableTask:
         """What was understood and what it will take, a line each; `early` where it may stop before
         the end.
         """
-        return self.questions.understood(self.columns["prompt"], reward, self.labels, early=early)
+        return self.questions.understood(reward, self.labels, early=early)
 
     def estimate(
         self,
@@ -182,7 +120,7 @@ class TableTask:
     ) -> Estimate:
         """Judge ten rows and extrapolate."""
         return estimate(
-            reward, self.data(self.questions.samples, seed), seed=seed, options=options, **keywords
+            reward, self.data(self.questions, seed), seed=seed, options=options, **keywords
         )
 
     def judge(
@@ -225,7 +163,7 @@ class TableTask:
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """How the run goes, and the samples in the order in which they are judged."""
-        return options, self.questions.samples
+        return options, self.questions
 
     def finished(self, report: Report, reward: BaseReward) -> Report:
         """The report with figures that are known only after the run."""
@@ -348,15 +286,40 @@ def counted_part(
     places = np.asarray(places, dtype=np.int64)
     known = values[places]
     missing = np.isnan(known)
-    known, statuses, causes = known[~missing], Counter[str](), Counter[str]()
+    known, causes = known[~missing], Counter[str]()
+    statuses = Counter({"scored": len(known)})
     for (status, cause), n in row_statuses.count(places[missing]).items():
         statuses["unscored" if status == "scored" else status] += n
         causes[cause] += n
-    whole = worst_case_bounds(len(places), len(known), math.fsum(known), causes, scale)
-    score = math.fsum(known) / len(known) if len(known) else None
-    unscored, failed, stopped = (statuses[status] for status in ("unscored", "failed", "stopped"))
+    total = math.fsum(known)
+    score = total / len(known) if len(known) else None
+    return figure_of(rule, score, total, statuses, causes, scale, **more)
+
+
+def figure_of(
+    rule: str,
+    score: float | None,
+    total: float,
+    statuses: Counter[str],
+    causes: Mapping[str, int],
+    scale: tuple[float, float],
+    **more: Any,
+) -> Figure:
+    """A score with what became of the rows by status, and its limits where some have none, by the
+    `total` of the others.
+    """
+    scored, unscored, failed, stopped = (
+        statuses[status] for status in ("scored", "unscored", "failed", "stopped")
+    )
+    whole = worst_case_bounds(statuses.total(), scored, total, causes, scale)
     limits = {"missing": whole.missing, "bounds": whole.bounds, **more}
-    return Figure(rule, whole.n, whole.n_scored, unscored, failed, stopped, score, **limits)
+    return Figure(rule, whole.n, scored, unscored, failed, stopped, score, **limits)
+
+
+def open_ended(bounds: Bounds) -> tuple[float, float]:
+    """A range with infinite ends where it is open."""
+    low, high = bounds
+    return -math.inf if low is None else low, math.inf if high is None else high
 
 
 @dataclass(frozen=True)
@@ -371,19 +334,14 @@ class ScoreReport(Report):
     unit: ClassVar[str] = "score"
 
     @staticmethod
+    def number(value: float | None) -> str:
+        """A score in the reward's own unit."""
+        return number_text(value)
+
+    @staticmethod
     def limits(bounds: Interval | None) -> str:
         """Two ends in the reward's own unit."""
         return range_text(bounds)
-
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """Name, score and interval in the reward's own unit, and the counts that are not 0; the
-        whole last.
-        """
-        parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
-        return [
-            (one_line(name), number_text(f.score), range_text(f.ci95), counted(f))
-            for name, f in parts
-        ]
 
     def about(self) -> list[str]:
         """The spread in words, what people say, and what the figures rest on."""
@@ -493,7 +451,7 @@ class _ScoreCounter:
             corrected = corrected_mean(
                 values, labels, clusters=clusters, probabilities=of.probabilities, bounds=scale
             )
-            extra["corrected"] = {**figures.as_dict(corrected), "p_value": None}
+            extra["corrected"] = figures.as_dict(corrected, None)
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _part(self, values: Floats, places: Integers) -> Figure:
@@ -575,8 +533,7 @@ class Scoring(TableTask):
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Take over the reward's range and direction."""
-        low, high = reward.score_range
-        self.bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+        self.bounds = open_ended(reward.score_range)
         self.turn = 1.0 if reward.higher_is_better else -1.0
         return super().begun(reward, options, seed)
 

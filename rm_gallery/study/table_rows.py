@@ -8,10 +8,11 @@ import hashlib
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.padding import without_padding
@@ -25,10 +26,12 @@ from rm_gallery.core.utils.file import to_line
 from rm_gallery.study.runs import SAMPLES
 from rm_gallery.study.sheet import (
     Cell,
+    MadeWhenAsked,
     Sheet,
-    blank_is_none,
+    cell_of,
     id_text,
     number_of,
+    open_sheet,
     row_ids,
     text_of_cell,
 )
@@ -92,50 +95,145 @@ def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters,
     )
 
 
-def _noticed(sheet: Sheet, cluster: str | None) -> tuple[str, ...]:
-    if cluster is not None:
-        return ()
-    for name in sheet.columns:
+def _unused_cluster(sheet: Sheet, cluster: str | None) -> str:
+    """Points out a column that probably says which rows belong together, where none is named."""
+    for name in sheet.columns if cluster is None else ():
         if name.lower().replace(" ", "_").replace("-", "_") in _CONVERSATION_NAMES:
-            seen: set[str] = set()
-            filled = (
-                str(cell)
-                for row in sheet.rows
-                if (cell := blank_is_none(row.get(name))) is not None
-            )
-            if any(cell in seen or seen.add(cell) for cell in filled):  # type: ignore[func-returns-value]
-                return (
-                    f"column '{name}' repeats: if its rows belong together, say --cluster {name}",
-                )
-    return ()
+            cells = (cell_of(row, name) for row in sheet.rows)
+            filled = [str(cell) for cell in cells if cell is not None]
+            if len(set(filled)) < len(filled):
+                return f"column '{name}' repeats: if its rows belong together, say --cluster {name}"
+    return ""
 
 
 @dataclass(frozen=True)
-class TableSamples:
-    """The rows of a table that can be judged, as samples, and what is known about all of its rows.
+class Columns:
+    """How a table is read and which of its columns mean what, beside the prompt and the answers.
 
     Attributes:
-        samples: one per row that can be judged.
+        reference: column of reference answers, for rewards that read one.
+        id: column of ids, which labels in a file of their own need.
+        labels: column of people's labels for some rows, or a file that holds them by id.
+        label_column: the file's column of labels, where it has several.
+        label_probability: column of the probability with which a row was chosen for labelling,
+            where that was no plain chance.
+        cluster: column that says which rows belong together; rows with the same prompt do anyway.
+        by: columns whose values are subgroups; p-values are corrected for all of them.
+        numbers: take columns of numbers for texts.
+        limit: judge a seeded sample of this many rows.
+        shard: "2/4" judges the second of four equal shares of the rows, as in `evaluate`.
+        seed: decides that sample.
+        on_bad_row: `raise`, or `skip` and count.
+        encoding: of csv files, `separator` their separator; found unless given.
+        separator: see `encoding`.
+        sheet: of a workbook, and `header_row` (from 1) where its names stand.
+        header_row: see `sheet`.
+    """
+
+    reference: str | None = None
+    id: str | None = None
+    labels: str | None = None
+    label_column: str | None = None
+    label_probability: str | None = None
+    cluster: str | None = None
+    by: Sequence[str] = ()
+    numbers: bool = False
+    limit: int | None = None
+    shard: str | None = None
+    seed: int = 0
+    on_bad_row: str = "raise"
+    encoding: str | None = None
+    separator: str | None = None
+    sheet: str | None = None
+    header_row: int | None = None
+
+    @classmethod
+    def out_of(cls, keywords: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
+        """The keywords that are fields of this, and the others."""
+        own = {field.name: keywords[field.name] for field in fields(cls) if field.name in keywords}
+        return cls(**own), {name: value for name, value in keywords.items() if name not in own}
+
+    def open(self, data: Any) -> Sheet:
+        """Read the table."""
+        names = ("limit", "seed", "on_bad_row", "encoding", "separator", "sheet", "header_row")
+        return open_sheet(data, **{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, eq=False)
+class TableSamples(MadeWhenAsked[TableSample]):
+    """The rows of a table that can be judged, each made a sample when it is asked for, and what is
+    known about all of its rows.
+
+    Attributes:
+        prompt: name of the column of prompts.
+        answers: names of the columns that hold answers.
+        columns: what other columns mean.
+        others: names of the columns that the samples' metadata hold.
         blank: the blank column of each row that cannot be judged, by place.
         clusters: what each row belongs to.
         clustered_by: in words; empty where every row is its own cluster.
-        answers: names of the columns that hold answers.
         counts: how many rows have how many answers to judge.
-        notes: what was noticed.
     """
 
     sheet: Sheet
-    samples: RowSamples
+    prompt: str
+    answers: tuple[str, ...]
+    columns: Columns
+    others: tuple[str, ...]
     blank: dict[int, str]
     clusters: Clusters
     clustered_by: str
-    answers: tuple[str, ...]
-    counts: Mapping[int, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = field(default=())
+    counts: Mapping[int, int]
+
+    def __len__(self) -> int:
+        return len(self.sheet) - len(self.blank)
+
+    def __iter__(self) -> Iterator[TableSample]:
+        for place, (where, row) in enumerate(self.sheet.rows.placed()):
+            if place not in self.blank:
+                yield self._sample_at(place, where, row)
+
+    def made(self, place: int) -> TableSample:
+        """The sample at a place among those that can be judged."""
+        row = place
+        while row != (further := place + bisect_right(self._left_out, row)):
+            row = further
+        return self._sample_at(row, self.sheet.rows.place(row), self.sheet.rows[row])
+
+    @cached_property
+    def _left_out(self) -> list[int]:
+        return sorted(self.blank)
+
+    def _sample_at(self, place: int, where: RowRef, row: Mapping[str, Any]) -> TableSample:
+        columns = self.columns
+        cells = [text_of_cell(cell_of(row, name)) for name in self.answers]
+        given = {name: without_padding(cell_of(row, name)) for name in self.others}
+        if columns.reference is not None:
+            text = text_of_cell(cell_of(row, columns.reference))
+            given |= {} if text is None else {"reference": text}
+        asked = text_of_cell(cell_of(row, self.prompt))
+        outputs = [
+            {"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None
+        ]
+        name = (
+            self.sheet.rows.name(where) if columns.id is None else id_text(cell_of(row, columns.id))
+        )
+        made = {
+            "unique_id": name,
+            "input": [{"role": "user", "content": asked}],
+            "output": outputs,
+            "metadata": given or None,
+            "place": {
+                "row": place,
+                "number": where.number,
+                "columns": [k for k, cell in enumerate(cells) if cell is not None],
+                "cluster": self.clusters.name(place),
+            },
+        }
+        return TableSample.model_validate(made)
 
     def understood(
         self,
-        prompt: str,
         reward: BaseReward,
         labels: Sequence[float | None] | None = None,
         early: bool = False,
@@ -147,9 +245,9 @@ class TableSamples:
         lines = [
             f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: "
             f"{', '.join(self.sheet.columns)}",
-            f"prompt '{prompt}', answers " + ", ".join(f"'{name}'" for name in self.answers),
+            f"prompt '{self.prompt}', answers " + ", ".join(f"'{name}'" for name in self.answers),
             self.clustered_by,
-            *self.notes,
+            _unused_cluster(self.sheet, self.columns.cluster),
             *self.sheet.notes,
             f"{len(self.blank)} rows cannot be judged; {self.why_blank(next(iter(self.blank)))}"
             if self.blank
@@ -157,7 +255,7 @@ class TableSamples:
             ""
             if labels is None
             else f"{sum(label is not None for label in labels)} rows have a label",
-            f"{len(self.samples)} rows to judge with {reward.name}: {judgements:,} judgements, "
+            f"{len(self)} rows to judge with {reward.name}: {judgements:,} judgements, "
             f"{self._calls(reward, judgements)}"
             + (", fewer if it is decided earlier" if early else ""),
         ]
@@ -183,7 +281,7 @@ class TableSamples:
     def _over_rows(self, count: Callable[[DataSample], int]) -> int:
         """The sum of a count over the rows, which differ in their number of answers alone."""
         planned: dict[int, int] = {}
-        for sample in self.samples:
+        for sample in self:
             if len(sample.output) not in planned:
                 planned[len(sample.output)] = count(sample)
             if len(planned) == len(self.counts):
@@ -213,9 +311,7 @@ class TableSamples:
                     "key": f"blank:{place}",
                     "cluster": self.clusters.name(place),
                     "status": "unscored",
-                    "answers": [
-                        text_of_cell(blank_is_none(row.get(name))) or "" for name in self.answers
-                    ],
+                    "answers": [text_of_cell(cell_of(row, name)) or "" for name in self.answers],
                     "issues": [["unscored", "blank", self.why_blank(place), "data"]],
                     "metadata": {
                         "row": place,
@@ -227,79 +323,59 @@ class TableSamples:
 
 
 def questions_of(
-    sheet: Sheet,
-    prompt: str,
-    answers: Mapping[str, str],
-    *,
-    reference: str | None = None,
-    id_column: str | None = None,
-    cluster: str | None = None,
-    withheld: Collection[str | None] = (),
-    numbers: bool = False,
-    needed: int = 1,
+    sheet: Sheet, prompt: str, answers: Mapping[str, str], columns: Columns, *, needed: int = 1
 ) -> TableSamples:
     """The rows as samples with these columns; `answers` maps the option that names a column to its
     name.
 
     A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a
-    prompt are one cluster unless `cluster` names a column. The other columns are the samples'
-    metadata, as `evaluate` has them, but for those in `withheld`, which hold the truth.
+    prompt are one cluster unless `columns` name one. What has no meaning there is the samples'
+    metadata, as `evaluate` has it; labels hold the truth and are in no sample.
 
     Raises:
-        ConfigError: a column is missing, blank or, without `numbers`, numeric; one is named twice;
-            an id stands twice.
+        ConfigError: a column is missing, blank or, unless these are texts, numeric; one is named
+            twice; an id stands twice.
     """
+    reference = columns.reference
     doubled = [name for name, times in Counter([prompt, *answers.values()]).items() if times > 1]
     if doubled:
         raise ConfigError(
             f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own."
         )
     roles = {prompt: "--prompt", **{name: role.split()[0] for role, name in answers.items()}}
-    texts = {name: _TextColumn(sheet, name, role, numbers) for name, role in roles.items()}
+    texts = {name: _TextColumn(sheet, name, role, columns.numbers) for name, role in roles.items()}
     if reference is not None:
         sheet.require(reference, "--reference")
-    names, counts, blank, hashes, referenced = (
-        tuple(answers.values()),
-        Counter[int](),
-        dict[int, str](),
-        array("Q"),
-        False,
-    )
+    names, counts, blank = tuple(answers.values()), Counter[int](), dict[int, str]()
+    hashes = array("Q")
     for place, row in enumerate(sheet.rows):
         asked, *cells = (texts[name].look(row) for name in (prompt, *names))
         hashes.append(_prompt_hash(text_of_cell(asked), place))
         filled = sum(cell is not None for cell in cells)
         if asked is None or filled < needed:
-            blank[place] = (
-                prompt
-                if asked is None
-                else names[next(k for k, cell in enumerate(cells) if cell is None)]
-            )
+            blank[place] = prompt if asked is None else names[cells.index(None)]
         else:
             counts[filled] += 1
-        referenced = (
-            referenced or reference is not None and blank_is_none(row.get(reference)) is not None
-        )
     for column in texts.values():
         column.check()
-    if reference is not None and not referenced:
-        raise sheet.all_blank(reference, "--reference")
-    if id_column is not None:
-        row_ids(sheet, id_column)
-    clusters, clustered_by = _clusters(sheet, hashes, cluster)
+    if reference is not None:
+        sheet.column(reference, "--reference")
+    if columns.id is not None:
+        row_ids(sheet, columns.id)
+    clusters, clustered_by = _clusters(sheet, hashes, columns.cluster)
     if not counts:
         first = next(iter(blank))
         raise ConfigError(
             f"{sheet.name}: no row can be judged; the first: "
             f"{_why_blank(sheet, first, blank[first])}"
         )
-    own = {prompt, *names, reference, id_column, *withheld}
+    truth = {columns.labels, columns.label_column, columns.label_probability}
+    own = {prompt, *names, reference, columns.id, *truth}
     if reference is not None:
         own.update(REFERENCE_KEYS)  # which would speak where the named column is blank
     others = tuple(name for name in sheet.columns if name not in own)
-    samples = RowSamples(sheet, blank, clusters, prompt, names, reference, id_column, others)
     return TableSamples(
-        sheet, samples, blank, clusters, clustered_by, names, counts, _noticed(sheet, cluster)
+        sheet, prompt, names, columns, others, blank, clusters, clustered_by, counts
     )
 
 
@@ -313,7 +389,7 @@ class _TextColumn:
 
     def look(self, row: Mapping[str, Any]) -> Any:
         """The row's cell, None for a blank one."""
-        cell = blank_is_none(row.get(self._name))
+        cell = cell_of(row, self._name)
         if cell is not None and not self._a_text:
             self._a_text = number_of(cell) is None
             self._filled += [cell] if len(self._filled) < 3 else []
@@ -332,86 +408,6 @@ class _TextColumn:
                 f"no text to judge; name "
                 "another one, or say --config columns.numbers=true (numbers=True) where these numbers are the texts."
             )
-
-
-class RowSamples(Sequence[TableSample]):
-    """The rows of a table that can be judged, each made a sample when it is asked for."""
-
-    def __init__(
-        self,
-        sheet: Sheet,
-        blank: Mapping[int, str],
-        clusters: Clusters,
-        prompt: str,
-        answers: Sequence[str],
-        reference: str | None,
-        id_column: str | None,
-        others: Sequence[str] = (),
-    ) -> None:
-        self._others = others
-        self._sheet, self._blank, self._clusters = sheet, sorted(blank), clusters
-        self._prompt, self._answers, self._reference, self._id = (
-            prompt,
-            answers,
-            reference,
-            id_column,
-        )
-
-    def __len__(self) -> int:
-        return len(self._sheet) - len(self._blank)
-
-    def __iter__(self) -> Iterator[TableSample]:
-        left_out = frozenset(self._blank)
-        placed = enumerate(self._sheet.rows.placed())
-        return (
-            self._sample_at(place, where, row)
-            for place, (where, row) in placed
-            if place not in left_out
-        )
-
-    @overload
-    def __getitem__(self, number: int) -> TableSample: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[TableSample]: ...
-    def __getitem__(self, number: int | slice) -> TableSample | list[TableSample]:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
-        place = range(len(self))[number]
-        while place != (further := range(len(self))[number] + bisect_right(self._blank, place)):
-            place = further
-        return self._sample_at(place, self._sheet.rows.place(place), self._sheet.rows[place])
-
-    def _sample_at(self, place: int, where: RowRef, row: Mapping[str, Any]) -> TableSample:
-        cells = [text_of_cell(blank_is_none(row.get(name))) for name in self._answers]
-        filled = [k for k, cell in enumerate(cells) if cell is not None]
-        given = {name: without_padding(blank_is_none(row.get(name))) for name in self._others}
-        if (
-            self._reference is not None
-            and (text := text_of_cell(blank_is_none(row.get(self._reference)))) is not None
-        ):
-            given["reference"] = text
-        asked = text_of_cell(blank_is_none(row.get(self._prompt)))
-        outputs = [
-            {"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None
-        ]
-        name = (
-            self._sheet.rows.name(where)
-            if self._id is None
-            else id_text(blank_is_none(row.get(self._id)))
-        )
-        made = {
-            "unique_id": name,
-            "input": [{"role": "user", "content": asked}],
-            "output": outputs,
-            "metadata": given or None,
-            "place": {
-                "row": place,
-                "number": where.number,
-                "columns": filled,
-                "cluster": self._clusters.name(place),
-            },
-        }
-        return TableSample.model_validate(made)
 
 
 def _why_blank(sheet: Sheet, place: int, column: str) -> str:

@@ -14,7 +14,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats import Bools, Floats, Integers, np
+from rm_gallery.core.stats import Bools, Integers, np
 from rm_gallery.core.stats.intervals import shown_side
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
@@ -63,13 +63,10 @@ class _UntilDecided:
     """Whether an earlier part of the run decided it, and nothing is left to ask."""
     sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
     """Of the rows with a verdict alone."""
-    _limits: tuple[ConfidenceSequence, ...] = field(
-        default_factory=lambda: (ConfidenceSequence(), ConfidenceSequence())
+    _limits: Mapping[float, tuple[ConfidenceSequence, SequentialTest]] = field(
+        default_factory=lambda: {end: (ConfidenceSequence(), SequentialTest(0.5)) for end in (0, 1)}
     )
-    """With what is missing at worst and at best."""
-    _tests: tuple[SequentialTest, ...] = field(
-        default_factory=lambda: (SequentialTest(0.5), SequentialTest(0.5))
-    )
+    """With what is missing at worst, 0, and at best, 1."""
     _wins: dict[int, float | None] = field(default_factory=dict)
     _held: dict[int, Judged] = field(default_factory=dict)
     _passed: list[int] = field(default_factory=list)
@@ -99,17 +96,14 @@ class _UntilDecided:
         if known:
             self.sequence.add(sum(known) / len(known), len(known) / self._largest)
         p_values = []
-        for sequence, test, filling in zip(self._limits, self._tests, (0.0, 1.0), strict=True):
-            value, weight = (
-                (sum(known) + filling * (len(wins) - len(known))) / len(wins),
-                len(wins) / self._largest,
-            )
+        weight = len(wins) / self._largest
+        for filling, (sequence, test) in self._limits.items():
+            value = (sum(known) + filling * (len(wins) - len(known))) / len(wins)
             sequence.add(value, weight)
             p_values.append(test.add(value, weight))
         # the tests ask about one value, which is quick; the intervals are looked at when it matters
-        if max(p_values) <= 0.05 and shown_side(
-            0.5, self._limits[0].interval, self._limits[1].interval
-        ):
+        worst, best = (sequence for sequence, _ in self._limits.values())
+        if max(p_values) <= 0.05 and shown_side(0.5, worst.interval, best.interval):
             self.decided = True
             self.stop()
 
@@ -199,20 +193,15 @@ class _WinCounter:
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
-        whole = self._rate_figure(every, wins, row_statuses, mean.ci95)
-        parts = {
-            name: self._rate_figure(part["places"], wins, row_statuses, part["ci95"])
-            for name, part in subgroups.items()
-        }
-        places = {"": every, **{name: part["places"] for name, part in subgroups.items()}}
-        extra["longest"] = {name: figures.longest_of(rows, own) for name, own in places.items()}
+
+        def rate(places: Integers, ci95: Any) -> Figure:
+            about = {"ci95": ci95, "chance": 0.5, "baselines": figures.baselines_of(rows, places)}
+            return counted_part("win_rate", wins, places, row_statuses, **about)
+
+        whole = rate(every, mean.ci95)
+        parts = {name: rate(part["places"], part["ci95"]) for name, part in subgroups.items()}
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
-
-    def _rate_figure(
-        self, places: Integers, wins: Floats, row_statuses: RowStatuses, ci95: Any
-    ) -> Figure:
-        return counted_part("win_rate", wins, places, row_statuses, ci95=ci95, chance=0.5)
 
 
 class WinRate(TableRule["WinRateTask"]):
@@ -319,7 +308,7 @@ class WinRateTask(TableTask):
         self, reward: BaseReward, options: RunOptions, seed: int
     ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
-        samples: Sequence[TableSample] = self.questions.samples
+        samples: Sequence[TableSample] = self.questions
         control = options.control or RunControl()
         if self.until_decided:  # in a seeded order, clusters together
             clusters: dict[int, list[int]] = {}
@@ -338,27 +327,14 @@ class WinRateTask(TableTask):
         ), samples
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
-        """Add the length baselines and, for a run that may stop early, the interval valid at every
-        look.
-        """
+        """For a run that may stop early, add the interval valid at every look."""
         assert isinstance(report, WinRateReport)
-        extra = dict(report.extra)
-        longest = {
-            name: {} if x is None else {"longest": x, "shortest": 1.0 - x}
-            for name, x in extra.pop("longest").items()
-        }
-        parts = {
-            name: replace(part, baselines=longest[name]) for name, part in report.by_subset.items()
-        }
-        report = replace(report, baselines=longest[""], extra=extra, by_subset=parts)
         if self.until is None:
             return report
         sequence, total = self.until.sequence, len(self.questions.sheet)
         saved = total - report.n if self.until.decided else 0
         each = self.questions.judgements(reward)
-        most = max(
-            len(reward.plan(sample)) * reward.asked_times for sample in self.questions.samples
-        )
+        most = max(len(reward.plan(sample)) * reward.asked_times for sample in self.questions)
         sequential = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,
@@ -370,9 +346,8 @@ class WinRateTask(TableTask):
             "judgements_saved": max(0, min(saved * most, each - report.calls - report.cached)),
         }
         # after looking often only the sequence's interval holds
-        extra = {name: value for name, value in extra.items() if name != "test"} | {
-            "until_decided": sequential
-        }
+        extra = {**report.extra, "until_decided": sequential}
+        del extra["test"]
         report = replace(report, extra=extra, ci95=sequence.interval if sequence.n else None)
         if not self.until.decided:
             return report

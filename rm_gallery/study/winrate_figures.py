@@ -68,12 +68,8 @@ class Compared:
     def only(self, rows: Bools) -> Compared:
         """The same of these rows alone, as if the others had not been judged."""
         kept = Compared(len(rows), self.lengths.shape[1])
-        for own, other in (
-            (kept.wins, self.wins),
-            (kept.orders, self.orders),
-            (kept.lengths, self.lengths),
-        ):
-            own[rows] = other[rows]
+        for name in ("wins", "orders", "lengths"):
+            getattr(kept, name)[rows] = getattr(self, name)[rows]
         return kept
 
     def any_win(self, row: int) -> bool:
@@ -144,22 +140,18 @@ def _wide(bounds: Interval | None) -> Interval | None:
 
 def counts_of(wins: Floats) -> dict[str, int]:
     """How many rows were won, lost and tied by the first."""
-    won, lost, known = (
-        int((wins > 0.5).sum()),
-        int((wins < 0.5).sum()),
-        int((~np.isnan(wins)).sum()),
-    )
-    return {"wins": won, "losses": lost, "ties": known - won - lost}
+    won, lost, tied = (int(which.sum()) for which in (wins > 0.5, wins < 0.5, wins == 0.5))
+    return {"wins": won, "losses": lost, "ties": tied}
 
 
-def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
-    """How often the two orders of a row contradict each other, and which position that served;
-    empty if one order was played.
+def flips_of(rows: ComparedRows) -> dict[str, Any]:
+    """How often the two orders of a row contradict each other over the first two columns, and which
+    position that served; empty if one order was played.
 
     The p-value is that of the sign test on the contradictory rows alone, which sees a preference
     for a position best.
     """
-    orders = rows.compared.orders[:, rows.compared.pairs[pair]]
+    orders = rows.compared.orders[:, 0]
     known = orders[:, 0] != _NOT_PLAYED
     if not known.any():
         return {}
@@ -223,16 +215,17 @@ def corrected_of(rows: ComparedRows) -> dict[str, Any]:
             list(rows.labels or ()),
             clusters=rows.clusters,
             probabilities=rows.probabilities,
-        )
+        ),
+        0.5,
     )
 
 
-def as_dict(corrected: Corrected) -> dict[str, Any]:
-    """An estimate with what it rests on, as JSON types."""
+def as_dict(corrected: Corrected, null: float | None) -> dict[str, Any]:
+    """An estimate with what it rests on and the p-value of "it is `null`", as JSON types."""
     return {
         "estimate": corrected.estimate,
         "ci95": _wide(corrected.ci95),
-        "p_value": corrected.p_value(0.5) if corrected.bounds == (0.0, 1.0) else None,
+        "p_value": None if null is None else corrected.p_value(null),
         "method": corrected.method,
         "n": corrected.n,
         "n_labelled": corrected.n_labelled,
@@ -295,9 +288,7 @@ def _subgroup(
         corrected = corrected_mean(
             own, labels, clusters=clusters, probabilities=probabilities, bounds=scale
         )
-        part["corrected"] = (
-            as_dict(corrected) if null is not None else {**as_dict(corrected), "p_value": None}
-        )
+        part["corrected"] = as_dict(corrected, null)
     return part
 
 
@@ -315,12 +306,17 @@ def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     }
 
 
-def longest_of(rows: ComparedRows, places: Integers) -> float | None:
-    """The win rate in these rows if the longer answer always won: what length alone would say."""
+def baselines_of(rows: ComparedRows, places: Integers) -> dict[str, float | None]:
+    """What length alone would say: the win rate in these rows if the longer answer always won, or
+    the shorter one.
+    """
     lengths = rows.compared.lengths[places]
     known = lengths[(lengths[:, 0] >= 0) & (lengths[:, 1] >= 0)]
     wins = 0.5 + 0.5 * np.sign(known[:, 0] - known[:, 1])
-    return float(wins.sum()) / len(wins) if len(wins) else None
+    if not len(wins):
+        return {}
+    longest = float(wins.sum()) / len(wins)
+    return {"longest": longest, "shortest": 1.0 - longest}
 
 
 def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
@@ -423,29 +419,21 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
             f"for the second, p = {flips['position_p_value']:.3g}"
         )
     if figures := extra.get("agreement"):
-        kappa = figures.get("kappa")
-        shown = (
-            "" if kappa is None else f", kappa {kappa:.2f} {_kappa_range(figures['kappa_ci95'])}"
-        )
-        share = (
-            f"{hundredths(figures['agreement'])} % ({interval(figures['ci95'])}){shown}, "
-            if figures["n"]
-            else ""
-        )
+        kappa, share = figures.get("kappa"), ""
+        if figures["n"]:
+            range_ = "" if kappa is None else _kappa_range(figures["kappa_ci95"])
+            shown = "" if kappa is None else f", kappa {kappa:.2f} {range_}"
+            share = f"{_percent(figures, 'agreement')}{shown}, "
         lines.append(f"agreement with people: {share}n={figures['n']}")
     if figures := extra.get("corrected"):
         lines.append(
-            f"corrected by labels: {hundredths(figures['estimate'])} % "
-            f"({interval(figures['ci95'])}){_p(figures)}, {figures['n_labelled']} labels, worth "
+            f"corrected by labels: {_percent(figures)}{_p(figures)}, {figures['n_labelled']} labels, worth "
             f"{figures['effective_labels']:.0f}; judge alone {hundredths(figures['judge_alone'])}, "
             f"labels alone {hundredths(figures['labels_alone'])} ({figures['method']})"
         )
         lines += figures["notes"]
     if figures := extra.get("length_controlled"):
-        lines.append(
-            f"at equal length: {hundredths(figures['estimate'])} % ({interval(figures['ci95'])}), "
-            f"n={figures['n']}"
-        )
+        lines.append(f"at equal length: {_percent(figures)}, n={figures['n']}")
     if figures := extra.get("until_decided"):
         lines.append(_decided_in_words(figures))
     ranking = extra.get("ranking", {})
@@ -467,9 +455,7 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
             else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
         )
         if own := part.get("corrected"):
-            notes.append(
-                f"corrected by labels {hundredths(own['estimate'])} % ({interval(own['ci95'])})"
-            )
+            notes.append(f"corrected by labels {_percent(own)}")
         lines += [f"{name}: {'; '.join(notes)}"] if notes else []
     return lines
 
@@ -486,6 +472,10 @@ def _decided_in_words(decision: Mapping[str, Any]) -> str:
         f"saved"
     )
     return f"decided {holds}; {saved}"
+
+
+def _percent(figures: Mapping[str, Any], name: str = "estimate") -> str:
+    return f"{hundredths(figures[name])} % ({interval(figures['ci95'])})"
 
 
 def _p(test: Mapping[str, Any]) -> str:

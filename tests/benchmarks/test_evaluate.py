@@ -24,7 +24,7 @@ from rm_gallery.core.data.schema import BaseDataSet, to_jsonl
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import RULES
 from rm_gallery.study import benchmark
-from rm_gallery.study.benchmark import estimate, report_on
+from rm_gallery.study.benchmark import estimate
 from tests.benchmarks.excerpts import (
     EXCERPTS,
     LONG,
@@ -91,15 +91,6 @@ def test_a_reward_by_name_class_or_object() -> None:
     assert [*scores, evaluate(shortest, rows[:1]).score] == [0.0, 0.0, 0.0]
     with pytest.raises(ConfigError, match="is built already"):
         evaluate(shortest, rows, params={"shortest": True})
-
-
-def test_report_on_samples_judged_before() -> None:
-    reward = RewardRegistry.create("length_baseline")
-    samples = create_loader(
-        "x", data_source="rewardbench2", config={"data": EXCERPTS["rewardbench2"]}
-    ).run()
-    report = report_on(reward, reward.evaluate_batch(list(samples)))
-    assert (report.benchmark, report.score) == ("rewardbench2", evaluate(reward, samples).score)
 
 
 def test_another_rule_or_another_part_of_the_data_is_another_run(tmp_path: Path) -> None:

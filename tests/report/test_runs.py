@@ -250,11 +250,6 @@ def test_only_what_is_scored_whole_and_labelled_has_a_gap() -> None:
         ((2.0, 1.0), PAIR), ((1.0, 1.0), PAIR), ((1.0, None), PAIR), ((math.inf, 1.0), PAIR),
         ((3.0, 1.0, 2.0), ("chosen", "rejected", "chosen")), ((1.0, 2.0), (None, None)),
     )  # fmt: skip
-    gaps = found.gap_distribution()
-    assert gaps is not None and (gaps.n, gaps.mean, gaps.tied) == (3, 1.0, 1 / 3)
+    assert list(found.gaps) == [1.0, 0.0, 2.0]
     assert [point.n for point in found.best_of_n()][:1] == [1]
-    assert (summary().gap_distribution(), summary().calibration(), summary().held_out()) == (
-        None,
-        None,
-        None,
-    )
+    assert (summary().calibration(), summary().held_out()) == (None, None)

@@ -477,7 +477,7 @@ def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None
     assert table.stat().st_size > 20_000_000
     tracemalloc.start()
     try:
-        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).questions.samples
+        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).questions
         assert sum(len(sample.output[0].answer.text) for sample in samples) > 20_000_000
         assert len(samples) == n and samples[-1].sample_id == f"line {n}"
         peak = tracemalloc.get_traced_memory()[1]

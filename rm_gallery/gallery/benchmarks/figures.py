@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -88,8 +88,16 @@ RULES: Mapping[str, str] = {
 """Every rule a figure may name, in one line."""
 
 
+class Record:
+    """What is known of something, field by field."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types; figures that are no finite numbers become None."""
+        return {name: plain(value) for name, value in vars(self).items()}
+
+
 @dataclass(frozen=True)
-class Figure:
+class Figure(Record):
     """One figure, of a part of a benchmark or of the whole.
 
     Attributes:
@@ -241,6 +249,11 @@ class Report(Figure):
     """What `rows` shows scores in."""
 
     @staticmethod
+    def number(value: float | None) -> str:
+        """A score in the unit of `rows`."""
+        return hundredths(value)
+
+    @staticmethod
     def limits(bounds: Interval | None) -> str:
         """Two ends in the unit of `rows`."""
         return interval(bounds)
@@ -268,12 +281,13 @@ class Report(Figure):
         return pd.DataFrame(rows)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """The figures for people: name, score and interval in percent, and the counts that are not
-        0; the whole last.
+        """The figures for people: name, score and interval in `unit`, and the counts that are not 0;
+        the whole last.
         """
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
         return [
-            (one_line(name), hundredths(f.score), interval(f.ci95), counted(f)) for name, f in parts
+            (one_line(name), self.number(f.score), self.limits(f.ci95), counted(f))
+            for name, f in parts
         ]
 
     def about(self) -> list[str]:
@@ -331,18 +345,22 @@ class Report(Figure):
 
     def _repr_html_(self) -> str:
         subset = "subset, judge alone" if corrected_figure(self.to_dict()) else "subset"
-        head = "".join(
-            f"<th>{name}</th>" for name in (subset, self.unit, "95 % interval", "samples")
-        )
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self.rows()
-        )
-        first, last = (
-            "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-            for lines in (self.leads(), self.about())
-        )
-        return f"{first}<table><tr>{head}</tr>{body}</table>{last}"
+        table = html_table((subset, self.unit, "95 % interval", "samples"), self.rows())
+        return f"{html_lines(self.leads())}{table}{html_lines(self.about())}"
+
+
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table for notebooks; what stands below its head is escaped."""
+    names = "".join(f"<th>{name}</th>" for name in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{names}</tr>{body}</table>"
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    """Paragraphs for notebooks, escaped."""
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
 def with_baselines(
@@ -357,7 +375,9 @@ def with_baselines(
             name: None if other is None else other.score for name, other in by_baseline.items()
         }
         return replace(
-            figure, baselines=scores, chance=chance if figure.chance is None else figure.chance
+            figure,
+            baselines=scores or figure.baselines,
+            chance=chance if figure.chance is None else figure.chance,
         )
 
     parts = {
@@ -439,7 +459,7 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if isinstance(value, Figure):
+    if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
