@@ -28,7 +28,7 @@ from rm_gallery.serve.door import (
     refuse,
     request_id_of,
 )
-from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
+from rm_gallery.serve.formats import NATIVE, Codec, Refused
 from rm_gallery.serve.formats import read as read_body
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.listen import answer_status, health_reply, process_owned
@@ -46,21 +46,16 @@ FORMATS = (*trainers.FORMATS, *hosted.FORMATS, *decisions.FORMATS)
 """Every format beside the server's own."""
 
 
-def _of_evaluators(codec: Codec) -> Codec:
-    """The server's own format for a deployed evaluator."""
-
-    def parse(body: Any, params: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
-        return target_of(params), codec.parse(body, {"name": ""})[1]
-
-    path = codec.path.replace("/v1/rewards/{name}", "/v1/evaluations/{id}/outcome")
-    summary = codec.summary.replace("a reward", "a deployed evaluator")
-    return replace(
-        codec, name=codec.name.replace("reward", "outcome"), path=path, parse=parse, summary=summary
-    )
-
-
 CODECS: tuple[Codec, ...] = (
-    *map(_of_evaluators, NATIVE),
+    *(
+        replace(
+            each,
+            name=each.name.replace("reward", "outcome"),
+            path=each.path.replace("/v1/rewards/{name}", "/v1/evaluations/{id}/outcome"),
+            summary=each.summary.replace("a reward", "a deployed evaluator"),
+        )
+        for each in NATIVE
+    ),
     *(codec for each in FORMATS for codec in each.codecs()),
 )
 """Their codecs, one for every path, and the server's own format for evaluators."""
@@ -315,7 +310,7 @@ def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
         partial(door.answer, codec),
         {**REFUSALS, 504: late},
         parameters=parameters,
-        methods=[codec.method],
+        methods=["POST"],
         name=codec.name,
         operation_id=codec.name,
         summary=codec.summary or None,

@@ -185,7 +185,7 @@ class RequestPipeline:
         metrics.in_flight += 1
         room = self.room()
         try:
-            token = self.admit(headers, codec.scope, scope)
+            token = self.admit(headers, "evaluate", scope)
             self._spend(token, 1)
             body = await self._body(headers, receive, room)
             target, asks = codec.parse(
