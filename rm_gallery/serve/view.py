@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
-import jinja2
-
 from rm_gallery._version import __version__
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 from rm_gallery.core.utils.file import open_below
-from rm_gallery.core.utils.shown import visible
 from rm_gallery.report.formats import render
 from rm_gallery.report.page import page_policy
 from rm_gallery.serve.policy import FOREIGN, HEADERS, NOTHING, OWN, QUIET, guarded
@@ -32,8 +29,8 @@ from rm_gallery.serve.view_pages import (
     about_run,
     about_two,
     differences,
-    number_of,
     page_of,
+    page_text,
     rows_of,
     text_of,
 )
@@ -188,6 +185,7 @@ class ViewedRuns:
         """What the list says of each run; one that cannot be read says why."""
         self.look()
         for name, folder in sorted(self.runs.items(), key=lambda item: str(item[1])):
+            known: dict[str, Any] = {"name": name, "folder": str(folder)}
             try:
                 run = open_run(folder, self._roots[name])
                 if run.finished:  # its figures are there, and its rows need not be read
@@ -195,21 +193,16 @@ class ViewedRuns:
                 else:
                     index = self.open(name)[1]
                     n = len(index)
-                yield {
-                    "name": name,
-                    "folder": visible(str(folder)),
-                    **about_run(run, index),
-                    "n": n,
-                }
+                known |= {**about_run(run, index), "n": n}
             except RMGalleryError as error:
-                yield {"name": name, "folder": visible(str(folder)), "problem": visible(str(error))}
+                known["problem"] = str(error)
             # one odd folder hides no other run
             except (TypeError, ValueError, KeyError, AttributeError, IndexError):
-                problem = (
+                known["problem"] = (
                     "Its report or samples hold what no run writes; judge into another folder, or "
                     "remove this one."
                 )
-                yield {"name": name, "folder": visible(str(folder)), "problem": problem}
+            yield known
 
 
 def _name(folder: Path) -> str:
@@ -230,43 +223,26 @@ class Viewer:
     def __init__(self, runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QUEUE) -> None:
         self.runs, self.base, self._seed, self._size = runs, f"/{token}/", seed, size
         self._queues: dict[str, tuple[int, ReviewQueue | None]] = {}
-        self._templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(_FILES), autoescape=True, undefined=jinja2.StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
 
-    def page(self, template: str, **about: Any) -> Sent:
-        """A page of the viewer."""
-        text = self._templates.get_template(f"{template}.jinja2").render(
-            base=self.base, version=__version__, **about
-        )
-        return Sent(text, policy=OWN)
+    def page(self, template: str, *, live: bool = False, **about: Any) -> Sent:
+        """A page of the viewer; a `live` one looks again by itself."""
+        known = {"base": self.base, "version": __version__, "live": live}
+        return Sent(page_text(template, **known, **about), policy=OWN)
 
     def list_page(self, request: Request) -> Sent:
         """The runs there are."""
         listed = list(self.runs.listed())
-        cards = [(name, visible(str(path.parent))) for name, path in self.runs.cards.items()]
+        cards = [(name, path.parent) for name, path in self.runs.cards.items()]
         live = any(not run.get("finished", True) for run in listed)
         return self.page("runs", title="Runs", runs=listed, cards=cards, live=live)
 
     def run_page(self, request: Request) -> Sent:
         """A run with its figures and a page of its rows."""
-        run, index = self.runs.open(request.path_params["name"])
-        about = about_run(run, index)
-        others = [
-            (name, visible(str(path)))
-            for name, path in self.runs.runs.items()
-            if path != run.folder
-        ]
+        name = request.path_params["name"]
+        run, index = self.runs.open(name)
         listed = rows_of(index, dict(request.query_params))
-        return self.page(
-            "run",
-            name=request.path_params["name"],
-            live=not run.finished,
-            others=others,
-            **about,
-            listed=listed,
-        )
+        about = about_run(run, index)
+        return self.page("run", name=name, live=not run.finished, listed=listed, **about)
 
     def row_page(self, request: Request) -> Sent:
         """One row with everything about it; with `b`, beside the same row of another run."""
@@ -282,14 +258,13 @@ class Viewer:
             if their_row is None:
                 raise DataError("The other run has no such row.")
             other = about_row(second, their_row)
-            for mine, their_answer, shown in zip(
-                row.answers, their_row.answers, other["answers"], strict=False
+            for k, (mine, theirs_text) in enumerate(
+                zip(row.answers, their_row.answers, strict=False)
             ):
-                shown["parts"] = differences(mine, their_answer)[1]
-        title = f"Row {row.id}"
+                other["parts"][k] = differences(mine, theirs_text)[1]
         before, after = max(0, place - 1), min(len(index) - 1, place + 1)
         return self.page(
-            "row", title=visible(title), name=name, place=place, before=before, after=after, one=one, other=other, live=False,
+            "row", title=f"Row {row.id}", name=name, place=place, before=before, after=after, one=one, other=other,
         )  # fmt: skip
 
     def text_page(self, request: Request) -> Sent:
@@ -305,10 +280,8 @@ class Viewer:
         asked = dict(request.query_params)
         names = asked.get("a", ""), asked.get("b", "")
         about = about_two(self.runs.open(names[0]), self.runs.open(names[1]), page_of(asked))
-        folders = [visible(str(self.runs.runs[name])) for name in names]
-        return self.page(
-            "compare", title="Two runs", live=False, names=names, folders=folders, **about
-        )
+        folders = [self.runs.runs[name] for name in names]
+        return self.page("compare", title="Two runs", names=names, folders=folders, **about)
 
     def report_page(self, request: Request) -> Sent:
         """The page that `rm-gallery report` writes; its script and style are known by their hashes."""
@@ -337,8 +310,9 @@ class Viewer:
         name, annotator = request.path_params["name"], request.query_params.get("annotator", "")
         run, index = self.runs.open(name)
         queue = self.queue(name)
+        labels = queue.labels()
         if not annotator:
-            counts = {who: len(stands) for who, stands in queue.labels().items()}
+            counts = {who: len(stands) for who, stands in labels.items()}
             return self.page(
                 "review",
                 title="Review",
@@ -346,7 +320,6 @@ class Viewer:
                 annotator="",
                 counts=counts,
                 n=len(queue.places),
-                live=False,
             )
         check_annotator(annotator)
         place = queue.next(annotator)
@@ -358,16 +331,11 @@ class Viewer:
             if len(answers) == 2
             else [[(text_of(a), False)] for a in answers]
         )
-        corrected = queue.corrected(annotator)
-        done = len(queue.labels().get(annotator, ()))
+        done, n = len(labels.get(annotator, ())), len(queue.places)
         return self.page(
-            "review", title=f"{done} of {len(queue.places)} labelled", name=name, annotator=annotator, place=place, pairs=queue.pairs,
-            prompt="" if row is None else text_of(row.prompt), shown=shown, done=done, n=len(queue.places), corrected=corrected,
-            interval=None if corrected.ci95 is None else [f"{100 * end:.1f}" for end in corrected.ci95],
-            estimate=None if corrected.estimate is None else f"{100 * corrected.estimate:.1f}",
-            agreements=[{**each, "kappa": number_of(each["kappa"]), "ci95": [*map(number_of, each["ci95"] or ())]}
-                        for each in queue.agreements(annotator)],
-            folder=visible(str(run.folder)), live=False,
+            "review", title=f"{done} of {n} labelled", name=name, annotator=annotator, place=place, pairs=queue.pairs,
+            row=row, shown=shown, done=done, n=n, corrected=queue.corrected(annotator),
+            agreements=queue.agreements(annotator), folder=run.folder,
         )  # fmt: skip
 
     def say(self, name: str, form: dict[str, str]) -> Sent:
@@ -393,21 +361,15 @@ class Viewer:
             for entry in entries
             if all(word in f"{entry[0]} {entry[1]}".casefold() for word in wanted)
         ]
-        return self.page(
-            "gallery",
-            title="Gallery",
-            text=request.query_params.get("text", ""),
-            entries=fit,
-            n=len(entries),
-            live=False,
-        )
+        text = request.query_params.get("text", "")
+        return self.page("gallery", title="Gallery", text=text, entries=fit, n=len(entries))
 
     def reward_page(self, name: str, form: dict[str, str] | None = None) -> Sent:
         """A reward, and a box in which a rule is tried; nothing that calls a model is run."""
         reward = RewardRegistry.get(name)
         closed = reward.judged or reward.touches or reward.needs - {"reference"}
         free = not closed and reward.kind == "pointwise"
-        outcome = None
+        result = None
         if form is not None:
             if not free:
                 raise ConfigError(
@@ -418,24 +380,10 @@ class Viewer:
                 sample_of(form.get("prompt", ""), form.get("answer", ""), **extra)
             )
             result = scored.output[0].answer.reward
-            outcome = [
-                (
-                    visible(d.name),
-                    number_of(getattr(d, "score", None)),
-                    text_of(str(d.reason or "")),
-                )
-                for d in result.details
-            ]
-            outcome = outcome or [("no score", "–", text_of(str(result.extra_data)))]
-        about = {
-            "name": name,
-            "doc": text_of(inspect.cleandoc(reward.__doc__ or "")),
-            "kind": reward.kind,
-            "needs": sorted(reward.needs),
-        }
+        doc = inspect.cleandoc(reward.__doc__ or "")
         return self.page(
-            "reward", title=name, free=free, form=form or {}, outcome=outcome, live=False, **about
-        )
+            "reward", title=name, name=name, reward=reward, doc=doc, free=free, form=form or {}, result=result,
+        )  # fmt: skip
 
 
 def _sentence(reward: type) -> str:
@@ -490,9 +438,7 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
     app.add_route("/gallery/{name:path}", writes(viewer.reward_page), methods=["POST"])
 
     async def refused(request: Request, error: Exception) -> Response:
-        page = viewer.page(
-            "problem", title="That did not work", problem=visible(str(error)), live=False
-        )
+        page = viewer.page("problem", title="That did not work", problem=error)
         return reply(page._replace(status=404 if isinstance(error, DataError) else 400))
 
     app.add_exception_handler(RMGalleryError, refused)
