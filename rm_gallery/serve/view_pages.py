@@ -4,9 +4,11 @@ runs side by side. The templates turn it into words.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -88,6 +90,7 @@ _TEMPLATES = jinja2.Environment(
     finalize=lambda value: value if isinstance(value, Markup) else visible(str(value)),
 )  # fmt: skip
 _TEMPLATES.filters |= {"line": single_line, "short": ended, "long": text_of, "number": number_of}
+_TEMPLATES.filters["json"] = partial(json.dumps, ensure_ascii=False, indent=2)
 _TEMPLATES.tests["long"] = lambda text: len(text) > LONGEST_TEXT // 4
 
 
