@@ -27,6 +27,7 @@ from rm_gallery.serve.formats import (
     conversation,
     invalid,
     json_text,
+    late_or_unavailable,
 )
 
 MOST = 400
@@ -228,9 +229,8 @@ def _decisions(
     outcomes = iter(said.outcomes)
     for each in said.outcomes:
         if each.status == "failed" and each.code != "invalid_item":
-            late = 504 if each.code == "deadline" else 503
             what = f"A question could not be answered ({each.code}): {each.reason}"
-            raise Refused(late, "no_score", what)
+            raise Refused(late_or_unavailable(each), "no_score", what)
     for asked in questions(said.body):
         own = list(islice(outcomes, len(asked.answers) if asked.kind == "choice" else 1))
         yield asked, _decided(asked, own), next((e.reason for e in own if e.value is None), "")

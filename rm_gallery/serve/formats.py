@@ -286,16 +286,29 @@ def _refuse_missing(scores: Sequence[float | None], outcomes: Sequence[Score[flo
     if missing:
         # one that broke says more than one that cannot be judged anyway
         place = next((place for place in missing if _may_help(outcomes[place])), missing[0])
-        first = outcomes[place]
-        late = 504 if first.code == "deadline" else 503
+        said = missing_said(outcomes, missing, place, "completions")
         raise Refused(
-            late if _may_help(first) else 422,
+            late_or_unavailable(outcomes[place]) if _may_help(outcomes[place]) else 422,
             "no_score",
-            f"{len(missing)} of {len(outcomes)} completions have no score. Number {place} is "
-            f"{first.status} ({first.code}): {first.reason} This format has no field for that; "
-            f"add ?on_error=NUMBER to get a number "
-            "of your choice in its place.",
+            f"{said} This format has no field for that; add ?on_error=NUMBER to get a number of "
+            "your choice in its place.",
         )
+
+
+def missing_said(
+    outcomes: Sequence[Score[float]], missing: Sequence[int], place: int, what: str
+) -> str:
+    """How many of a request have no score, and why the one at a place has none."""
+    one = outcomes[place]
+    return (
+        f"{len(missing)} of {len(outcomes)} {what} have no score. Number {place} is {one.status} "
+        f"({one.code}): {one.reason}"
+    )
+
+
+def late_or_unavailable(outcome: Score[float]) -> int:
+    """The status of a reply that has no word for a failure: it may be asked for again."""
+    return 504 if outcome.code == "deadline" else 503
 
 
 def _may_help(outcome: Score[float]) -> bool:

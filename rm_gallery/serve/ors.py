@@ -28,7 +28,16 @@ from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.serve.door import Receive, RequestPipeline, Room, Scope, dumped
-from rm_gallery.serve.formats import PROMPTS, REFERENCES, Ask, Open, Refused, invalid, read
+from rm_gallery.serve.formats import (
+    PROMPTS,
+    REFERENCES,
+    Ask,
+    Open,
+    Refused,
+    invalid,
+    missing_said,
+    read,
+)
 from rm_gallery.serve.policy import Send
 
 SESSION_BYTES = 2048
@@ -570,10 +579,7 @@ def _group(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
     """What is said of a group; Refused where one has no score, for which it has no word."""
     missing = [place for place, each in enumerate(outcomes) if each.value is None]
     if missing:
-        first = outcomes[missing[0]]
-        what = f"{len(missing)} of {len(outcomes)} candidates have no score. Number "
-        what += f"{missing[0]} is {first.status} ({first.code}): {first.reason}"
-        raise Refused(503, NO_SCORE, what)
+        raise Refused(503, NO_SCORE, missing_said(outcomes, missing, missing[0], "candidates"))
     return {"scores": list(map(_rewarded, outcomes))}
 
 

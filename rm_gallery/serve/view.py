@@ -351,17 +351,16 @@ class Viewer:
 
     def gallery_page(self, request: Request) -> Sent:
         """The rewards there are, or those whose name or description holds what is asked for."""
-        wanted = request.query_params.get("text", "").casefold().split()
-        entries = [
-            (name, _sentence(RewardRegistry.get(name)), RewardRegistry.get(name))
-            for name in RewardRegistry.list()
-        ]
-        fit = [
-            entry
-            for entry in entries
-            if all(word in f"{entry[0]} {entry[1]}".casefold() for word in wanted)
-        ]
         text = request.query_params.get("text", "")
+        entries = []
+        for name in RewardRegistry.list():
+            reward = RewardRegistry.get(name)
+            entries.append((name, _sentence(reward), reward))
+        fit = [
+            (name, doc, reward)
+            for name, doc, reward in entries
+            if all(word in f"{name} {doc}".casefold() for word in text.casefold().split())
+        ]
         return self.page("gallery", title="Gallery", text=text, entries=fit, n=len(entries))
 
     def reward_page(self, name: str, form: dict[str, str] | None = None) -> Sent:

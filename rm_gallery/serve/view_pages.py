@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from markupsafe import Markup
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.engine.folder import read_trace
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Integers, np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import cut, ended, show, visible
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
@@ -89,7 +89,15 @@ _TEMPLATES = jinja2.Environment(
     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     finalize=lambda value: value if isinstance(value, Markup) else visible(str(value)),
 )  # fmt: skip
-_TEMPLATES.filters |= {"line": single_line, "short": ended, "long": text_of, "number": number_of}
+_TEMPLATES.filters |= {
+    "line": single_line,
+    "short": ended,
+    "long": text_of,
+    "number": number_of,
+    "between": between,
+    "lost": lost_of,
+}
+_TEMPLATES.globals["in_unit"] = in_unit
 _TEMPLATES.filters["json"] = partial(json.dumps, ensure_ascii=False, indent=2)
 _TEMPLATES.tests["long"] = lambda text: len(text) > LONGEST_TEXT // 4
 
@@ -127,6 +135,15 @@ def page_of(asked: Mapping[str, str]) -> int:
     if not re.fullmatch(r"0*[1-9][0-9]{0,8}", page):
         raise ConfigError(f"page is {page!r:.40}; give a number from 1.")
     return int(page)
+
+
+def _paged(places: Integers, page: int) -> tuple[list[int], int, int]:
+    """The places of a page, its number, and how many pages there are; the last one for any behind
+    it.
+    """
+    pages = max(1, math.ceil(len(places) / PAGE))
+    page = min(page, pages)
+    return places[(page - 1) * PAGE : page * PAGE].tolist(), page, pages
 
 
 def so_far(index: RunIndex) -> Summary:
@@ -167,16 +184,7 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
         "lost": lost_of(figures),
         "causes": index.cause.counted(),
         "statuses": index.status.counted(),
-        "subsets": [
-            {
-                "name": name,
-                "score": in_unit(part, part.get("score")),
-                "interval": between(part) or "–",
-                "n": part.get("n"),
-                "lost": ", ".join(lost_of(part)) or "0",
-            }
-            for name, part in subsets[:MAX_SUBSETS]
-        ],
+        "subsets": subsets[:MAX_SUBSETS],
         "spent": spent(run, figures, summary),
         "n": len(index),
     }
@@ -186,11 +194,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
     """A page of rows that fit what is asked for."""
     wanted, page = wanted_of(asked)
     places = index.chosen(wanted)
-    pages = max(1, math.ceil(len(places) / PAGE))
-    page = min(page, pages)
-    shown = [
-        (place, index.row(place)) for place in places[(page - 1) * PAGE : page * PAGE].tolist()
-    ]
+    shown, page, pages = _paged(places, page)
 
     def link(**changed: Any) -> str:
         kept = {
@@ -209,7 +213,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
             name: link(sort=f"-{name}" if wanted.sort == name else name, page=1) for name in SORTS
         },
         "subsets": [*index.subset.counted()],
-        "rows": [(place, row) for place, row in shown if row is not None],
+        "rows": [(place, row) for place in shown if (row := index.row(place)) is not None],
     }
 
 
@@ -229,29 +233,10 @@ def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
         "names": names_of(row, asked.get("answers") if isinstance(asked, dict) else None),
         "parts": parts,
         "traced": run.traced,
-        "asked": list(_judge_calls(run, row)),
+        "asked": list(read_trace(run.folder, row.key or row.id, root=run.root))
+        if run.traced
+        else [],
     }
-
-
-def _judge_calls(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
-    for entry in read_trace(run.folder, row.key or row.id, root=run.root) if run.traced else ():
-        tokens, prompt = entry.get("tokens"), entry.get("prompt")
-        tokens = tokens if isinstance(tokens, dict) else {}
-        head = (
-            f"place {entry.get('place')}",
-            f"attempt {entry.get('attempt')}",
-            str(entry.get("status")),
-            str(entry.get("problem") or ""),
-            f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens",
-            "from the cache" if entry.get("cached") else "",
-        )
-        yield {
-            "head": " · ".join(filter(None, head)),
-            "messages": [m for m in prompt if isinstance(m, dict)]
-            if isinstance(prompt, list)
-            else [],
-            "reply": entry.get("reply") or "",
-        }
 
 
 # -- two runs --------------------------------------------------------------------------------------
@@ -269,34 +254,20 @@ def about_two(
     gap = other.credits[there] - own.credits[here]
     gap = np.where(np.isnan(gap), other.scores[there] - own.scores[here], gap)
     order = np.argsort(-np.abs(gap), kind="stable")
-    pages = max(1, math.ceil(len(order) / PAGE))
-    page = min(page, pages)
+    shown, page, pages = _paged(order, page)
     rows = []
-    for k in order[(page - 1) * PAGE : page * PAGE].tolist():
+    for k in shown:
         a, b = own.row(int(here[k])), other.row(int(there[k]))
         if a is not None and b is not None:
             rows.append((int(here[k]), a, b, float(gap[k])))
+    difference, problem = None, ""
     try:
         difference = compare(one, two, examples=0)[0].whole
-        interval = difference.paired.interval
-        statement = (
-            f"Second minus first: {number_of(difference.paired.difference)}"
-            + (
-                f" (95 % interval {number_of(interval.low)} to {number_of(interval.high)})"
-                if interval
-                else ""
-            )
-            + f", over {difference.paired.n:,} rows that both scored; "
-            + (
-                f"the {difference.better} is better."
-                if difference.better
-                else "neither is shown to be better."
-            )
-        )
     except (ConfigError, DataError) as error:
-        statement = f"No difference is given: {error}"
+        problem = str(error)
     return {
-        "statement": statement,
+        "difference": difference,
+        "problem": problem,
         "rows": rows,
         "n": len(shared),
         "page": page,
