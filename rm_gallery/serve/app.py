@@ -300,11 +300,8 @@ def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
 def _mount_gym(app: FastAPI, door: RequestPipeline) -> None:
     """Add what NeMo-Gym asks beside /verify."""
 
-    async def seed_session() -> tuple[int, Any]:
-        return 200, {}
-
-    async def reverify_mode() -> tuple[int, Any]:
-        return 200, "stateless"
+    async def always(value: Any) -> tuple[int, Any]:
+        return 200, value
 
     async def aggregate_metrics(scope: Scope, receive: Receive, send: Send) -> None:
         async def found() -> tuple[int, Any]:
@@ -314,11 +311,11 @@ def _mount_gym(app: FastAPI, door: RequestPipeline) -> None:
         await door.show(found, "evaluate", scope, receive, send)
 
     _mount(
-        app, "/seed_session", partial(door.show, seed_session, "evaluate"), method="POST",
+        app, "/seed_session", partial(door.show, partial(always, {}), "evaluate"), method="POST",
         name="seed_session", summary="Begin a rollout of NeMo-Gym: nothing is kept of it.",
     )  # fmt: skip
     _mount(
-        app, "/reverify_mode", partial(door.show, reverify_mode, "read"), name="reverify_mode",
+        app, "/reverify_mode", partial(door.show, partial(always, "stateless"), "read"), name="reverify_mode",
         summary="Tell NeMo-Gym that a rollout may be verified again.", response_model=str,
     )  # fmt: skip
     _mount(

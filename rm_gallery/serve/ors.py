@@ -116,17 +116,20 @@ def read_tasks(path: str | Path) -> dict[str, list[OrsTask]]:
     """
     tasks: dict[str, list[OrsTask]] = {}
     for where, row in placed_rows(Path(path)):
-        asked = next((row[name] for name in PROMPTS if not is_absent(row.get(name))), None)
+        asked, truth = _first(row, PROMPTS), _first(row, REFERENCES)
         problem = _problem(asked)
         if problem:
             raise DataError(f"{where}: {problem}")
-        truth = next((row[name] for name in REFERENCES if not is_absent(row.get(name))), None)
         split = "train" if is_absent(row.get("split")) else str(row["split"])
         own = tasks.setdefault(split, [])
-        own.append(OrsTask(split, len(own), asked, truth, row))  # type: ignore[arg-type]  # _problem looked
+        own.append(OrsTask(split, len(own), asked, truth, row))
     if not tasks:
         raise ConfigError(f"{path}: no task found; give a row per task, with prompt and reference.")
     return tasks
+
+
+def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((row[name] for name in names if not is_absent(row.get(name))), None)
 
 
 def _problem(prompt: Any) -> str:

@@ -93,17 +93,14 @@ class Guard:
             await self._app(scope, receive, send)
             return
         send = guarded(send)
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        hosts = _values(scope, b"host")
         first, slash, rest = scope["path"][1:].partition("/")
         known = hmac.compare_digest(first.encode("utf-8", "replace"), self._token)
         own = len(hosts) == 1 and hosts[0].rpartition(b":")[0] in HOSTS
         # a page from elsewhere, or a card's own, which stands in an origin of its own, may not post
         # labels
-        foreign = scope["method"] != "GET" and _sent_from(scope) not in (
-            b"same-origin",
-            b"none",
-            None,
-        )
+        site = _values(scope, b"sec-fetch-site")[:1]  # none by what is no browser, or an old one
+        foreign = scope["method"] != "GET" and site not in ([], [b"same-origin"], [b"none"])
         if not (known and own) or foreign:
             text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
             await self._send_page(Sent(text, "text/plain", 403), send)
@@ -122,11 +119,8 @@ class Guard:
         await send({"type": "http.response.body", "body": sent.raw()})
 
 
-def _sent_from(scope: Any) -> bytes | None:
-    """Where a browser says that a request comes from; None for what is no browser, and for an old
-    one.
-    """
-    return next((value for name, value in scope["headers"] if name == b"sec-fetch-site"), None)
+def _values(scope: Any, header: bytes) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == header]
 
 
 class ViewedRuns:
@@ -236,17 +230,15 @@ class Viewer:
         live = any(not run.get("finished", True) for run in listed)
         return self.page("runs", title="Runs", runs=listed, cards=cards, live=live)
 
-    def run_page(self, request: Request) -> Sent:
+    def run_page(self, request: Request, name: str) -> Sent:
         """A run with its figures and a page of its rows."""
-        name = request.path_params["name"]
         run, index = self.runs.open(name)
         listed = rows_of(index, dict(request.query_params))
         about = about_run(run, index)
         return self.page("run", name=name, live=not run.finished, listed=listed, **about)
 
-    def row_page(self, request: Request) -> Sent:
+    def row_page(self, request: Request, name: str, place: int) -> Sent:
         """One row with everything about it; with `b`, beside the same row of another run."""
-        name, place = request.path_params["name"], request.path_params["place"]
         run, index = self.runs.open(name)
         row = index.row(place)
         if row is None:
@@ -267,13 +259,12 @@ class Viewer:
             "row", title=f"Row {row.id}", name=name, place=place, before=before, after=after, one=one, other=other,
         )  # fmt: skip
 
-    def text_page(self, request: Request) -> Sent:
+    def text_page(self, request: Request, name: str, place: int, answer: int) -> Sent:
         """The whole of one answer as plain text."""
-        row = self.runs.open(request.path_params["name"])[1].row(request.path_params["place"])
-        k = request.path_params["answer"]
-        if row is None or not 0 <= k < len(row.answers):
+        row = self.runs.open(name)[1].row(place)
+        if row is None or not 0 <= answer < len(row.answers):
             raise DataError("There is no such answer.")
-        return Sent(row.answers[k], "text/plain")
+        return Sent(row.answers[answer], "text/plain")
 
     def compare_page(self, request: Request) -> Sent:
         """Two runs side by side."""
@@ -283,16 +274,16 @@ class Viewer:
         folders = [self.runs.runs[name] for name in names]
         return self.page("compare", title="Two runs", names=names, folders=folders, **about)
 
-    def report_page(self, request: Request) -> Sent:
+    def report_page(self, request: Request, name: str) -> Sent:
         """The page that `rm-gallery report` writes; its script and style are known by their hashes."""
         return Sent(
-            render(self.runs.open(request.path_params["name"])[0]),
+            render(self.runs.open(name)[0]),
             policy=f"{page_policy()}; frame-ancestors 'none'",
         )
 
-    def card_page(self, request: Request) -> Sent:
+    def card_page(self, request: Request, name: str) -> Sent:
         """An audit card: whoever made the folder wrote it, so it is shown and nothing in it runs."""
-        return Sent(self.runs.card(request.path_params["name"]), policy=FOREIGN)
+        return Sent(self.runs.card(name), policy=FOREIGN)
 
     # -- review ------------------------------------------------------------------------------------
 
@@ -305,9 +296,9 @@ class Viewer:
             self._queues[name] = index.version, queue
         return queue
 
-    def review_page(self, request: Request) -> Sent:
+    def review_page(self, request: Request, name: str) -> Sent:
         """The next row to be labelled, and what the labels so far make of the figure."""
-        name, annotator = request.path_params["name"], request.query_params.get("annotator", "")
+        annotator = request.query_params.get("annotator", "")
         run, index = self.runs.open(name)
         queue = self.queue(name)
         labels = queue.labels()
@@ -403,17 +394,17 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
     def reply(sent: Sent) -> Response:
         return Response(sent.raw(), sent.status, sent.headers())
 
-    def reads(make: Callable[[Request], Sent]) -> Callable[[Request], Any]:
+    def reads(make: Callable[..., Sent]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return reply(await run_in_threadpool(make, request))
+            return reply(await run_in_threadpool(make, request, **request.path_params))
 
         return answer
 
-    def writes(make: Callable[[str, dict[str, str]], Sent]) -> Callable[[Request], Any]:
+    def writes(make: Callable[..., Sent]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             return reply(
                 await run_in_threadpool(
-                    make, request.path_params["name"], await _form_fields(request)
+                    make, form=await _form_fields(request), **request.path_params
                 )
             )
 
@@ -425,7 +416,7 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
         ("/compare", viewer.compare_page),
         ("/gallery", viewer.gallery_page),
         ("/card/{name}", viewer.card_page),
-        ("/gallery/{name:path}", lambda request: viewer.reward_page(request.path_params["name"])),
+        ("/gallery/{name:path}", lambda _, name: viewer.reward_page(name)),
         ("/run/{name}", viewer.run_page),
         ("/run/{name}/report", viewer.report_page),
         ("/run/{name}/review", viewer.review_page),
@@ -444,12 +435,13 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
     return Guard(app, token)
 
 
-def _static_file(request: Request) -> Sent:
+def _static_file(request: Request, file: str) -> Sent:
     files = {"page.css": (_STYLES, "text/css"), "view.css": (_FILES / "view.css", "text/css")}
     files["view.js"] = (_FILES / "view.js", "text/javascript")
-    if (file := files.get(request.path_params["file"])) is None:
+    if file not in files:
         raise DataError("There is no such file.")
-    return Sent(file[0].read_bytes(), file[1])
+    path, kind = files[file]
+    return Sent(path.read_bytes(), kind)
 
 
 async def _form_fields(request: Request) -> dict[str, str]:
