@@ -331,12 +331,7 @@ def test_seconds_are_counted_up_to_the_bound_of_their_bucket() -> None:
 
 
 def test_scores_of_an_ask_that_is_no_valid_unicode_are_sent() -> None:
-    codec = Codec(
-        "odd",
-        "/odd",
-        lambda posted: [Ask(completion="4", reference="4")],
-        lambda said: {"text": "\ud800", "number": 2**80},
-        target="reward:it",
-    )
+    ask, odd = Ask(completion="4", reference="4"), {"text": "\ud800", "number": 2**80}
+    codec = Codec("odd", "/odd", lambda posted: [ask], lambda said: odd, target="reward:it")
     (reply,) = asked(app_of([codec]), {"url": "/odd", "json": 1})
     assert (reply.status_code, reply.json()) == (200, {"text": "?", "number": 2**80})
