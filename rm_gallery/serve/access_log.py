@@ -16,14 +16,12 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.serve.door import Receive, Scope, log_notes
+from rm_gallery.serve.door import GONE, Receive, Scope, log_notes
 from rm_gallery.serve.policy import Send
 
 LONGEST_PATH = 500
 MOST_LINES = 100_000
 CLOSE_SECONDS = 2.0
-GONE = 499
-"""The status of a request whose client hung up."""
 
 
 class AccessLog:

@@ -5,13 +5,12 @@ that is true.
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
-from html import escape
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
@@ -28,7 +27,7 @@ from rm_gallery.serve.door import (
     refuse,
     request_id_of,
 )
-from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
+from rm_gallery.serve.formats import NATIVE, Codec, Refused
 from rm_gallery.serve.formats import read as read_body
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.listen import answer_status, health_reply, process_owned
@@ -46,21 +45,16 @@ FORMATS = (*trainers.FORMATS, *hosted.FORMATS, *decisions.FORMATS)
 """Every format beside the server's own."""
 
 
-def _of_evaluators(codec: Codec) -> Codec:
-    """The server's own format for a deployed evaluator."""
-
-    def parse(body: Any, params: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
-        return target_of(params), codec.parse(body, {"name": ""})[1]
-
-    path = codec.path.replace("/v1/rewards/{name}", "/v1/evaluations/{id}/outcome")
-    summary = codec.summary.replace("a reward", "a deployed evaluator")
-    return replace(
-        codec, name=codec.name.replace("reward", "outcome"), path=path, parse=parse, summary=summary
-    )
-
-
 CODECS: tuple[Codec, ...] = (
-    *map(_of_evaluators, NATIVE),
+    *(
+        replace(
+            each,
+            name=each.name.replace("reward", "outcome"),
+            path=each.path.replace("/v1/rewards/{name}", "/v1/evaluations/{id}/outcome"),
+            summary=each.summary.replace("a reward", "a deployed evaluator"),
+        )
+        for each in NATIVE
+    ),
     *(codec for each in FORMATS for codec in each.codecs()),
 )
 """Their codecs, one for every path, and the server's own format for evaluators."""
@@ -232,77 +226,53 @@ def create_app(
     return app
 
 
-def described(openapi: Mapping[str, Any]) -> str:
-    """A page that shows an OpenAPI description: every path with what it does and an example, and
-    nothing from elsewhere.
-    """
-    parts = [
-        f"<!doctype html><title>{escape(openapi['info']['title'])}</title><style>body{{font-family:sans-serif}}</style>"
-    ]
-    parts.append(
-        f"<h1>{escape(openapi['info']['title'])}</h1><p>All of it: <a "
-        f"href='openapi.json'>openapi.json</a></p>"
-    )
-    for path, methods in openapi["paths"].items():
-        for method, operation in methods.items():
-            parts.append(
-                f"<h3><code>{method.upper()} "
-                f"{escape(path)}</code></h3><p>{escape(operation.get('summary', ''))}</p>"
-            )
-            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-            if "example" in body:
-                shown = json.dumps(body["example"], ensure_ascii=False, indent=2)
-                parts.append(
-                    f"<details><summary>Example</summary><pre>{escape(shown)}</pre></details>"
-                )
-    return "\n".join(parts)
+_ANYWHERE = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _mount(
     app: FastAPI,
     path: str,
     answer: Answer,
-    replies: Replies,
+    replies: Replies = REFUSALS,
     *,
-    parameters: Sequence[inspect.Parameter] = (),
+    method: str = "GET",
+    body: type[BaseModel] | None = None,
+    example: Any = None,
+    fields: Mapping[str, tuple[Any, Any]] = MappingProxyType({}),
     **described: Any,
 ) -> None:
-    """Add a route that `answer` answers, described by its parameters and replies."""
+    """Add a route that `answer` answers, described by its body, its replies, and by type and
+    meaning the `fields` of query and header.
+    """
 
     async def endpoint() -> None:
         """Never called: `answer` is."""
 
+    parameters = [
+        inspect.Parameter(name, _ANYWHERE, annotation=str) for name in re.findall(r"{(\w+)}", path)
+    ]
+    if body is not None:
+        parameters.append(inspect.Parameter("body", _ANYWHERE, annotation=body))
+    for name, (kind, given) in fields.items():
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=given)
+        )
+    if example is not None:
+        shown = {"content": {"application/json": {"example": example}}}
+        described["openapi_extra"] = {"requestBody": shown}
     endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what FastAPI reads
     endpoint.__doc__ = None
     endpoint.answer = answer  # type: ignore[attr-defined]
     app.router.add_api_route(
-        path, endpoint, responses=dict(replies), route_class_override=_mouth(), **described
-    )
+        path, endpoint, responses=dict(replies), methods=[method],
+        operation_id=described["name"], route_class_override=_mouth(), **described,
+    )  # fmt: skip
 
 
 def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
     """Add a codec's route, described by its models."""
     from fastapi import Query
 
-    anywhere = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [
-        inspect.Parameter(name, anywhere, annotation=str)
-        for name in re.findall(r"{(\w+)(?::\w+)?}", codec.path)
-    ]
-    if codec.request_model is not None:
-        parameters.append(inspect.Parameter("body", anywhere, annotation=codec.request_model))
-    for name, (kind, meaning) in codec.query.items():
-        given = Query(default=None, description=meaning)
-        parameters.append(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, annotation=kind | None, default=given
-            )
-        )
-    extra: dict[str, Any] = {}
-    if codec.request_example is not None and codec.request_model is not None:
-        extra = {
-            "requestBody": {"content": {"application/json": {"example": codec.request_example}}}
-        }
     # a format that has no word for a missing score is refused in our words, whatever the reason
     wordless = codec.scaled or "on_error" in codec.query or codec.response_model is None
     late = {
@@ -314,24 +284,24 @@ def _mount_codec(app: FastAPI, codec: Codec, door: RequestPipeline) -> None:
         codec.path,
         partial(door.answer, codec),
         {**REFUSALS, 504: late},
-        parameters=parameters,
-        methods=[codec.method],
+        method="POST",
+        body=codec.request_model,
+        example=codec.request_example,
+        fields={
+            name: (kind | None, Query(default=None, description=meaning))
+            for name, (kind, meaning) in codec.query.items()
+        },
         name=codec.name,
-        operation_id=codec.name,
         summary=codec.summary or None,
         response_model=codec.response_model,
-        openapi_extra=extra or None,
     )
 
 
 def _mount_gym(app: FastAPI, door: RequestPipeline) -> None:
     """Add what NeMo-Gym asks beside /verify."""
 
-    async def seed_session() -> tuple[int, Any]:
-        return 200, {}
-
-    async def reverify_mode() -> tuple[int, Any]:
-        return 200, "stateless"
+    async def always(value: Any) -> tuple[int, Any]:
+        return 200, value
 
     async def aggregate_metrics(scope: Scope, receive: Receive, send: Send) -> None:
         async def found() -> tuple[int, Any]:
@@ -340,49 +310,41 @@ def _mount_gym(app: FastAPI, door: RequestPipeline) -> None:
 
         await door.show(found, "evaluate", scope, receive, send)
 
-    body = inspect.Parameter(
-        "body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=nemo_gym.AggregateRequest
-    )
-    shown = {"example": nemo_gym.AGGREGATE_EXAMPLE}
-    for path, answer, method, summary, more in (
-        ("/seed_session", partial(door.show, seed_session, "evaluate"), "POST",
-         "Begin a rollout of NeMo-Gym: nothing is kept of it.", {}),
-        ("/reverify_mode", partial(door.show, reverify_mode, "read"), "GET",
-         "Tell NeMo-Gym that a rollout may be verified again.", {"response_model": str}),
-        ("/aggregate_metrics", aggregate_metrics, "POST",
-         "NeMo-Gym's figures over what was verified.",
-         {"response_model": nemo_gym.AggregateReply, "parameters": [body],
-          "openapi_extra": {"requestBody": {"content": {"application/json": shown}}}}),
-    ):  # fmt: skip
-        _mount(
-            app, path, answer, REFUSALS, methods=[method], name=path[1:], operation_id=path[1:],
-            summary=summary, **more,
-        )  # fmt: skip
+    _mount(
+        app, "/seed_session", partial(door.show, partial(always, {}), "evaluate"), method="POST",
+        name="seed_session", summary="Begin a rollout of NeMo-Gym: nothing is kept of it.",
+    )  # fmt: skip
+    _mount(
+        app, "/reverify_mode", partial(door.show, partial(always, "stateless"), "read"), name="reverify_mode",
+        summary="Tell NeMo-Gym that a rollout may be verified again.", response_model=str,
+    )  # fmt: skip
+    _mount(
+        app, "/aggregate_metrics", aggregate_metrics, method="POST", name="aggregate_metrics",
+        summary="NeMo-Gym's figures over what was verified.", response_model=nemo_gym.AggregateReply,
+        body=nemo_gym.AggregateRequest, example=nemo_gym.AGGREGATE_EXAMPLE,
+    )  # fmt: skip
 
 
 def _mount_environments(app: FastAPI, environments: OrsEnvironments) -> None:
     """Add the routes of the Open Reward Standard."""
     from fastapi import Header
 
-    anywhere = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    session = {"sid": (str, Header(alias="X-Session-ID"))}
     for path, route, answer in environments.routes():
-        given = {"env": str} if "{env}" in path else {}
-        parameters = [inspect.Parameter(name, anywhere, annotation=k) for name, k in given.items()]
-        if route.body is not None:
-            parameters.append(inspect.Parameter("body", anywhere, annotation=route.body))
-        if route.session:
-            sid = Header(alias="X-Session-ID")
-            keyword = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter("sid", keyword, annotation=str, default=sid))
-        name = f"ors{path.replace('{env}', 'of').replace('/', '_')}"
         _mount(
-            app, path, answer, REFUSALS, parameters=parameters, methods=[route.method],
-            name=name, operation_id=name, summary=route.summary,
-        )  # fmt: skip
+            app,
+            path,
+            answer,
+            method=route.method,
+            body=route.body,
+            fields=session if route.session else {},
+            name=f"ors{path.replace('{env}', 'of').replace('/', '_')}",
+            summary=route.summary,
+        )
 
 
 def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
-    """Add what is read: health, metrics, and what is offered."""
+    """Add what is read: health, metrics, what is offered, and the description of all."""
     from fastapi.responses import PlainTextResponse
 
     handler = door.handler
@@ -399,9 +361,8 @@ def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
         return 200, {"rewards": listed}
 
     async def evaluations() -> tuple[int, Any]:
-        return 200, {
-            "evaluations": [] if handler.evaluators is None else await handler.evaluators.deployed()
-        }
+        deployed = [] if handler.evaluators is None else await handler.evaluators.deployed()
+        return 200, {"evaluations": deployed}
 
     async def metrics() -> tuple[int, Any]:
         return 200, door.metrics.exposed(handler)
@@ -410,37 +371,35 @@ def _mount_lists(app: FastAPI, door: RequestPipeline) -> None:
         return 200, app.openapi()
 
     async def docs() -> tuple[int, Any]:
-        return 200, described(app.openapi()).encode("utf-8", "replace")
+        from rm_gallery.serve.view_pages import page_text
+
+        return 200, page_text("openapi", **app.openapi()).encode("utf-8", "replace")
 
     app.state.status = partial(answer_status, door, health, metrics)
-    for path, page, html in (("/openapi.json", openapi, False), ("/docs", docs, True)):
-        answer = partial(door.show, page, "read", page=html)
-        _mount(app, path, answer, {}, methods=["GET"], name=path[1:], include_in_schema=False)
-    unwell: Replies = {
-        503: {"model": Health, "description": "It does not work, or is about to end."}
-    }
-    refusals: Replies = {status: REFUSALS[status] for status in (401, 403, 429, 503)}
-    for path, read, summary, model in (
-        ("/v1/rewards", rewards, "The rewards that are offered.", RewardList),
-        ("/v1/evaluations", evaluations, "The evaluators that are deployed.", EvaluationList),
-        ("/metrics", metrics, "Counters in Prometheus' text format.", None),
-        ("/health", health, "Whether the server works; needs no token.", Health),
-    ):
-        free = read is health
-        kind: dict[str, Any] = (
-            {"response_model": model} if model else {"response_class": PlainTextResponse}
-        )
-        name = path.rpartition("/")[2]
-        answer = partial(door.show, read, None if free else "read")
-        replies = unwell if free else refusals
-        _mount(
-            app,
-            path,
-            answer,
-            replies,
-            methods=["GET"],
-            operation_id=name,
-            name=name,
-            summary=summary,
-            **kind,
-        )
+    hidden = partial(_mount, app, replies={}, include_in_schema=False)
+    hidden("/openapi.json", partial(door.show, openapi, "read"), name="openapi.json")
+    hidden("/docs", partial(door.show, docs, "read", page=True), name="docs")
+    listed = partial(
+        _mount, app, replies={status: REFUSALS[status] for status in (401, 403, 429, 503)}
+    )
+    listed(
+        "/v1/rewards", partial(door.show, rewards, "read"), name="rewards",
+        summary="The rewards that are offered.", response_model=RewardList,
+    )  # fmt: skip
+    listed(
+        "/v1/evaluations", partial(door.show, evaluations, "read"), name="evaluations",
+        summary="The evaluators that are deployed.", response_model=EvaluationList,
+    )  # fmt: skip
+    listed(
+        "/metrics", partial(door.show, metrics, "read"), name="metrics",
+        summary="Counters in Prometheus' text format.", response_class=PlainTextResponse,
+    )  # fmt: skip
+    _mount(
+        app,
+        "/health",
+        partial(door.show, health, None),
+        {503: {"model": Health, "description": "It does not work, or is about to end."}},
+        name="health",
+        summary="Whether the server works; needs no token.",
+        response_model=Health,
+    )

@@ -7,7 +7,8 @@ of its range is the probability of yes, and the place on the levels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
@@ -16,17 +17,17 @@ from rm_gallery.core.model.message import Decision
 from rm_gallery.core.score import Score
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
+    Answered,
     Ask,
-    Format,
+    Codec,
     Open,
-    Params,
+    Posted,
     Refused,
     Turn,
     conversation,
     invalid,
     json_text,
-    read,
-    target_of,
+    late_or_unavailable,
 )
 
 MOST = 400
@@ -94,107 +95,81 @@ class DecisionsReply(BaseModel):
 
 
 class _Asked(NamedTuple):
-    """One question, and which of the completions it is about."""
+    """One question, for OpenAI's names of its kind."""
 
     name: str | None
+    where: str
     kind: str
-    answers: tuple[Any, ...]
-    legend: tuple[str, ...] = ()
+    instructions: str
+    answers: Sequence[Any] = ()
+    legend: Sequence[str] = ()
+    """What is weighed for each answer."""
 
 
-class _Kept(NamedTuple):
-    asked: _Asked
-    model: str
-    first: bool
-    """Whether the question begins with this completion: a choice has one for each of its answers.
-    """
+def _openai(body: Mapping[str, Any]) -> Iterator[_Asked]:
+    for place, question in enumerate(body["questions"]):
+        options = [(one["value"], one) for one in question.get("choices") or ()]
+        options = options or [(one["label"], one) for one in question.get("levels") or ()]
+        yield _Asked(
+            question.get("name"),
+            f"questions[{place}]",
+            question["type"],
+            question["instructions"],
+            [answer for answer, _ in options],
+            [_explained(answer, one.get("description")) for answer, one in options],
+        )
 
 
-def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request = read(OpenaiDecisions, body)
-    state = conversation(body["input"], "input")
-    asks: list[Ask] = []
-    for place, question in enumerate(request.questions):
-        options: list[tuple[Any, str | None]] = [
-            (one.value, one.description) for one in question.choices
-        ]
-        options = options or [(one.label, one.description) for one in question.levels]
-        answers = [answer for answer, _ in options]
-        texts = [
-            ": ".join(filter(None, (json_text(answer), description)))
-            for answer, description in options
-        ]
-        asked = _Asked(question.name, question.type, tuple(answers), tuple(texts))
-        asks += _asks(asked, question.instructions, state, request.model, f"questions[{place}]")
-    return _target(params, request.model), _few(asks)
-
-
-def _systemone(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request = read(SystemOneRequest, body)
-    asks: list[Ask] = []
-    for name, question in request.questions.items():
-        sides = question.criteria
-        if question.type == "noul":
-            described = (
-                [f"{side}: {text}" for side, text in sides.items() if text]
-                if isinstance(sides, dict)
-                else []
+def _systemone(body: Mapping[str, Any]) -> Iterator[_Asked]:
+    for name, question in body["questions"].items():
+        sides, kind, where = question.get("criteria"), question["type"], f"questions.{name:.60}"
+        instructions = json_text(question["instructions"])
+        of_sides = sides if isinstance(sides, dict) else {}
+        if kind == "noul":
+            lines = [f"{side}: {text}" for side, text in of_sides.items() if text]
+            yield _Asked(name, where, "predicate", "\n".join([instructions, *lines]))
+            continue
+        if not isinstance(sides, dict if kind == "choice" else list):
+            wanted = (
+                "an object of choices" if kind == "choice" else "a list of levels, the lowest first"
             )
-            instructions = "\n".join([json_text(question.instructions), *described])
-            asked = _Asked(name, "predicate", ())
+            raise invalid(f"{where}.criteria is {type(sides).__name__}; it is {wanted}.")
+        answers = list(map(str, sides))
+        legend = [_explained(each, json_text(of_sides.get(each))) for each in answers]
+        yield _Asked(name, where, kind, instructions, answers, legend)
+
+
+def _explained(answer: Any, description: str | None) -> str:
+    return ": ".join(filter(None, (json_text(answer), description)))
+
+
+Questions = Callable[[Mapping[str, Any]], Iterator[_Asked]]
+
+
+def _asks(questions: Questions, state: Any, posted: Posted) -> list[Ask]:
+    """One completion for a question about the answer; for a choice one for each of its answers."""
+    asks: list[Ask] = []
+    for asked in questions(posted.body):
+        n = len(asked.answers)
+        if asked.kind != "predicate" and n < 2:
+            raise invalid(f"{asked.where} has {n} answers; a {asked.kind} has two or more.")
+        criterion: dict[str, Any] = {"criterion": asked.instructions, "points": 1}
+        if asked.kind == "score":
+            criterion["levels"] = [
+                {"label": text, "value": place / (n - 1)} for place, text in enumerate(asked.legend)
+            ]
+        row = {"instructions": asked.instructions, "criteria": [criterion]}
+        if asked.kind == "choice":
+            prompt = state if _is_messages(state) else json_text(state)
+            asks += [Ask(prompt=prompt, completion=text, row=row) for text in asked.legend]
         else:
-            if not isinstance(sides, dict if question.type == "choice" else list):
-                wanted = (
-                    "an object of choices"
-                    if question.type == "choice"
-                    else "a list of levels, the lowest first"
-                )
-                raise invalid(
-                    f"questions.{name:.60}.criteria is {type(sides).__name__}; it is {wanted}."
-                )
-            instructions, answers = json_text(question.instructions), tuple(map(str, sides))
-            texts = (
-                [": ".join(filter(None, (a, json_text(sides[a])))) for a in sides]
-                if isinstance(sides, dict)
-                else answers
-            )
-            asked = _Asked(name, question.type, answers, tuple(texts))
-        asks += _asks(asked, instructions, request.state, request.model, f"questions.{name:.60}")
-    return _target(params, request.model), _few(asks)
-
-
-def _target(params: Params, model: str) -> str:
-    """What the path names, else the model; `default` is the only one there is."""
-    return target_of(params) or ("" if model in ("", "default") else f"reward:{model}")
-
-
-def _few(asks: list[Ask]) -> list[Ask]:
+            asks.append(_about(state, row)._replace(id=asked.name or ""))
     if len(asks) > MAX_ITEMS:
         raise invalid(
             f"the questions have {len(asks)} answers to weigh; at most {MAX_ITEMS} are taken at "
             f"once."
         )
     return asks
-
-
-def _asks(asked: _Asked, instructions: str, state: Any, model: str, where: str) -> list[Ask]:
-    """One completion for a question about the answer; for a choice one for each of its answers."""
-    if asked.kind != "predicate" and len(asked.answers) < 2:
-        raise invalid(f"{where} has {len(asked.answers)} answers; a {asked.kind} has two or more.")
-    criterion: dict[str, Any] = {"criterion": instructions, "points": 1}
-    if asked.kind == "score":
-        top = len(asked.answers) - 1
-        criterion["levels"] = [
-            {"label": text, "value": place / top} for place, text in enumerate(asked.legend)
-        ]
-    row = {"instructions": instructions, "criteria": [criterion]}
-    if asked.kind != "choice":
-        return [_about(state, row)._replace(id=asked.name or "", kept=_Kept(asked, model, True))]
-    prompt = state if _is_messages(state) else json_text(state)
-    return [
-        Ask(prompt=prompt, completion=text, row=row, kept=_Kept(asked, model, not place))
-        for place, text in enumerate(asked.legend)
-    ]
 
 
 def _about(state: Any, row: dict[str, Any]) -> Ask:
@@ -209,32 +184,23 @@ def _about(state: Any, row: dict[str, Any]) -> Ask:
             completion="".join(_content_texts(state[-1].get("content"))),
             row=row,
         )
-    if isinstance(state, dict):
-        for answer in ("response", "completion", "answer", "output"):
-            if isinstance(state.get(answer), str):
-                prompt = next(
-                    (
-                        state[name]
-                        for name in ("query", "prompt", "question", "input")
-                        if state.get(name)
-                    ),
-                    None,
-                )
-                reference = next(
-                    (
-                        state[name]
-                        for name in ("reference", "reference_response")
-                        if state.get(name)
-                    ),
-                    None,
-                )
-                return Ask(
-                    prompt=conversation(prompt, "state"),
-                    completion=state[answer],
-                    reference=reference,
-                    row={**state, **row},
-                )
+    given = state if isinstance(state, dict) else {}
+    for answer in ("response", "completion", "answer", "output"):
+        if isinstance(given.get(answer), str):
+            return Ask(
+                prompt=conversation(_first_of(given, _PROMPTS), "state"),
+                completion=given[answer],
+                reference=_first_of(given, ("reference", "reference_response")),
+                row={**given, **row},
+            )
     return Ask(completion=json_text(state), row=row)
+
+
+_PROMPTS = ("query", "prompt", "question", "input")
+
+
+def _first_of(state: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((state[name] for name in names if state.get(name)), None)
 
 
 def _is_messages(state: Any) -> bool:
@@ -252,27 +218,22 @@ def _content_texts(content: Any) -> list[str]:
     )
 
 
-def _questions(
-    asks: Sequence[Ask], outcomes: Sequence[Score[float]]
-) -> list[tuple[_Asked, list[Score[float]]]]:
-    """Each question with the shares that its completions have.
+def _decisions(
+    questions: Questions, said: Answered
+) -> Iterator[tuple[_Asked, Decision | None, str]]:
+    """Each question with what is decided, and why nothing is.
 
     Refused (503) where something failed, which may not do so again; what is unscored is a question
     that is declined.
     """
-    grouped: list[tuple[_Asked, list[Score[float]]]] = []
-    for ask, each in zip(asks, outcomes, strict=True):
+    outcomes = iter(said.outcomes)
+    for each in said.outcomes:
         if each.status == "failed" and each.code != "invalid_item":
-            late = 504 if each.code == "deadline" else 503
-            raise Refused(
-                late,
-                "no_score",
-                f"A question could not be answered ({each.code}): {each.reason}",
-            )
-        if ask.kept.first:
-            grouped.append((ask.kept.asked, []))
-        grouped[-1][1].append(each)
-    return grouped
+            what = f"A question could not be answered ({each.code}): {each.reason}"
+            raise Refused(late_or_unavailable(each), "no_score", what)
+    for asked in questions(said.body):
+        own = list(islice(outcomes, len(asked.answers) if asked.kind == "choice" else 1))
+        yield asked, _decided(asked, own), next((e.reason for e in own if e.value is None), "")
 
 
 def _decided(asked: _Asked, outcomes: Sequence[Score[float]]) -> Decision | None:
@@ -294,74 +255,57 @@ def _decided(asked: _Asked, outcomes: Sequence[Score[float]]) -> Decision | None
     )
 
 
-def _decisions_reply(asks: Sequence[Ask], answers: Any) -> tuple[int, Any]:
-    return 200, {
-        "model": asks[0].kept.model,
-        "answers": answers,
-        "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
-    }
+def _decisions_reply(said: Answered, answers: Any) -> dict[str, Any]:
+    usage = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
+    return {"model": said.body["model"], "answers": answers, "usage": usage}
 
 
-def _openai_reply(asks: Sequence[Ask], scores: Sequence[Score[float]]) -> tuple[int, Any]:
+def _openai_reply(said: Answered) -> dict[str, Any]:
     answers = []
-    for asked, outcomes in _questions(asks, scores):
-        decision = _decided(asked, outcomes)
+    for asked, decision, why in _decisions(_openai, said):
         answer: dict[str, Any] = {"type": asked.kind, "name": asked.name}
         if decision is None:
-            why = next((each.reason for each in outcomes if each.value is None), "")
-            answers.append({**answer, "refusal": why or "It cannot be judged."})
+            answer["refusal"] = why or "It cannot be judged."
         elif asked.kind == "predicate":
-            answers.append({**answer, "probability": decision.probabilities["yes"]})
+            answer["probability"] = decision.probabilities["yes"]
         else:
-            values = list(decision.probabilities.values())
-            named = asked.answers if asked.kind == "choice" else range(len(asked.answers))
-            probabilities = [
-                {
-                    "value": value,
-                    **({} if asked.kind == "choice" else {"label": asked.answers[n]}),
-                    "probability": values[n],
-                }
-                for n, value in enumerate(named)
+            chosen = asked.kind == "choice"
+            answer[asked.kind] = asked.answers[int(decision.top)] if chosen else _expected(decision)
+            answer["confidence"] = decision.confidence
+            answer["probabilities"] = [
+                {"value": each, "probability": probability}
+                if chosen
+                else {"value": level, "label": each, "probability": probability}
+                for level, (each, probability) in enumerate(
+                    zip(asked.answers, decision.probabilities.values(), strict=True)
+                )
             ]
-            top = (
-                asked.answers[int(decision.top)] if asked.kind == "choice" else _expected(decision)
-            )
-            answers.append(
-                {
-                    **answer,
-                    asked.kind: top,
-                    "confidence": decision.confidence,
-                    "probabilities": probabilities,
-                }
-            )
-    return _decisions_reply(asks, answers)
+        answers.append(answer)
+    return _decisions_reply(said, answers)
 
 
-def _systemone_reply(asks: Sequence[Ask], scores: Sequence[Score[float]]) -> tuple[int, Any]:
+def _systemone_reply(said: Answered) -> dict[str, Any]:
     answers: dict[str, dict[str, Any]] = {}
-    for asked, outcomes in _questions(asks, scores):
-        decision = _decided(asked, outcomes)
+    for asked, decision, _ in _decisions(_systemone, said):
         if decision is None:
             continue
-        name, shares = asked.name or "", decision.probabilities
+        name, shares = asked.name or "", dict(decision.probabilities)
         if asked.kind == "predicate":
             answers[name] = {"noul": shares["yes"]}
         elif asked.kind == "choice":
-            probabilities = {answer: shares[str(n)] for n, answer in enumerate(asked.answers)}
             answers[name] = {
                 "choice": asked.answers[int(decision.top)],
                 "confidence": decision.confidence,
-                "probabilities": probabilities,
+                "probabilities": dict(zip(asked.answers, shares.values(), strict=True)),
             }
         else:
-            legend = {str(n): text for n, text in enumerate(asked.answers)}
             answers[name] = {
                 "score": _expected(decision),
-                "probabilities": dict(shares),
-                "legend": legend,
+                "probabilities": shares,
+                "legend": {str(n): text for n, text in enumerate(asked.answers)},
                 "confidence": decision.confidence,
             }
-    return _decisions_reply(asks, answers)
+    return _decisions_reply(said, answers)
 
 
 def _expected(decision: Decision) -> float:
@@ -369,56 +313,37 @@ def _expected(decision: Decision) -> float:
     return decision.expected({level: float(level) for level in decision.probabilities})
 
 
-def _mounted_at(name: str) -> tuple[tuple[str, str], ...]:
-    at = (("", "/v1"), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/evaluations/{id}"))
-    return tuple((f"{name}{suffix}", f"{place}/{name}") for suffix, place in at)
+def _named(request: OpenaiDecisions | SystemOneRequest) -> str:
+    """The reward that is asked; `default` is the only one there is."""
+    return "" if request.model == "default" else request.model
 
 
-_DECLINED = "the question is declined; HTTP 503 for failed"
-_SAME = (
-    ("model", "name of the reward, where the path names none; `default` is the only one"),
-    (
-        "instructions of a question",
-        "row `instructions`, and `criteria` for `grader:checklist`, which then answers it",
-    ),
-)
 FORMATS = (
-    Format(
-        "decisions", "/v1/decisions", _openai, _openai_reply, OpenaiDecisions, DecisionsReply,
+    Codec(
+        "decisions", "/v1/decisions",
+        lambda posted: _asks(_openai, conversation(posted.body["input"], "input"), posted),
+        _openai_reply, OpenaiDecisions, DecisionsReply,
         {
             "model": "default",
             "input": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}],
             "questions": [{"type": "predicate", "name": "right", "instructions": "Is the answer right?"}],
         },
         "Answer typed questions about an answer in the format of OpenAI's decisions.",
-        title="OpenAI decisions (beta), as a decision model is asked",
-        fields=(
-            *_SAME,
-            ("input", "the conversation, its last assistant turn is judged; without one its last turn"),
-            ("choices", "a completion each"),
-            ("→ probability", "the score's share of its range"),
-            ("→ score, probabilities", "the level at that share; of choices each one's part of all shares"),
-        ),
-        no_score=_DECLINED,
-        places=_mounted_at("decisions"),
+        named=_named,
         scaled=True,
     ),
-    Format(
-        "systemone", "/v1/systemone", _systemone, _systemone_reply, SystemOneRequest, DecisionsReply,
+    Codec(
+        "systemone", "/v1/systemone",
+        lambda posted: _asks(_systemone, posted.body["state"], posted),
+        _systemone_reply, SystemOneRequest, DecisionsReply,
         {
             "model": "default",
             "state": {"query": "What is 2 + 2?", "response": "4"},
             "questions": {"right": {"type": "noul", "instructions": "Is the answer right?"}},
         },
         "Answer typed questions about an answer in the format of System One.",
-        title="TypeSafe System One, as a decision model is asked",
-        fields=(
-            *_SAME,
-            ("state", "a text, messages, or an object with `query` and `response`"),
-            ("→ noul, score, choice", "as above"),
-        ),
-        no_score=_DECLINED,
-        places=_mounted_at("systemone"),
+        named=_named,
         scaled=True,
     ),
 )  # fmt: skip
+"""The formats; docs/serving-formats.md says of each who sends it, and what its fields are here."""

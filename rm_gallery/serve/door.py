@@ -143,6 +143,8 @@ FREE_ENTRIES = 1000
 """Entries of a body that count no bytes beside their own."""
 STUCK_SECONDS = 3.0
 """Without a turn of the event loop."""
+GONE = 499
+"""The status of a request whose client hung up."""
 FAULT = Refused(500, "internal", "The server failed; its log names the request id.")
 
 
@@ -179,13 +181,11 @@ class RequestPipeline:
         """Read a request in a codec's format, score it and send the reply, or say why not."""
         began = perf_counter()
         metrics = self.metrics
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        request_id = request_id_of(headers)
-        more = CLOSE if self.closing else ()
         metrics.in_flight += 1
         room = self.room()
-        try:
-            token = self.admit(headers, codec.scope, scope)
+
+        async def found(headers: dict[bytes, bytes]) -> tuple[int, Any]:
+            token = self.admit(headers, "evaluate", scope)
             self._spend(token, 1)
             body = await self._body(headers, receive, room)
             target, asks = codec.parse(
@@ -198,23 +198,11 @@ class RequestPipeline:
                     self.handler.score(target, asks, self.deadline(headers))
                 )
             metrics.scored(target, outcomes)
-            status, reply = codec.render(
-                asks, self.handler.shares(target, outcomes) if codec.scaled else outcomes
-            )
-            await respond(send, status, dumped(reply), request_id, more)
-        except _Gone:
-            status = 499
-        except Refused as refused:
-            status = refused.status
-            if refused.code == "too_large":
-                await self._discard(headers, receive)
-            await refuse(send, refused, request_id, more)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, the client is told nothing about this process
-            status = 500
-            message = redact(f"{type(error).__name__}: {error}")
-            logger.opt(exception=error).debug("request {}", request_id.decode())
-            logger.error("request {} to {} failed: {}", request_id.decode(), codec.path, message)
-            await refuse(send, FAULT, request_id, more)
+            shown = self.handler.shares(target, outcomes) if codec.scaled else outcomes
+            return codec.render(asks, shown)
+
+        try:
+            status = await self._reply(found, codec.path, scope, receive, send)
         finally:
             metrics.in_flight -= 1
             room.give_back()
@@ -232,28 +220,52 @@ class RequestPipeline:
         """Answer a request with what `read` gives: a status and JSON, or bytes of plain text (of a
         `page`, HTML), or events of a stream.
         """
+
+        async def found(headers: dict[bytes, bytes]) -> tuple[int, Any]:
+            if access is not None:
+                self._spend(self.admit(headers, access, scope), 1)
+            return await read()
+
+        await self._reply(found, scope["path"], scope, receive, send, page)
+
+    async def _reply(
+        self,
+        found: Callable[[dict[bytes, bytes]], Awaitable[tuple[int, Any]]],
+        path: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        page: bool = False,
+    ) -> int:
+        """Send what is found, or why nothing is; the status that was sent."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = request_id_of(headers)
         more = CLOSE if self.closing else ()
         try:
-            if access is not None:
-                self._spend(self.admit(headers, access, scope), 1)
-            status, value = await read()
+            status, value = await found(headers)
             if isinstance(value, AsyncIterator):
-                return await stream(send, value, request_id, more)
-            plain = isinstance(value, bytes)
-            kind = _JSON if not plain else _PAGE if page else _TEXT
-            more = (*more, (b"content-security-policy", STYLED.encode())) if page else more
-            await respond(send, status, value if plain else dumped(value), request_id, more, kind)
+                await stream(send, value, request_id, more)
+            elif not isinstance(value, bytes):
+                await respond(send, status, dumped(value), request_id, more)
+            elif page:
+                more = (*more, (b"content-security-policy", STYLED.encode()))
+                await respond(send, status, value, request_id, more, _PAGE)
+            else:
+                await respond(send, status, value, request_id, more, _TEXT)
+            return status
+        except _Gone:
+            return GONE
         except Refused as refused:
-            await refuse(send, refused, request_id, more)
-        except Exception as error:  # noqa: BLE001 - as in `answer`
-            logger.error(
-                "request {} failed: {}",
-                request_id.decode(),
-                redact(f"{type(error).__name__}: {error}"),
-            )
-            await refuse(send, FAULT, request_id, more)
+            if refused.code == "too_large":
+                await self._discard(headers, receive)
+            failure = refused
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the client is told nothing about this process
+            message = redact(f"{type(error).__name__}: {error}")
+            logger.opt(exception=error).debug("request {}", request_id.decode())
+            logger.error("request {} to {!r:.200} failed: {}", request_id.decode(), path, message)
+            failure = FAULT
+        await refuse(send, failure, request_id, more)
+        return failure.status
 
     def admit(self, headers: dict[bytes, bytes], access: Access, scope: Scope) -> Token | None:
         """Let a request in, with the token it came with; Refused when it may not do that, or not
@@ -335,13 +347,9 @@ class RequestPipeline:
     async def body(self, scope: Scope, receive: Receive) -> Any:
         """The JSON body of a request; Refused where it is none, or beyond a limit."""
         room = self.room()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
-            return parsed(await self._body(headers, receive, room), self.settings.max_depth)
-        except Refused as refused:
-            if refused.code == "too_large":
-                await self._discard(headers, receive)
-            raise
+            body = await self._body(dict(scope["headers"]), receive, room)
+            return parsed(body, self.settings.max_depth)
         finally:
             room.give_back()
 

@@ -42,7 +42,7 @@ class Ask(NamedTuple):
     own: bool | None = None
     """Whether the server's own files say what it holds beside the completion, as those of tasks do."""
     kept: Any = None
-    """What the codec needs of the request again for its reply; nobody else reads it."""
+    """What the codec needs of the request again for its reply (`Kept`); nobody else reads it."""
 
 
 class Refused(RMGalleryError):
@@ -66,6 +66,38 @@ def invalid(message: str) -> Refused:
     return Refused(422, "invalid_request", message)
 
 
+class Posted(NamedTuple):
+    """A request of a format."""
+
+    request: Any
+    """The body as the format's model reads it."""
+    body: Any
+    """As it came."""
+    params: Mapping[str, str]
+    """Of path and query."""
+
+
+class Kept(NamedTuple):
+    """What a reply needs of its request; the first ask of a request holds it."""
+
+    body: Any
+    params: Mapping[str, str]
+    instead: float | None
+    """Number to send where there is no score, as the query says; None for none."""
+
+
+class Answered(NamedTuple):
+    """A request and what came of it, for its reply."""
+
+    asks: Sequence[Ask]
+    outcomes: Sequence[Score[float]]
+    """In the order of the asks."""
+    scores: Sequence[Any]
+    """Their values; where there is none, what the query says instead."""
+    body: Any
+    params: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class Codec:
     """One request format: how a JSON body becomes asks, and outcomes a reply. Pure functions, no
@@ -74,29 +106,70 @@ class Codec:
 
     name: str
     path: str
-    """As FastAPI writes it, with parameters in braces."""
-    parse: Callable[[Any, Mapping[str, str]], tuple[str, Sequence[Ask]]]
-    """From body and parameters (of path and query) to the target (`reward:NAME`, `evaluator:ID`, or
-    empty for the only one there is) and the asks; raises Refused."""
-    render: Callable[[Sequence[Ask], Sequence[Score[float]]], tuple[int, Any]]
-    """From the asks and their outcomes, in the same order, to HTTP status and body."""
+    """As FastAPI writes it, with parameters in braces; of a format the one for the only target."""
+    asks: Callable[[Posted], Sequence[Ask]]
+    """What a request asks for; raises Refused."""
+    reply: Callable[[Answered], Any]
+    """The body of the reply."""
     request_model: type[BaseModel] | None = None
     response_model: Any = None
     request_example: Any = None
     summary: str = ""
     query: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     """Query parameters: type and meaning."""
-    method: str = "POST"
-    scope: Scope = "evaluate"
+    places: tuple[tuple[str, str], ...] = ()
+    """Names and paths where the format is mounted; none for `PLACES`."""
+    target: str = ""
+    """Which of a server's targets is meant where neither path nor body names one."""
+    named: Callable[[Any], Any] = lambda request: None
+    """The reward that a body names, where the path names none."""
+    numeric: bool = False
+    """Whether a reply is numbers alone: what has no score is then refused, unless the query says
+    what stands for it."""
+    modelled: bool = True
+    """Whether a body is read by its model first; else `asks` looks at what came by itself."""
+    late: int = 200
+    """Status of the reply to one completion that was not scored in time."""
     scaled: bool = False
     """Whether scores are shares of their range, 0 to 1 with 1 the best; a reward without bounds is
     then refused.
     """
 
+    def codecs(self) -> tuple[Codec, ...]:
+        """The format at every place where it is mounted."""
+        own = self.path.removeprefix("/v1")
+        usual = tuple(
+            (f"{self.name}{suffix}", f"{place}{own}" if place else self.path)
+            for suffix, place in PLACES
+        )
+        return tuple(replace(self, name=name, path=path) for name, path in self.places or usual)
+
+    def parse(self, body: Any, params: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
+        """From body and parameters (of path and query) to the target (`reward:NAME`,
+        `evaluator:ID`, or empty for the only one there is) and the asks; raises Refused.
+        """
+        request = read(self.request_model, body) if self.request_model and self.modelled else body
+        kept = Kept(body, params, _instead(params))
+        first, *others = self.asks(Posted(request, body, params))
+        target = target_of(params)
+        if not target:
+            name = self.named(request)
+            target = f"reward:{name}" if isinstance(name, str) and name else self.target
+        return target, [first._replace(kept=kept), *others]
+
+    def render(self, asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+        """From the asks and their outcomes, in the same order, to HTTP status and body."""
+        kept: Kept = asks[0].kept
+        scores = [kept.instead if each.value is None else each.value for each in outcomes]
+        if self.numeric:
+            _refuse_missing(scores, outcomes)
+        late = len(outcomes) == 1 and outcomes[0].code == "deadline"
+        answered = Answered(asks, outcomes, scores, kept.body, kept.params)
+        return self.late if late else 200, self.reply(answered)
+
 
 M = TypeVar("M", bound=BaseModel)
 Params = Mapping[str, str]
-Render = Callable[[Sequence[Ask], Sequence[Score[float]]], tuple[int, Any]]
 MAX_ITEMS = 4096
 """Completions that are taken in one request."""
 PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/evaluations/{id}"))
@@ -141,25 +214,6 @@ class Turn(Open):
     tool_call_id: str | None = None
 
 
-@dataclass(frozen=True)
-class Format(Codec):
-    """A request format of somebody else's, and the fields it has for ours."""
-
-    title: str = ""
-    """Who sends it."""
-    fields: tuple[tuple[str, str], ...] = ()
-    """Their fields and what they are here; `→` marks those of the reply."""
-    no_score: str = ""
-    """What the sender gets for a completion without a score."""
-    places: tuple[tuple[str, str], ...] = ()
-    """Names and paths where it is mounted; none for the usual ones."""
-
-    def codecs(self) -> tuple[Codec, ...]:
-        """The format at every place where it is mounted."""
-        usual = tuple((f"{self.name}{suffix}", f"{place}{self.path}") for suffix, place in PLACES)
-        return tuple(replace(self, name=name, path=path) for name, path in self.places or usual)
-
-
 ON_ERROR = {
     "on_error": (
         float,
@@ -170,14 +224,6 @@ COLUMNS = {
     "reference": (str, "The column that holds the reference answer."),
     "prompt": (str, "The column that holds the prompt, a text or messages."),
 }
-
-
-class Kept(NamedTuple):
-    """What a reply needs of its request."""
-
-    instead: float | None = None
-    """Number to send where there is no score; None refuses."""
-    of: Any = None
 
 
 def target_of(params: Params) -> str:
@@ -216,8 +262,8 @@ def json_text(value: Any) -> str:
     )
 
 
-def kept_of(params: Params, of: Any = None) -> Kept:
-    """What the reply needs, with the query parameter `on_error`; Refused when that is no number."""
+def _instead(params: Params) -> float | None:
+    """The number for a missing score that the query has; Refused when it is none."""
     text = params.get("on_error", "")
     try:
         instead = float(text) if text else None
@@ -229,32 +275,40 @@ def kept_of(params: Params, of: Any = None) -> Kept:
             f"it out to have such "
             "requests refused."
         )
-    return Kept(instead, of)
+    return instead
 
 
-def numbers(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> list[float]:
-    """One number per completion, for formats that have no other way to say it.
-
-    Refused when one has no score, unless the sender said with `on_error` what stands for it: 503
-    where asking again may help, 504 after a deadline, 422 where there is nothing to judge by.
+def _refuse_missing(scores: Sequence[float | None], outcomes: Sequence[Score[float]]) -> None:
+    """Refused when there is no number to send: 503 where asking again may help, 504 after a
+    deadline, 422 where there is nothing to judge by.
     """
-    instead = asks[0].kept.instead if asks else None
-    scores = [instead if each.value is None else each.value for each in outcomes]
     missing = [place for place, score in enumerate(scores) if score is None]
     if missing:
         # one that broke says more than one that cannot be judged anyway
         place = next((place for place in missing if _may_help(outcomes[place])), missing[0])
-        first = outcomes[place]
-        late = 504 if first.code == "deadline" else 503
+        said = missing_said(outcomes, missing, place, "completions")
         raise Refused(
-            late if _may_help(first) else 422,
+            late_or_unavailable(outcomes[place]) if _may_help(outcomes[place]) else 422,
             "no_score",
-            f"{len(missing)} of {len(outcomes)} completions have no score. Number {place} is "
-            f"{first.status} ({first.code}): {first.reason} This format has no field for that; "
-            f"add ?on_error=NUMBER to get a number "
-            "of your choice in its place.",
+            f"{said} This format has no field for that; add ?on_error=NUMBER to get a number of "
+            "your choice in its place.",
         )
-    return [score for score in scores if score is not None]
+
+
+def missing_said(
+    outcomes: Sequence[Score[float]], missing: Sequence[int], place: int, what: str
+) -> str:
+    """How many of a request have no score, and why the one at a place has none."""
+    one = outcomes[place]
+    return (
+        f"{len(missing)} of {len(outcomes)} {what} have no score. Number {place} is {one.status} "
+        f"({one.code}): {one.reason}"
+    )
+
+
+def late_or_unavailable(outcome: Score[float]) -> int:
+    """The status of a reply that has no word for a failure: it may be asked for again."""
+    return 504 if outcome.code == "deadline" else 503
 
 
 def _may_help(outcome: Score[float]) -> bool:
@@ -437,11 +491,7 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _parse_one(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
-    return f"reward:{path['name']}", [ask_of(body)]
-
-
-def _parse_many(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
+def _many(body: Any) -> list[Ask]:
     items = body.get("items") if isinstance(body, dict) else None
     if type(items) is not list or not items or len(body) > 1:
         raise invalid(
@@ -449,7 +499,7 @@ def _parse_many(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]
         )
     if len(items) > MAX_ITEMS:
         raise invalid(f"items has {len(items)} entries; at most {MAX_ITEMS} are taken at once.")
-    return f"reward:{path['name']}", [_item(item, place) for place, item in enumerate(items)]
+    return [_item(item, place) for place, item in enumerate(items)]
 
 
 def _item(item: Any, place: int) -> Ask:
@@ -465,35 +515,22 @@ def reply_of(ask: Ask, scored: Score[float]) -> dict[str, Any]:
     return {"id": ask.id or None, **scored.to_dict()}
 
 
-def _render_one(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 504 if outcomes[0].code == "deadline" else 200, reply_of(asks[0], outcomes[0])
-
-
-def _render_many(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 200, {"results": list(map(reply_of, asks, outcomes))}
-
-
 _EXAMPLE = {"prompt": "What is 2 + 2?", "completion": "4", "reference": "4"}
 
 NATIVE = (
     Codec(
-        "reward",
-        "/v1/rewards/{name}",
-        _parse_one,
-        _render_one,
-        ScoreRequest,
-        ScoreReply,
-        _EXAMPLE,
-        "Score one completion with a reward.",
+        "reward", "/v1/rewards/{name}",
+        lambda posted: [ask_of(posted.body)],
+        lambda said: reply_of(said.asks[0], said.outcomes[0]),
+        ScoreRequest, ScoreReply, _EXAMPLE, "Score one completion with a reward.",
+        modelled=False, late=504,
     ),
     Codec(
-        "reward_batch",
-        "/v1/rewards/{name}/batch",
-        _parse_many,
-        _render_many,
-        BatchRequest,
-        BatchReply,
-        {"items": [_EXAMPLE]},
+        "reward_batch", "/v1/rewards/{name}/batch",
+        lambda posted: _many(posted.body),
+        lambda said: {"results": list(map(reply_of, said.asks, said.outcomes))},
+        BatchRequest, BatchReply, {"items": [_EXAMPLE]},
         "Score many completions with a reward, with an outcome for each.",
+        modelled=False,
     ),
-)
+)  # fmt: skip

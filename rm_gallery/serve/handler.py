@@ -8,10 +8,10 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, repeat
 from typing import Any, Protocol
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion, sample_of_messages
@@ -96,10 +96,8 @@ class RewardLane:
         self.waiting = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = count()
-        self._open: dict[int, tuple[_PendingRequest, Any]] = {}
-        """By number of a unit: who asked, and the place of its outcome, or the places of its
-        outputs.
-        """
+        self._open: dict[int, tuple[_PendingRequest, list[int]]] = {}
+        """By number of a unit: who asked, and the places of its outputs' outcomes."""
         self._fresh: list[tuple[int, DataSample, Deadline]] = []
         self._looking: set[asyncio.Future[None]] = set()
         self._rate = 0.0
@@ -172,7 +170,7 @@ class RewardLane:
                     continue
             number = next(self._numbers)
             fresh.append((number, sample, deadline))
-            self._open[number] = call, [place] if self.reward.compares else place
+            self._open[number] = call, [place]
         call.left = len(fresh) - begins
         if not call.left:
             return outcomes
@@ -280,16 +278,22 @@ class RewardLane:
                 self._settle_one(number, sample)
 
     def _settle_one(self, number: int, sample: DataSample) -> None:
+        found = (self._without_paths(scored_of(self.reward, output)) for output in sample.output)
+        self._settle(number, found)
+
+    def _settle(self, number: int, outcomes: Iterable[Score[float]]) -> None:
         known = self._open.pop(number, None)
         if known is None:
             return
         call, places = known
-        if type(places) is list:
-            for place, output in zip(places, sample.output, strict=True):
-                call.outcomes[place] = self._without_paths(scored_of(self.reward, output))
-        else:
-            call.outcomes[places] = self._without_paths(scored_of(self.reward, sample.output[0]))
-        self._count_down(call)
+        for place, outcome in zip(places, outcomes, strict=False):
+            call.outcomes[place] = outcome
+        call.left -= 1
+        if call.left:
+            self._when_all_else_is_settled(call)
+        elif not call.waiter.done():
+            SecondLook(self.reward, call.judged)  # answers to one request are controls for the next
+            call.waiter.set_result(None)
 
     def _without_paths(self, outcome: Score[float]) -> Score[float]:
         """The outcome as a client is told it: what an exception says of this machine's files is for
@@ -309,44 +313,22 @@ class RewardLane:
         self.broken = f"{type(error).__name__}: {redact(str(error))}"
         logger.error("{}: {}", self.name, self.broken)
         for number in numbers:
-            known = self._open.pop(number, None)
-            if known is None:
-                continue
-            call, places = known
-            for place in places if type(places) is list else (places,):
-                call.outcomes[place] = BROKEN
-            self._count_down(call)
-
-    def _count_down(self, call: _PendingRequest) -> None:
-        call.left -= 1
-        if call.left:
-            self._when_all_else_is_settled(call)
-        elif not call.waiter.done():
-            SecondLook(self.reward, call.judged)  # answers to one request are controls for the next
-            call.waiter.set_result(None)
+            self._settle(number, repeat(BROKEN))
 
 
 def sample_of(ask: Ask) -> DataSample:
     """The sample an ask is about; DataError where it cannot be told."""
     if ask.problem:
         raise DataError(ask.problem)
+    about: dict[str, Any] = {
+        "ground_truth": ask.reference,
+        "tools": ask.tools,
+        "row": ask.row,
+        "unique_id": ask.id,
+    }
     if ask.messages is not None:
-        return sample_of_messages(
-            ask.messages,
-            ground_truth=ask.reference,
-            original_messages=ask.original_messages,
-            tools=ask.tools,
-            row=ask.row,
-            unique_id=ask.id,
-        )
-    return sample_of_completion(
-        ask.prompt,
-        ask.completion,
-        ground_truth=ask.reference,
-        tools=ask.tools,
-        row=ask.row,
-        unique_id=ask.id,
-    )
+        return sample_of_messages(ask.messages, original_messages=ask.original_messages, **about)
+    return sample_of_completion(ask.prompt, ask.completion, **about)
 
 
 class Evaluators(Protocol):

@@ -7,12 +7,11 @@ grader_run_response.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
-from rm_gallery.core.score import Score
 from rm_gallery.integrations.causes import flags
 from rm_gallery.serve.formats import (
     COLUMNS,
@@ -22,22 +21,18 @@ from rm_gallery.serve.formats import (
     PROMPTS,
     REFERENCES,
     SOME,
+    Answered,
     Ask,
-    Format,
+    Codec,
     Open,
-    Params,
+    Posted,
     Turn,
     column,
     conversation,
     described,
     invalid,
     json_text,
-    kept_of,
-    numbers,
-    read,
-    target_of,
 )
-from rm_gallery.serve.trainers import REFUSED
 
 # -- Google ----------------------------------------------------------------------------------------
 
@@ -87,30 +82,31 @@ class GoogleReply(BaseModel):
 _GOOGLE_ROLES = {"model": "assistant", "function": "tool", None: "user"}
 
 
-def _google(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request, kept = read(GoogleRequest, body), kept_of(params)
-    example = request.example
-    before = [turn for content in example.contents for turn in _google_turns(content)]
-    if example.systemInstruction is not None:
-        before = [
-            {**turn, "role": "system"}
-            for turn in _google_turns(example.systemInstruction.model_copy())
-        ] + before
-    answer = _google_turns(request.response.model_copy(update={"role": "model"}))
-    rows = example.references
-    reference = column(rows, params, "reference", REFERENCES)
-    if reference is None and len(rows) == 1 and "reference" not in params:
-        reference = next(iter(rows.values()))
-    return target_of(params), [
-        Ask(
-            prompt=before,
-            completion=answer,
-            reference=reference,
-            row=dict(rows),
-            tools=example.tools,
-            kept=kept,
-        )
-    ]
+def _google(posted: Posted) -> list[Ask]:
+    example, rows = posted.request.example, posted.request.example.references
+    system = example.systemInstruction
+    before = [{**turn, "role": "system"} for turn in _google_turns(system)] if system else []
+    for content in example.contents:
+        before += _google_turns(content)
+    answer = posted.request.response.model_copy(update={"role": "model"})
+    ask = _of_row(
+        posted, rows, prompt=before, completion=_google_turns(answer), tools=example.tools
+    )
+    if ask.reference is None and len(rows) == 1 and "reference" not in posted.params:
+        return [ask._replace(reference=next(iter(rows.values())))]
+    return [ask]
+
+
+def _of_row(posted: Posted, row: Mapping[str, Any], **fields: Any) -> Ask:
+    """An ask with its row's reference, and where the format has it there, with its prompt."""
+    return Ask(row=row, reference=column(row, posted.params, "reference", REFERENCES), **fields)
+
+
+def _of_item(posted: Posted, **fields: Any) -> list[Ask]:
+    """The ask of a request whose `item` is the row, prompt included."""
+    row = posted.request.item or {}
+    prompt = conversation(column(row, posted.params, "prompt", PROMPTS), "item's prompt")
+    return [_of_row(posted, row, prompt=prompt, **fields)]
 
 
 def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
@@ -151,11 +147,8 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": json_text(call.get("id")), "type": "function", "function": function}
 
 
-def _google_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 200, {
-        "reward": numbers(asks, outcomes)[0],
-        "user_requested_aux_info": outcomes[0].reason or None,
-    }
+def _google_reply(said: Answered) -> dict[str, Any]:
+    return {"reward": said.scores[0], "user_requested_aux_info": said.outcomes[0].reason or None}
 
 
 # -- Azure -----------------------------------------------------------------------------------------
@@ -195,31 +188,16 @@ class AzureReply(BaseModel):
     score: float
 
 
-def _azure(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request, kept = read(AzureRequest, body), kept_of(params)
-    sample, row = request.sample, request.item or {}
+def _azure(posted: Posted) -> list[Ask]:
+    sample = posted.request.sample
     if sample.choices:
-        answer = body["sample"]["choices"][0]["message"]
+        answer = posted.body["sample"]["choices"][0]["message"]
     elif sample.output_text is not None or sample.output_tools:
         answer = {"role": "assistant", "content": sample.output_text or ""}
         answer |= {"tool_calls": sample.output_tools} if sample.output_tools else {}
     else:
         raise invalid("sample has neither choices nor output_text; give what the model said.")
-    prompt = conversation(column(row, params, "prompt", PROMPTS), "item's prompt")
-    reference = column(row, params, "reference", REFERENCES)
-    ask = Ask(
-        prompt=prompt,
-        completion=[answer],
-        reference=reference,
-        row=row,
-        id=request.trace_id or "",
-        kept=kept,
-    )
-    return target_of(params), [ask]
-
-
-def _azure_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 200, {"score": numbers(asks, outcomes)[0]}
+    return _of_item(posted, completion=[answer], id=posted.request.trace_id or "")
 
 
 # -- AWS -------------------------------------------------------------------------------------------
@@ -258,32 +236,26 @@ class AwsReply(RootModel[list[AwsReplyItem]]):
     """One entry per rollout, in the order they came."""
 
 
-def _aws(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    items, kept = read(AwsRequest, body).root, kept_of(params)
+def _aws(posted: Posted) -> list[Ask]:
     asks = []
-    for raw, item in zip(body, items, strict=True):
+    for raw, item in zip(posted.body, posted.request.root, strict=True):
         row = {**(item.metadata or {}), **(item.model_extra or {})}
         if item.reference_answer is not None:
             row["reference_answer"] = item.reference_answer
-        reference = column(row, params, "reference", REFERENCES)
-        asks.append(
-            Ask(messages=raw["messages"], reference=reference, row=row, id=item.id, kept=kept)
-        )
-    return target_of(params), asks
+        asks.append(_of_row(posted, row, messages=raw["messages"], id=item.id))
+    return asks
 
 
-def _aws_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
+def _aws_reply(said: Answered) -> list[dict[str, Any]]:
     entries = []
-    for ask, each, score in zip(asks, outcomes, numbers(asks, outcomes), strict=True):
+    for ask, each, score in zip(said.asks, said.outcomes, said.scores, strict=True):
         metrics = [
-            {"name": name, "value": value, "type": "Reward"}
-            for name, value in each.components.items()
-        ]
-        metrics += [
-            {"name": name, "value": value, "type": "Metric"} for name, value in flags(each).items()
+            {"name": name, "value": value, "type": kind}
+            for kind, values in (("Reward", each.components), ("Metric", flags(each)))
+            for name, value in values.items()
         ]
         entries.append({"id": ask.id, "aggregate_reward_score": score, "metrics_list": metrics})
-    return 200, entries
+    return entries
 
 
 # -- OpenAI ----------------------------------------------------------------------------------------
@@ -354,53 +326,29 @@ _FLAGS = {
 _DETAILS = {"model_grader_server_error", "python_grader_runtime_error"}
 
 
-def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request = read(OpenaiRequest, body)
-    grader, row = request.grader or {}, request.item or {}
-    target, named = target_of(params), grader.get("name")
-    if not target and isinstance(named, str) and named:
-        target = f"reward:{named}"
-    kept = kept_of(
-        params, (str(named or target.partition(":")[2]), str(grader.get("type", "python")))
-    )
-    prompt = conversation(column(row, params, "prompt", PROMPTS), "item's prompt")
-    reference = column(row, params, "reference", REFERENCES)
-    return target, [
-        Ask(prompt=prompt, completion=request.model_sample, reference=reference, row=row, kept=kept)
-    ]
-
-
-def _openai_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    each, kept = outcomes[0], asks[0].kept
-    errors = OpenaiErrors().model_dump()
+def _openai_reply(said: Answered) -> dict[str, Any]:
+    [each], grader = said.outcomes, said.body.get("grader") or {}
+    wrong: dict[str, Any] = {}
     if each.value is None:
         flag = _FLAGS.get(each.code, "other_error")
-        errors[flag] = True
-        if flag in _DETAILS:
-            errors[f"{flag}_details"] = each.reason
-    name, kind = kept.of
-    metadata = {
-        "name": name,
-        "type": kind,
-        "errors": errors,
-        "execution_time": 0.0,
-        "scores": each.components,
-    }
-    return 200, {
-        "reward": kept.instead if each.value is None else each.value,
+        wrong = {flag: True, **({f"{flag}_details": each.reason} if flag in _DETAILS else {})}
+    metadata = OpenaiMetadata(
+        name=str(grader.get("name") or said.params.get("name", said.params.get("id", ""))),
+        type=str(grader.get("type", "python")),
+        errors=OpenaiErrors(**wrong),
+        execution_time=0.0,
+        scores=dict(each.components),
+    )
+    return {
+        "reward": said.scores[0],
         "sub_rewards": each.components,
-        "metadata": {**metadata, "token_usage": None, "sampled_model_name": None},
+        "metadata": metadata.model_dump(),
         "model_grader_token_usage_per_model": {},
     }
 
 
-_ROW = (
-    f"row; the reference is the column that `?reference=` names, else the first of "
-    f"{', '.join(REFERENCES)}"
-)
-_ITEM_PROMPT = f"prompt: the column that `?prompt=` names, else the first of {', '.join(PROMPTS)}"
 FORMATS = (
-    Format(
+    Codec(
         "google", "/google", _google, _google_reply, GoogleRequest, GoogleReply,
         {
             "example": {
@@ -412,19 +360,10 @@ FORMATS = (
         },
         "Score one completion in the format of Google's reinforcement tuning.",
         {**ON_ERROR, "reference": COLUMNS["reference"]},
-        title="Google reinforcement tuning (`cloud_run_reward_scorer`)",
-        fields=(
-            ("example.systemInstruction, example.contents", "prompt; role model is assistant, function calls are tool calls"),
-            ("response", "completion; parts marked as thought are its reasoning"),
-            ("example.references", f"{_ROW}, else the only one"),
-            ("example.tools", "tools"),
-            ("→ reward", "score; the service clips it to [-1, 1]"),
-            ("→ user_requested_aux_info", "message"),
-        ),
-        no_score=REFUSED,
+        numeric=True,
     ),
-    Format(
-        "azure", "/azure", _azure, _azure_reply, AzureRequest, AzureReply,
+    Codec(
+        "azure", "/azure", _azure, lambda said: {"score": said.scores[0]}, AzureRequest, AzureReply,
         {
             "sample": {"choices": [{"message": {"role": "assistant", "content": "4"}}]},
             "item": {"messages": [{"role": "user", "content": "What is 2 + 2?"}], "reference_answer": "4"},
@@ -432,16 +371,9 @@ FORMATS = (
         },
         "Score one completion in the format of Azure's endpoint grader.",
         {**ON_ERROR, **COLUMNS},
-        title="Azure Foundry (grader of type `endpoint`)",
-        fields=(
-            ("sample.choices[0].message, else sample.output_text and output_tools", "completion"),
-            ("item", f"{_ROW}; {_ITEM_PROMPT}"),
-            ("trace_id", "id"),
-            ("→ score", "score"),
-        ),
-        no_score=REFUSED + "; the service then leaves the rollout out",
+        numeric=True,
     ),
-    Format(
+    Codec(
         "aws", "/aws", _aws, _aws_reply, AwsRequest, AwsReply,
         [
             {
@@ -455,30 +387,17 @@ FORMATS = (
         ],
         "Score completions in the format of AWS reward functions.",
         {**ON_ERROR, "reference": COLUMNS["reference"]},
-        title="AWS Bedrock and SageMaker (reward function behind a Lambda)",
-        fields=(
-            ("[i].messages", "the conversation, its last assistant turn is scored"),
-            ("[i].metadata, [i].reference_answer and other fields", _ROW),
-            ("[i].id", "id"),
-            ("→ [i].aggregate_reward_score", "score"),
-            ("→ [i].metrics_list", "components, unscored and failed (0 or 1)"),
-        ),
-        no_score=REFUSED + " and the metric unscored or failed = 1",
+        numeric=True,
     ),
-    Format(
-        "openai_run", "/run", _openai, _openai_reply, OpenaiRequest, OpenaiReply,
+    Codec(
+        "openai_run", "/run",
+        lambda posted: _of_item(posted, completion=posted.request.model_sample),
+        _openai_reply,
+        OpenaiRequest, OpenaiReply,
         {"grader": {"type": "python", "name": "math"}, "model_sample": "4", "item": {"prompt": "2 + 2?", "answer": "4"}},
         "Score one completion in the format of OpenAI's graders.",
         {**ON_ERROR, **COLUMNS},
-        title="OpenAI graders (`graders/run`)",
-        fields=(
-            ("grader.name", "name of the reward, where the path names none"),
-            ("model_sample", "completion"),
-            ("item", f"{_ROW}; {_ITEM_PROMPT}"),
-            ("→ reward", "score"),
-            ("→ sub_rewards, metadata.scores", "components"),
-            ("→ metadata.errors", "the reason for a missing score, as a flag"),
-        ),
-        no_score="`reward` null (with `?on_error=NUMBER` that number) and a flag in `metadata.errors`",
+        named=lambda request: (request.grader or {}).get("name"),
     ),
 )  # fmt: skip
+"""The formats; docs/serving-formats.md says of each who sends it, and what its fields are here."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,7 +28,16 @@ from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.serve.door import Receive, RequestPipeline, Room, Scope, dumped
-from rm_gallery.serve.formats import PROMPTS, REFERENCES, Ask, Open, Refused, invalid, read
+from rm_gallery.serve.formats import (
+    PROMPTS,
+    REFERENCES,
+    Ask,
+    Open,
+    Refused,
+    invalid,
+    missing_said,
+    read,
+)
 from rm_gallery.serve.policy import Send
 
 SESSION_BYTES = 2048
@@ -107,17 +116,20 @@ def read_tasks(path: str | Path) -> dict[str, list[OrsTask]]:
     """
     tasks: dict[str, list[OrsTask]] = {}
     for where, row in placed_rows(Path(path)):
-        asked = next((row[name] for name in PROMPTS if not is_absent(row.get(name))), None)
+        asked, truth = _first(row, PROMPTS), _first(row, REFERENCES)
         problem = _problem(asked)
         if problem:
             raise DataError(f"{where}: {problem}")
-        truth = next((row[name] for name in REFERENCES if not is_absent(row.get(name))), None)
         split = "train" if is_absent(row.get("split")) else str(row["split"])
         own = tasks.setdefault(split, [])
-        own.append(OrsTask(split, len(own), asked, truth, row))  # type: ignore[arg-type]  # _problem looked
+        own.append(OrsTask(split, len(own), asked, truth, row))
     if not tasks:
         raise ConfigError(f"{path}: no task found; give a row per task, with prompt and reference.")
     return tasks
+
+
+def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((row[name] for name in names if not is_absent(row.get(name))), None)
 
 
 def _problem(prompt: Any) -> str:
@@ -235,8 +247,8 @@ class OrsSession:
     touched: float
     room: Room
     """What it takes up of the room for all: its answer while that is judged, then the reply."""
-    answer: _Work | None = None
-    group: _Work | None = None
+    works: dict[str, _Work] = field(default_factory=dict)
+    """What was judged of it: the `answer`, and the last `group`."""
     open: bool = True
 
 
@@ -245,7 +257,8 @@ class OrsRoute(NamedTuple):
 
     method: str
     path: str
-    answer: Callable[[OrsEnvironments, _OrsRequest], Awaitable[Any]]
+    answer: Callable[[OrsEnvironments, _OrsRequest], Any]
+    """What it says, or waits for."""
     body: type[BaseModel] | None = None
     summary: str = ""
     of_env: bool = True
@@ -280,46 +293,46 @@ class OrsEnvironments:
                 body = read(route.body, await self.door.body(scope, receive))
             headers: dict[bytes, bytes] = dict(scope["headers"])
             env = scope["path_params"].get("env", "")
-            return 200, await route.answer(self, _OrsRequest(headers, env, body))
+            said = route.answer(self, _OrsRequest(headers, env, body))
+            return 200, await said if isinstance(said, Awaitable) else said
 
         await self.door.show(found, "evaluate", scope, receive, send)
 
     # what there is
 
-    async def list_environments(self, asked: _OrsRequest) -> list[str]:
-        """Their names."""
-        return list(self.rewards)
-
-    async def version(self, asked: _OrsRequest) -> dict[str, Any]:
-        """Of this package."""
-        return {"version": __version__, "build_sha": None}
-
-    async def splits(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def splits(self, asked: _OrsRequest) -> list[dict[str, Any]]:
         """The splits of the tasks."""
         self._env(asked)
         return [
             {"name": name, "type": name if name in _TYPES else "validation"} for name in self.tasks
         ]
 
-    async def list_tasks(self, asked: _OrsRequest) -> dict[str, Any]:
-        """All tasks of a split."""
-        return self._listed(asked, self._split(asked.body.split))
+    def _split(self, asked: _OrsRequest) -> Sequence[OrsTask]:
+        """The tasks of the split that is asked for; Refused where there is none."""
+        name = asked.body.split
+        if name not in self.tasks:
+            raise invalid(unknown_name("split", name[:80], self.tasks))
+        return self.tasks[name]
 
-    async def num_tasks(self, asked: _OrsRequest) -> dict[str, Any]:
-        """How many tasks a split has."""
-        return {"num_tasks": len(self._split(asked.body.split))}
+    def _task(self, asked: _OrsRequest) -> OrsTask:
+        """The task that is asked for; Refused where there is none."""
+        tasks = self._split(asked)
+        index: int = asked.body.index
+        if not 0 <= index < len(tasks):
+            raise invalid(
+                f"index is {index}; the split {asked.body.split:.80} has {len(tasks)} tasks."
+            )
+        return tasks[index]
 
-    async def get_task(self, asked: _OrsRequest) -> dict[str, Any]:
+    def _listed(self, asked: _OrsRequest, tasks: Sequence[OrsTask]) -> dict[str, Any]:
+        """Tasks as a client is told of them."""
+        return {"tasks": [task.spec() for task in tasks], "env_name": self._env(asked)}
+
+    def get_task(self, asked: _OrsRequest) -> dict[str, Any]:
         """One task."""
-        task = self._task(asked.body.split, asked.body.index)
-        return {"task": task.spec(), "env_name": self._env(asked)}
+        return {"task": self._task(asked).spec(), "env_name": self._env(asked)}
 
-    async def task_range(self, asked: _OrsRequest) -> dict[str, Any]:
-        """The tasks of a slice."""
-        body = asked.body
-        return self._listed(asked, self._split(body.split)[body.start : body.stop])
-
-    async def tools(self, asked: _OrsRequest) -> dict[str, Any]:
+    def tools(self, asked: _OrsRequest) -> dict[str, Any]:
         """The tool."""
         env = self._env(asked)
         text = {"type": "string", "description": "The whole answer."}
@@ -334,16 +347,7 @@ class OrsEnvironments:
 
     # a rollout
 
-    async def create_session(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
-        """A new session's id."""
-
-        async def events() -> AsyncIterator[bytes]:
-            yield _event("task_id", str(uuid.uuid4()).encode())
-            yield _event("end", b"")
-
-        return events()
-
-    async def create(self, asked: _OrsRequest) -> dict[str, Any]:
+    def create(self, asked: _OrsRequest) -> dict[str, Any]:
         """Begin a session."""
         sid, body = self._sid(asked), asked.body
         spec = body.task_spec if body.task_spec is not None else vars(body)
@@ -352,7 +356,7 @@ class OrsEnvironments:
             raise invalid("a session takes a task_spec as it was listed, or split and index.")
         if body.toolset_name is not None:
             raise invalid("there are no toolsets here; leave out toolset_name.")
-        task = self._task(split, index)
+        task = self._task(asked._replace(body=OrsOfTask(split=split, index=index)))
         env = self._named(body.env_name) if body.env_name else self._env(asked)
         if sid in self._sessions:
             raise Refused(400, "session_exists", "There is a session of this id already.")
@@ -370,47 +374,44 @@ class OrsEnvironments:
         self._sessions[sid] = OrsSession(env, task, now, room)
         return {"sid": sid}
 
-    async def ping(self, asked: _OrsRequest) -> dict[str, Any]:
+    def ping(self, asked: _OrsRequest) -> dict[str, Any]:
         """Keep a session."""
         self._session(asked)
         return {"status": "ok"}
 
-    async def delete(self, asked: _OrsRequest) -> dict[str, Any]:
+    def delete(self, asked: _OrsRequest) -> dict[str, Any]:
         """End a session."""
         sid = self._sid(asked)
         self._drop(sid)
         return {"sid": sid}
 
-    async def prompt(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def prompt(self, asked: _OrsRequest) -> list[dict[str, Any]]:
         """What the session's task asks."""
         turns = self._session(asked).task.messages()
         return [block for turn in turns for block in turn["blocks"]]
 
-    async def messages(self, asked: _OrsRequest) -> list[dict[str, Any]]:
+    def messages(self, asked: _OrsRequest) -> list[dict[str, Any]]:
         """The same as turns."""
         return [{**turn, "detail": None} for turn in self._session(asked).task.messages()]
 
     async def call(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
         """The outcome of a tool call, as a stream."""
         session, body = self._session(asked), asked.body
+        work, given = session.works.get("answer"), body.input.get(ARGUMENT)
         if body.task_id is not None:
-            return self._resumed(session.answer, body.task_id)
-        given = body.input.get(ARGUMENT)
+            return self._resumed(work, body.task_id)
         of = digest(given)
         wrong = None
         if body.name not in (TOOL, TERMINAL):
             wrong = ("not_found", f"{body.name[:60]!r} is not a valid tool")
         elif not isinstance(given, str) or len(body.input) > 1:
             wrong = ("input_validation", f"{body.name} takes one text, {ARGUMENT}")
-        elif session.answer is not None and session.answer.of != of:
+        elif work is not None and work.of != of:
             wrong = ("episode_finished", "the episode has ended: an answer was submitted before")
         if wrong is not None:
-            told = {"ok": False, "error": wrong[1], "reason": wrong[0]}
-            return self._told(dumped(told))
-        if session.answer is None:
-            session.room.take(len(given or ""))
-            judged = self._output(session, given or "", asked.headers)
-            session.answer = self._work(session, of, judged)
+            return _told(dumped({"ok": False, "error": wrong[1], "reason": wrong[0]}))
+        if work is None:
+            self._judge(session, "answer", of, [given], asked.headers, _output)
         return await self._begun(session, "answer")
 
     async def score_group(self, asked: _OrsRequest) -> AsyncIterator[bytes]:
@@ -419,74 +420,46 @@ class OrsEnvironments:
         if not self.rewards[session.env].compares:
             what = f"The reward {session.env} scores each completion by itself, by the tool {TOOL}."
             raise Refused(404, "unsupported", what)
+        work = session.works.get("group")
         if body.task_id is not None:
-            return self._resumed(session.group, body.task_id)
+            return self._resumed(work, body.task_id)
         answers = [_last_said(candidate) for candidate in body.candidates]
         of = digest(answers)
-        again = session.group is not None and session.group.of == of
-        if session.group is None or not again or _fell_through(session.group.task):
-            session.room.take(sum(map(len, answers)))
-            judged = self._group(session, answers, asked.headers)
-            session.group = self._work(session, of, judged)
+        if work is None or work.of != of or _fell_through(work.task):
+            self._judge(session, "group", of, answers, asked.headers, _group)
         return await self._begun(session, "group")
 
     # judging
 
-    def _work(self, session: OrsSession, of: str, judging: Coroutine[Any, Any, bytes]) -> _Work:
+    def _judge(
+        self,
+        session: OrsSession,
+        kind: Literal["answer", "group"],
+        of: str,
+        answers: Sequence[str],
+        headers: Mapping[bytes, bytes],
+        reply: Callable[[Sequence[Score[float]]], dict[str, Any]],
+    ) -> None:
         """Begin a judgement; once it is over, its session holds no more room than what is told."""
-        task = asyncio.ensure_future(judging)
+        session.room.take(sum(map(len, answers)))
+        target, known = f"reward:{session.env}", session.task
+        ask = Ask(prompt=known.prompt, reference=known.reference, row=known.row, own=True)
+        asks = [ask._replace(completion=answer) for answer in answers]
 
-        def over(_: object) -> None:
+        async def judging() -> bytes:
+            outcomes = await self.door.handler.score(target, asks, self.door.deadline(headers))
+            self.door.metrics.scored(target, outcomes)
+            return dumped(reply(outcomes))
+
+        def over(task: asyncio.Task[bytes]) -> None:
             if session.open:  # else its room is given back
-                tasks = {task, *(w.task for w in (session.answer, session.group) if w is not None)}
+                tasks = {task, *(work.task for work in session.works.values())}
                 told = [t.result() for t in tasks if t.done() and not _fell_through(t)]
                 session.room.shrink(SESSION_BYTES + sum(map(len, told)))
 
+        task = asyncio.ensure_future(judging())
         task.add_done_callback(over)
-        return _Work(uuid.uuid4().hex, of, task)
-
-    async def _scores(
-        self, session: OrsSession, answers: Sequence[str], headers: Mapping[bytes, bytes]
-    ) -> list[Score[float]]:
-        task, target = session.task, f"reward:{session.env}"
-        asks = [
-            Ask(
-                prompt=task.prompt,
-                completion=answer,
-                reference=task.reference,
-                row=task.row,
-                own=True,
-            )
-            for answer in answers
-        ]
-        outcomes = await self.door.handler.score(target, asks, self.door.deadline(headers))
-        self.door.metrics.scored(target, outcomes)
-        return outcomes
-
-    async def _output(
-        self, session: OrsSession, answer: str, headers: Mapping[bytes, bytes]
-    ) -> bytes:
-        [outcome] = await self._scores(session, [answer], headers)
-        output = {
-            "blocks": [_block("The answer is taken.")],
-            "metadata": _metadata(outcome),
-            "reward": outcome.value,
-            "finished": True,
-        }
-        return dumped({"ok": True, "output": output})
-
-    async def _group(
-        self, session: OrsSession, answers: Sequence[str], headers: Mapping[bytes, bytes]
-    ) -> bytes:
-        outcomes = await self._scores(session, answers, headers)
-        missing = [place for place, each in enumerate(outcomes) if each.value is None]
-        if missing:  # a group's reply has no word for it
-            first = outcomes[missing[0]]
-            what = f"{len(missing)} of {len(outcomes)} candidates have no score. Number "
-            what += f"{missing[0]} is {first.status} ({first.code}): {first.reason}"
-            raise Refused(503, NO_SCORE, what)
-        scores = [{"reward": each.value, "metadata": _metadata(each)} for each in outcomes]
-        return dumped({"scores": scores})
+        session.works[kind] = _Work(uuid.uuid4().hex, of, task)
 
     async def _begun(
         self, session: OrsSession, kind: Literal["answer", "group"]
@@ -494,22 +467,18 @@ class OrsEnvironments:
         """The stream of a judgement; what is refused at once leaves the session as it was, so that
         the client may come again.
         """
-        work: _Work = getattr(session, kind)
+        work = session.works[kind]
         await asyncio.wait({work.task}, timeout=0.001)
         if work.task.done() and isinstance(error := work.task.exception(), Refused):
-            setattr(session, kind, None)
+            session.works.pop(kind, None)
             if error.code != NO_SCORE:
                 raise error
         return self._streamed(work)
 
     def _resumed(self, work: _Work | None, task_id: str) -> AsyncIterator[bytes]:
         if work is None or work.id != task_id:
-            return self._told(b"unknown task_id", "error")
+            return _told(b"unknown task_id", "error")
         return self._streamed(work)
-
-    async def _told(self, said: bytes, kind: str = "end") -> AsyncIterator[bytes]:
-        yield _event("task_id", uuid.uuid4().hex.encode())
-        yield _event(kind, said)
 
     async def _streamed(self, work: _Work) -> AsyncIterator[bytes]:
         self.door.metrics.in_flight += 1  # the server does not end before it is said
@@ -556,20 +525,6 @@ class OrsEnvironments:
             raise Refused(404, "unknown_reward", what)
         return known
 
-    def _split(self, name: str) -> Sequence[OrsTask]:
-        if name not in self.tasks:
-            raise invalid(unknown_name("split", name[:80], self.tasks))
-        return self.tasks[name]
-
-    def _task(self, split: str, index: int) -> OrsTask:
-        tasks = self._split(split)
-        if not 0 <= index < len(tasks):
-            raise invalid(f"index is {index}; the split {split:.80} has {len(tasks)} tasks.")
-        return tasks[index]
-
-    def _listed(self, asked: _OrsRequest, tasks: Sequence[OrsTask]) -> dict[str, Any]:
-        return {"tasks": [task.spec() for task in tasks], "env_name": self._env(asked)}
-
     def _sid(self, asked: _OrsRequest) -> str:
         sid = asked.headers.get(b"x-session-id", b"").decode("latin-1").strip()
         if not 0 < len(sid) <= 128:
@@ -591,9 +546,8 @@ class OrsEnvironments:
             return
         session.open = False
         session.room.give_back()
-        for work in (session.answer, session.group):
-            if work is not None:
-                work.task.cancel()
+        for work in session.works.values():
+            work.task.cancel()
 
     def routes(self) -> list[tuple[str, OrsRoute, Any]]:
         """Every path with its route and what answers it."""
@@ -612,10 +566,30 @@ def _fell_through(task: asyncio.Task[Any]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 
-def _metadata(outcome: Score[float]) -> dict[str, Any]:
+async def _told(said: bytes, kind: str = "end") -> AsyncIterator[bytes]:
+    yield _event("task_id", str(uuid.uuid4()).encode())
+    yield _event(kind, said)
+
+
+def _output(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
+    """What the tool returns for an answer."""
+    [outcome] = outcomes
+    said = {**_rewarded(outcome), "blocks": [_block("The answer is taken.")], "finished": True}
+    return {"ok": True, "output": said}
+
+
+def _group(outcomes: Sequence[Score[float]]) -> dict[str, Any]:
+    """What is said of a group; Refused where one has no score, for which it has no word."""
+    missing = [place for place, each in enumerate(outcomes) if each.value is None]
+    if missing:
+        raise Refused(503, NO_SCORE, missing_said(outcomes, missing, missing[0], "candidates"))
+    return {"scores": list(map(_rewarded, outcomes))}
+
+
+def _rewarded(outcome: Score[float]) -> dict[str, Any]:
     said = outcome.to_dict()
     # a client reads lines of at most 128 KB
-    return {**said, "message": said["message"][:2000]}
+    return {"metadata": {**said, "message": said["message"][:2000]}, "reward": outcome.value}
 
 
 def _last_said(candidate: OrsCandidate) -> str:
@@ -628,16 +602,16 @@ def _last_said(candidate: OrsCandidate) -> str:
 
 _O = OrsEnvironments
 ROUTES = (
-    OrsRoute("GET", "/list_environments", _O.list_environments, summary="The environments.", of_env=False),
-    OrsRoute("GET", "/version", _O.version, summary="The version of the server.", of_env=False),
+    OrsRoute("GET", "/list_environments", lambda here, asked: list(here.rewards), summary="The environments.", of_env=False),
+    OrsRoute("GET", "/version", lambda here, asked: {"version": __version__, "build_sha": None}, summary="The version of the server.", of_env=False),
     OrsRoute("GET", "/splits", _O.splits, summary="The splits of an environment."),
-    OrsRoute("POST", "/tasks", _O.list_tasks, OrsOfSplit, "The tasks of a split."),
-    OrsRoute("POST", "/num_tasks", _O.num_tasks, OrsOfSplit, "How many tasks a split has."),
+    OrsRoute("POST", "/tasks", lambda here, asked: here._listed(asked, here._split(asked)), OrsOfSplit, "The tasks of a split."),
+    OrsRoute("POST", "/num_tasks", lambda here, asked: {"num_tasks": len(here._split(asked))}, OrsOfSplit, "How many tasks a split has."),
     OrsRoute("POST", "/task", _O.get_task, OrsOfTask, "One task."),
-    OrsRoute("POST", "/task_range", _O.task_range, OrsOfRange, "The tasks of a slice."),
+    OrsRoute("POST", "/task_range", lambda here, asked: here._listed(asked, here._split(asked)[asked.body.start : asked.body.stop]), OrsOfRange, "The tasks of a slice."),
     OrsRoute("GET", "/tools", _O.tools, summary="The tool of an environment."),
     OrsRoute("GET", "/task_tools", _O.tools, summary="The tool of a session."),
-    OrsRoute("POST", "/create_session", _O.create_session, summary="A session's id, as a stream.", of_env=False),
+    OrsRoute("POST", "/create_session", lambda here, asked: _told(b""), summary="A session's id, as a stream.", of_env=False),
     OrsRoute("POST", "/create", _O.create, OrsCreate, "Begin a session.", of_env=False, session=True),
     OrsRoute("POST", "/ping", _O.ping, summary="Keep a session.", of_env=False, session=True),
     OrsRoute("POST", "/delete", _O.delete, summary="End a session.", of_env=False, session=True),

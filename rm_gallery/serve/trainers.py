@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
@@ -22,21 +22,18 @@ from rm_gallery.serve.formats import (
     MAX_ITEMS,
     NULL,
     ON_ERROR,
+    Answered,
     Ask,
-    Format,
-    Kept,
+    Codec,
     Open,
-    Params,
+    Posted,
     Refused,
     Turn,
     conversation,
     described,
     invalid,
-    kept_of,
-    numbers,
     one_length,
     read,
-    target_of,
 )
 
 # -- reward-kit and eval-protocol ------------------------------------------------------------------
@@ -97,11 +94,8 @@ def _conversation_ask(body: Any, where: str = "") -> Ask:
     )
 
 
-def _parse_one(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    return target_of(params) or "evaluator:", [_conversation_ask(body)]
-
-
-def _parse_many(body: Any, params: Params) -> tuple[str, list[Ask]]:
+def _conversation_asks(posted: Posted) -> list[Ask]:
+    body = posted.body
     if not isinstance(body, list) or not 0 < len(body) <= MAX_ITEMS:
         raise invalid(f"the body is no list of 1 to {MAX_ITEMS} conversations.")
     asks = []
@@ -110,7 +104,7 @@ def _parse_many(body: Any, params: Params) -> tuple[str, list[Ask]]:
             asks.append(_conversation_ask(item, f"[{place}]"))
         except Refused as refused:
             asks.append(Ask(messages=[], problem=str(refused)))
-    return target_of(params) or "evaluator:", asks
+    return asks
 
 
 def _evaluate_result(outcome: Score[float]) -> dict[str, Any]:
@@ -142,14 +136,6 @@ def _evaluate_result(outcome: Score[float]) -> dict[str, Any]:
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def _one_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 504 if outcomes[0].code == "deadline" else 200, _evaluate_result(outcomes[0])
-
-
-def _many_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    return 200, list(map(_evaluate_result, outcomes))
-
-
 _EXAMPLE = {
     "messages": [
         {"role": "user", "content": "What is 2 + 2?"},
@@ -158,19 +144,6 @@ _EXAMPLE = {
     "ground_truth": "4",
     "kwargs": {"strict": True},
 }
-_FIELDS = (
-    ("messages", "the conversation, its last assistant turn is scored"),
-    ("ground_truth", "reference, of any type"),
-    ("original_messages", "the prompt's messages"),
-    ("tools", "tools"),
-    ("kwargs, and every other field", "row: keywords of the function"),
-    ("→ score, reason", "score, message"),
-    ("→ metrics.NAME.score", "components"),
-    ("→ is_score_valid", "false for unscored and failed"),
-    ("→ error", "reason and message of what failed"),
-)
-_NO_SCORE = "`score` null and `is_score_valid` false; `error` where it failed"
-
 
 # -- OpenRLHF --------------------------------------------------------------------------------------
 
@@ -191,52 +164,43 @@ class OpenrlhfReply(BaseModel):
     extra_logs: dict[str, list[float]]
 
 
-def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request = read(OpenrlhfRequest, body)
-    kept = kept_of(params, [name for name in params.get("components", "").split(",") if name])
-    one_length(
-        "query, prompts and labels are",
-        query=request.query,
-        prompts=request.prompts,
-        labels=request.labels,
-    )
-    labels = request.labels or [None] * len(request.query)
+def _openrlhf(posted: Posted) -> list[Ask]:
+    texts, prompts = posted.request.query, posted.request.prompts
+    labels = posted.request.labels
+    one_length("query, prompts and labels are", query=texts, prompts=prompts, labels=labels)
     asks = []
     for place, (text, prompt, label) in enumerate(
-        zip(request.query, request.prompts, labels, strict=True)
+        zip(texts, prompts, labels or [None] * len(texts), strict=True)
     ):
         answer = response_of(text, prompt)
         problem = (
             "" if answer is not None else f"query[{place}] does not begin with prompts[{place}]."
         )
-        row = {"label": label}
         asks.append(
             Ask(
                 prompt=prompt,
                 completion=answer or "",
                 reference=label,
-                row=row,
+                row={"label": label},
                 problem=problem,
-                kept=kept,
             )
         )
-    return target_of(params), asks
+    return asks
 
 
-def _openrlhf_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    scores = numbers(asks, outcomes)
+def _openrlhf_reply(said: Answered) -> dict[str, Any]:
     # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a
     # time
     logs = {
         name: [
             each.components.get(name, score if each.value is None else 0.0)
-            for each, score in zip(outcomes, scores, strict=True)
+            for each, score in zip(said.outcomes, said.scores, strict=True)
         ]
-        for name in asks[0].kept.of
+        for name in filter(None, said.params.get("components", "").split(","))
     }
-    for flag in flags(outcomes[0]):
-        logs[flag] = [flags(each)[flag] for each in outcomes]
-    return 200, {"rewards": scores, "scores": scores, "extra_logs": logs}
+    for flag in flags(said.outcomes[0]):
+        logs[flag] = [flags(each)[flag] for each in said.outcomes]
+    return {"rewards": said.scores, "scores": said.scores, "extra_logs": logs}
 
 
 # -- slime and miles -------------------------------------------------------------------------------
@@ -257,26 +221,27 @@ class RemoteRmReply(RootModel[float | dict[str, float]]):
     """
 
 
-def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request = read(RemoteRmRequest, body)
-    wanted = params.get("keys", "false")
+def _remote_rm(posted: Posted) -> list[Ask]:
+    request, wanted = posted.request, posted.params.get("keys", "false")
     if wanted not in ("true", "false"):
         raise invalid(
             f"keys is {wanted!r:.60}; give true for an object with all components, or false."
         )
-    kept = kept_of(params, wanted == "true")
-    row = {**(request.metadata or {}), "label": request.label}
-    prompt = conversation(body.get("prompt"), "prompt")
-    return target_of(params), [
-        Ask(prompt=prompt, completion=request.response, reference=request.label, row=row, kept=kept)
+    return [
+        Ask(
+            prompt=conversation(posted.body.get("prompt"), "prompt"),
+            completion=request.response,
+            reference=request.label,
+            row={**(request.metadata or {}), "label": request.label},
+        )
     ]
 
 
-def _remote_rm_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    score = numbers(asks, outcomes)[0]
-    if not asks[0].kept.of:
-        return 200, score
-    return 200, {**outcomes[0].components, "score": score, **flags(outcomes[0])}
+def _remote_rm_reply(said: Answered) -> Any:
+    [score], [outcome] = said.scores, said.outcomes
+    if said.params.get("keys") != "true":
+        return score
+    return {**outcome.components, "score": score, **flags(outcome)}
 
 
 # -- vLLM ------------------------------------------------------------------------------------------
@@ -361,59 +326,44 @@ class VllmClassifyReply(PoolingReply):
     data: list[VllmClassifyEntry]
 
 
-def _model_target(model: str | None, params: Params) -> str:
-    return target_of(params) or (f"reward:{model}" if model else "")
-
-
-def _vllm_score(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request, kept = read(VllmScoreRequest, body), None
+def _vllm_score(posted: Posted) -> list[Ask]:
+    request = posted.request
     first = request.text_1 if request.text_1 is not None else request.queries
     second = request.text_2 if request.text_2 is not None else request.documents
     if first is None or second is None:
         raise invalid("the body lacks text_1 or text_2; give prompts and answers.")
-    answers = [second] if isinstance(second, str) else second
-    prompts = [first] * len(answers) if isinstance(first, str) else first
+    prompts, answers = _texts(first), _texts(second)
     if len(prompts) == 1:
         prompts = prompts * len(answers)
     one_length("text_1 and text_2 are", text_1=prompts, text_2=answers)
-    kept = kept_of(params, request.model or "")
-    pairs = zip(prompts, answers, strict=True)
-    return _model_target(request.model, params), [
-        Ask(prompt=p, completion=a, kept=kept) for p, a in pairs
-    ]
+    return [Ask(prompt=p, completion=a) for p, a in zip(prompts, answers, strict=True)]
 
 
-def _vllm_classify(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    request = read(VllmClassifyRequest, body)
-    kept = kept_of(params, request.model or "")
+def _vllm_classify(posted: Posted) -> list[Ask]:
+    request = posted.request
     if (request.input is None) == (request.messages is None):
         raise invalid("the body needs input (a text or several) or messages, and not both.")
     if request.messages is not None:
-        asks = [Ask(messages=body["messages"], kept=kept)]
-    else:
-        texts = [request.input] if isinstance(request.input, str) else request.input or []
-        one_length("input is", input=texts)
-        asks = [Ask(completion=text, kept=kept) for text in texts]
-    return _model_target(request.model, params), asks
+        return [Ask(messages=posted.body["messages"])]
+    texts = _texts(request.input)
+    one_length("input is", input=texts)
+    return [Ask(completion=text) for text in texts]
 
 
-def _pooled(prefix: str, asks: Sequence[Ask], data: list[dict[str, Any]]) -> tuple[int, Any]:
-    usage = {"prompt_tokens": 0, "total_tokens": 0, "completion_tokens": 0}
-    head = {"id": f"{prefix}-{uuid.uuid4().hex}", "object": "list", "created": int(time.time())}
-    return 200, {**head, "model": asks[0].kept.of, "data": data, "usage": usage}
+def _texts(given: str | list[str]) -> list[str]:
+    return [given] if isinstance(given, str) else given
 
 
-def _vllm_score_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    scores = enumerate(numbers(asks, outcomes))
-    return _pooled(
-        "score", asks, [{"index": i, "object": "score", "score": score} for i, score in scores]
-    )
-
-
-def _vllm_classify_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    scores = enumerate(numbers(asks, outcomes))
-    data = [{"index": i, "label": None, "probs": [score], "num_classes": 1} for i, score in scores]
-    return _pooled("classify", asks, data)
+def _pooled(what: str, said: Answered, entry: Callable[[float], dict[str, Any]]) -> dict[str, Any]:
+    """The scores in the frame of vLLM's replies, each as an entry of its kind."""
+    return {
+        "id": f"{what}-{uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": said.body.get("model") or "",
+        "data": [{"index": place, **entry(score)} for place, score in enumerate(said.scores)],
+        "usage": PoolingUsage().model_dump(),
+    }
 
 
 # -- NeMo-Gym --------------------------------------------------------------------------------------
@@ -439,50 +389,50 @@ class VerifyReply(Open):
     failure_kind: str | None = Field(description="Who caused a missing score.")
 
 
-def _verify(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    read(VerifyRequest, body)
+def _verify(posted: Posted) -> list[Ask]:
     try:
-        rollout = LAYOUTS["NeMo-Gym"].read(body)
+        rollout = LAYOUTS["NeMo-Gym"].read(posted.body)
     except KeyError as error:
         raise invalid(f"the body is no rollout of NeMo-Gym: there is no {error}.") from error
     except (DataError, TypeError, AttributeError) as error:
         raise invalid(f"the body is no rollout of NeMo-Gym: {str(error)[:200]}.") from error
-    row = {name: value for name, value in rollout.about.items() if name not in VERDICT}
-    ask = Ask(
-        prompt=rollout.prompt,
-        completion=rollout.completion,
-        reference=rollout.truth,
-        row=row,
-        tools=rollout.tools,
-        kept=Kept(of=body),
-    )
-    return target_of(params), [ask]
+    return [
+        Ask(
+            prompt=rollout.prompt,
+            completion=rollout.completion,
+            reference=rollout.truth,
+            row=_without_verdict(rollout.about),
+            tools=rollout.tools,
+        )
+    ]
 
 
-def _verify_reply(asks: Sequence[Ask], outcomes: Sequence[Score[float]]) -> tuple[int, Any]:
-    outcome, body = outcomes[0], asks[0].kept.of
-    asked = {name: value for name, value in body.items() if name not in VERDICT}
+def _verify_reply(said: Answered) -> dict[str, Any]:
+    [outcome], missing = said.outcomes, said.outcomes[0].value is None
     verdict: dict[str, Any] = {
-        "reward": 0.0 if outcome.value is None else outcome.value,
-        "reward_components": {} if outcome.value is None else dict(outcome.components),
-        "mask_sample": outcome.value is None,
+        "reward": 0.0 if missing else outcome.value,
+        "reward_components": {} if missing else dict(outcome.components),
+        "mask_sample": missing,
         "failure_kind": outcome.cause,
     }
-    if outcome.value is None:
+    if missing:
         why = f"{outcome.code}: {outcome.reason}"
         verdict |= {"_ng_failure_class": "judge_failed", "_ng_failure_judge_error": why}
-    return 200, {**asked, **verdict}
+    return {**_without_verdict(said.body), **verdict}
 
 
-REFUSED = "HTTP 503 for failed, 422 for unscored; with `?on_error=NUMBER` that number"
+def _without_verdict(rollout: Mapping[str, Any]) -> dict[str, Any]:
+    """A rollout without what was made of it before."""
+    return {name: value for name, value in rollout.items() if name not in VERDICT}
+
 
 FORMATS = (
-    Format(
-        "evaluate", "/evaluate", _parse_one, _one_reply, EvaluateRequest, EvaluateReply, _EXAMPLE,
+    Codec(
+        "evaluate", "/evaluate",
+        lambda posted: [_conversation_ask(posted.body)],
+        lambda said: _evaluate_result(said.outcomes[0]),
+        EvaluateRequest, EvaluateReply, _EXAMPLE,
         "Score one conversation in reward-kit's format.",
-        title="reward-kit, eval-protocol",
-        fields=_FIELDS,
-        no_score=_NO_SCORE,
         places=(
             ("evaluate", "/evaluate"),
             ("evaluate_as_reward", "/reward"),
@@ -490,53 +440,39 @@ FORMATS = (
             ("evaluate_evaluation", "/v1/evaluations/{id}/evaluate"),
             ("evaluate_reward", "/v1/rewards/{name}/evaluate"),
         ),
+        target="evaluator:",
+        modelled=False,
+        late=504,
     ),
-    Format(
-        "evaluate_batch", "/evaluate/batch", _parse_many, _many_reply, EvaluateBatch, EvaluateReplies, [_EXAMPLE],
+    Codec(
+        "evaluate_batch", "/evaluate/batch",
+        _conversation_asks,
+        lambda said: list(map(_evaluate_result, said.outcomes)),
+        EvaluateBatch, EvaluateReplies, [_EXAMPLE],
         "Score many conversations in reward-kit's format, with a result for each.",
-        title="the same, many at once",
-        fields=(("[i]", "as above; an item that does not fit is failed and costs no other one"),),
-        no_score=_NO_SCORE,
         places=(
             ("evaluate_batch", "/evaluate/batch"),
             ("evaluation_batch", "/v1/evaluations/{id}/batch"),
             ("evaluate_reward_batch", "/v1/rewards/{name}/evaluate/batch"),
         ),
+        target="evaluator:",
+        modelled=False,
     ),
-    Format(
+    Codec(
         "openrlhf", "/get_reward", _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
         {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
         "Score completions in OpenRLHF's format.",
         {**ON_ERROR, "components": (str, "Components to log, separated by commas; always the same for all completions.")},
-        title="OpenRLHF (`--reward.remote_url`)",
-        fields=(
-            ("prompts[i]", "prompt"),
-            ("query[i] behind prompts[i], special tokens at its ends left out", "completion"),
-            ("labels[i]", "reference, and label of the row"),
-            ("→ rewards[i], scores[i]", "score"),
-            ("→ extra_logs", "unscored and failed (0 or 1), and the components that `?components=a,b` names"),
-        ),
-        no_score=REFUSED,
+        numeric=True,
     ),
-    Format(
+    Codec(
         "remote_rm", "/rm", _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply,
         {"prompt": "What is 2 + 2?", "response": "4", "label": "4"},
         "Score one completion in the format of slime's and miles' remote_rm.",
         {**ON_ERROR, "keys": (bool, "Whether to answer with an object of all components.")},
-        title="slime, miles (`--rm-type remote_rm`)",
-        fields=(
-            ("prompt", "prompt"),
-            ("response, special tokens at its end left out", "completion"),
-            ("label", "reference, and label of the row"),
-            ("metadata", "row"),
-            ("→ the body", (
-                "score; with `?keys=true` an object with score, components, unscored and failed (0 "
-                "or 1)"
-            )),
-        ),
-        no_score=REFUSED,
+        numeric=True,
     ),
-    Format(
+    Codec(
         "nemo_gym", "/verify", _verify, _verify_reply, VerifyRequest, VerifyReply,
         {
             "responses_create_params": {"input": "What is 2 + 2?"},
@@ -544,44 +480,30 @@ FORMATS = (
             "expected_answer": "4",
         },
         "Score one rollout in the format of NeMo-Gym's /verify.",
-        title="NeMo-Gym (a resources server)",
-        fields=(
-            ("responses_create_params.input", "prompt"),
-            ("responses_create_params.tools", "tools"),
-            ("response.output", "completion, with its steps: calls of tools and what they returned"),
-            ("expected_answer", "reference"),
-            ("every other field", "row"),
-            ("→ reward, reward_components", "score, components"),
-            ("→ failure_kind", "cause of a missing score"),
-        ),
-        no_score="`mask_sample` true with `reward` 0, and `_ng_failure_class`, by which NeMo-Gym leaves the row out",
     ),
-    Format(
-        "vllm_score", "/score", _vllm_score, _vllm_score_reply, VllmScoreRequest, VllmScoreReply,
+    Codec(
+        "vllm_score", "/score",
+        _vllm_score,
+        lambda said: _pooled("score", said, lambda score: {"object": "score", "score": score}),
+        VllmScoreRequest, VllmScoreReply,
         {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
         "Score pairs of prompt and answer in the format of vLLM's /score.",
         ON_ERROR,
-        title="clients of vLLM `/score`",
-        fields=(
-            ("model", "name of the reward, where the path names none"),
-            ("text_1 (queries)", "prompt; one for all, or one each"),
-            ("text_2 (documents)", "completion"),
-            ("→ data[i].score", "score"),
-        ),
-        no_score=REFUSED,
+        named=lambda request: request.model,
+        numeric=True,
     ),
-    Format(
-        "vllm_classify", "/classify", _vllm_classify, _vllm_classify_reply, VllmClassifyRequest, VllmClassifyReply,
+    Codec(
+        "vllm_classify", "/classify",
+        _vllm_classify,
+        lambda said: _pooled(
+            "classify", said, lambda score: {"label": None, "probs": [score], "num_classes": 1}
+        ),
+        VllmClassifyRequest, VllmClassifyReply,
         {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
         "Score texts or a conversation in the format of vLLM's /classify.",
         ON_ERROR,
-        title="clients of vLLM `/classify`, verl's reward router",
-        fields=(
-            ("model", "name of the reward, where the path names none"),
-            ("input", "completion, without a prompt"),
-            ("messages", "the conversation, its last assistant turn is scored"),
-            ("→ data[i].probs[0]", "score"),
-        ),
-        no_score=REFUSED,
+        named=lambda request: request.model,
+        numeric=True,
     ),
 )  # fmt: skip
+"""The formats; docs/serving-formats.md says of each who sends it, and what its fields are here."""

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
-import jinja2
-
 from rm_gallery._version import __version__
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 from rm_gallery.core.utils.file import open_below
-from rm_gallery.core.utils.shown import visible
 from rm_gallery.report.formats import render
 from rm_gallery.report.page import page_policy
 from rm_gallery.serve.policy import FOREIGN, HEADERS, NOTHING, OWN, QUIET, guarded
@@ -32,8 +29,8 @@ from rm_gallery.serve.view_pages import (
     about_run,
     about_two,
     differences,
-    number_of,
     page_of,
+    page_text,
     rows_of,
     text_of,
 )
@@ -96,17 +93,14 @@ class Guard:
             await self._app(scope, receive, send)
             return
         send = guarded(send)
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        hosts = _values(scope, b"host")
         first, slash, rest = scope["path"][1:].partition("/")
         known = hmac.compare_digest(first.encode("utf-8", "replace"), self._token)
         own = len(hosts) == 1 and hosts[0].rpartition(b":")[0] in HOSTS
         # a page from elsewhere, or a card's own, which stands in an origin of its own, may not post
         # labels
-        foreign = scope["method"] != "GET" and _sent_from(scope) not in (
-            b"same-origin",
-            b"none",
-            None,
-        )
+        site = _values(scope, b"sec-fetch-site")[:1]  # none by what is no browser, or an old one
+        foreign = scope["method"] != "GET" and site not in ([], [b"same-origin"], [b"none"])
         if not (known and own) or foreign:
             text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
             await self._send_page(Sent(text, "text/plain", 403), send)
@@ -125,11 +119,8 @@ class Guard:
         await send({"type": "http.response.body", "body": sent.raw()})
 
 
-def _sent_from(scope: Any) -> bytes | None:
-    """Where a browser says that a request comes from; None for what is no browser, and for an old
-    one.
-    """
-    return next((value for name, value in scope["headers"] if name == b"sec-fetch-site"), None)
+def _values(scope: Any, header: bytes) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == header]
 
 
 class ViewedRuns:
@@ -188,6 +179,7 @@ class ViewedRuns:
         """What the list says of each run; one that cannot be read says why."""
         self.look()
         for name, folder in sorted(self.runs.items(), key=lambda item: str(item[1])):
+            known: dict[str, Any] = {"name": name, "folder": str(folder)}
             try:
                 run = open_run(folder, self._roots[name])
                 if run.finished:  # its figures are there, and its rows need not be read
@@ -195,21 +187,16 @@ class ViewedRuns:
                 else:
                     index = self.open(name)[1]
                     n = len(index)
-                yield {
-                    "name": name,
-                    "folder": visible(str(folder)),
-                    **about_run(run, index),
-                    "n": n,
-                }
+                known |= {**about_run(run, index), "n": n}
             except RMGalleryError as error:
-                yield {"name": name, "folder": visible(str(folder)), "problem": visible(str(error))}
+                known["problem"] = str(error)
             # one odd folder hides no other run
             except (TypeError, ValueError, KeyError, AttributeError, IndexError):
-                problem = (
+                known["problem"] = (
                     "Its report or samples hold what no run writes; judge into another folder, or "
                     "remove this one."
                 )
-                yield {"name": name, "folder": visible(str(folder)), "problem": problem}
+            yield known
 
 
 def _name(folder: Path) -> str:
@@ -230,47 +217,28 @@ class Viewer:
     def __init__(self, runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QUEUE) -> None:
         self.runs, self.base, self._seed, self._size = runs, f"/{token}/", seed, size
         self._queues: dict[str, tuple[int, ReviewQueue | None]] = {}
-        self._templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(_FILES), autoescape=True, undefined=jinja2.StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
 
-    def page(self, template: str, **about: Any) -> Sent:
-        """A page of the viewer."""
-        text = self._templates.get_template(f"{template}.jinja2").render(
-            base=self.base, version=__version__, **about
-        )
-        return Sent(text, policy=OWN)
+    def page(self, template: str, *, live: bool = False, **about: Any) -> Sent:
+        """A page of the viewer; a `live` one looks again by itself."""
+        known = {"base": self.base, "version": __version__, "live": live}
+        return Sent(page_text(template, **known, **about), policy=OWN)
 
     def list_page(self, request: Request) -> Sent:
         """The runs there are."""
         listed = list(self.runs.listed())
-        cards = [(name, visible(str(path.parent))) for name, path in self.runs.cards.items()]
+        cards = [(name, path.parent) for name, path in self.runs.cards.items()]
         live = any(not run.get("finished", True) for run in listed)
         return self.page("runs", title="Runs", runs=listed, cards=cards, live=live)
 
-    def run_page(self, request: Request) -> Sent:
+    def run_page(self, request: Request, name: str) -> Sent:
         """A run with its figures and a page of its rows."""
-        run, index = self.runs.open(request.path_params["name"])
-        about = about_run(run, index)
-        others = [
-            (name, visible(str(path)))
-            for name, path in self.runs.runs.items()
-            if path != run.folder
-        ]
+        run, index = self.runs.open(name)
         listed = rows_of(index, dict(request.query_params))
-        return self.page(
-            "run",
-            name=request.path_params["name"],
-            live=not run.finished,
-            others=others,
-            **about,
-            listed=listed,
-        )
+        about = about_run(run, index)
+        return self.page("run", name=name, live=not run.finished, listed=listed, **about)
 
-    def row_page(self, request: Request) -> Sent:
+    def row_page(self, request: Request, name: str, place: int) -> Sent:
         """One row with everything about it; with `b`, beside the same row of another run."""
-        name, place = request.path_params["name"], request.path_params["place"]
         run, index = self.runs.open(name)
         row = index.row(place)
         if row is None:
@@ -282,44 +250,40 @@ class Viewer:
             if their_row is None:
                 raise DataError("The other run has no such row.")
             other = about_row(second, their_row)
-            for mine, their_answer, shown in zip(
-                row.answers, their_row.answers, other["answers"], strict=False
+            for k, (mine, theirs_text) in enumerate(
+                zip(row.answers, their_row.answers, strict=False)
             ):
-                shown["parts"] = differences(mine, their_answer)[1]
-        title = f"Row {row.id}"
+                other["parts"][k] = differences(mine, theirs_text)[1]
         before, after = max(0, place - 1), min(len(index) - 1, place + 1)
         return self.page(
-            "row", title=visible(title), name=name, place=place, before=before, after=after, one=one, other=other, live=False,
+            "row", title=f"Row {row.id}", name=name, place=place, before=before, after=after, one=one, other=other,
         )  # fmt: skip
 
-    def text_page(self, request: Request) -> Sent:
+    def text_page(self, request: Request, name: str, place: int, answer: int) -> Sent:
         """The whole of one answer as plain text."""
-        row = self.runs.open(request.path_params["name"])[1].row(request.path_params["place"])
-        k = request.path_params["answer"]
-        if row is None or not 0 <= k < len(row.answers):
+        row = self.runs.open(name)[1].row(place)
+        if row is None or not 0 <= answer < len(row.answers):
             raise DataError("There is no such answer.")
-        return Sent(row.answers[k], "text/plain")
+        return Sent(row.answers[answer], "text/plain")
 
     def compare_page(self, request: Request) -> Sent:
         """Two runs side by side."""
         asked = dict(request.query_params)
         names = asked.get("a", ""), asked.get("b", "")
         about = about_two(self.runs.open(names[0]), self.runs.open(names[1]), page_of(asked))
-        folders = [visible(str(self.runs.runs[name])) for name in names]
-        return self.page(
-            "compare", title="Two runs", live=False, names=names, folders=folders, **about
-        )
+        folders = [self.runs.runs[name] for name in names]
+        return self.page("compare", title="Two runs", names=names, folders=folders, **about)
 
-    def report_page(self, request: Request) -> Sent:
+    def report_page(self, request: Request, name: str) -> Sent:
         """The page that `rm-gallery report` writes; its script and style are known by their hashes."""
         return Sent(
-            render(self.runs.open(request.path_params["name"])[0]),
+            render(self.runs.open(name)[0]),
             policy=f"{page_policy()}; frame-ancestors 'none'",
         )
 
-    def card_page(self, request: Request) -> Sent:
+    def card_page(self, request: Request, name: str) -> Sent:
         """An audit card: whoever made the folder wrote it, so it is shown and nothing in it runs."""
-        return Sent(self.runs.card(request.path_params["name"]), policy=FOREIGN)
+        return Sent(self.runs.card(name), policy=FOREIGN)
 
     # -- review ------------------------------------------------------------------------------------
 
@@ -332,13 +296,14 @@ class Viewer:
             self._queues[name] = index.version, queue
         return queue
 
-    def review_page(self, request: Request) -> Sent:
+    def review_page(self, request: Request, name: str) -> Sent:
         """The next row to be labelled, and what the labels so far make of the figure."""
-        name, annotator = request.path_params["name"], request.query_params.get("annotator", "")
+        annotator = request.query_params.get("annotator", "")
         run, index = self.runs.open(name)
         queue = self.queue(name)
+        labels = queue.labels()
         if not annotator:
-            counts = {who: len(stands) for who, stands in queue.labels().items()}
+            counts = {who: len(stands) for who, stands in labels.items()}
             return self.page(
                 "review",
                 title="Review",
@@ -346,7 +311,6 @@ class Viewer:
                 annotator="",
                 counts=counts,
                 n=len(queue.places),
-                live=False,
             )
         check_annotator(annotator)
         place = queue.next(annotator)
@@ -358,16 +322,11 @@ class Viewer:
             if len(answers) == 2
             else [[(text_of(a), False)] for a in answers]
         )
-        corrected = queue.corrected(annotator)
-        done = len(queue.labels().get(annotator, ()))
+        done, n = len(labels.get(annotator, ())), len(queue.places)
         return self.page(
-            "review", title=f"{done} of {len(queue.places)} labelled", name=name, annotator=annotator, place=place, pairs=queue.pairs,
-            prompt="" if row is None else text_of(row.prompt), shown=shown, done=done, n=len(queue.places), corrected=corrected,
-            interval=None if corrected.ci95 is None else [f"{100 * end:.1f}" for end in corrected.ci95],
-            estimate=None if corrected.estimate is None else f"{100 * corrected.estimate:.1f}",
-            agreements=[{**each, "kappa": number_of(each["kappa"]), "ci95": [*map(number_of, each["ci95"] or ())]}
-                        for each in queue.agreements(annotator)],
-            folder=visible(str(run.folder)), live=False,
+            "review", title=f"{done} of {n} labelled", name=name, annotator=annotator, place=place, pairs=queue.pairs,
+            row=row, shown=shown, done=done, n=n, corrected=queue.corrected(annotator),
+            agreements=queue.agreements(annotator), folder=run.folder,
         )  # fmt: skip
 
     def say(self, name: str, form: dict[str, str]) -> Sent:
@@ -383,31 +342,24 @@ class Viewer:
 
     def gallery_page(self, request: Request) -> Sent:
         """The rewards there are, or those whose name or description holds what is asked for."""
-        wanted = request.query_params.get("text", "").casefold().split()
-        entries = [
-            (name, _sentence(RewardRegistry.get(name)), RewardRegistry.get(name))
-            for name in RewardRegistry.list()
-        ]
+        text = request.query_params.get("text", "")
+        entries = []
+        for name in RewardRegistry.list():
+            reward = RewardRegistry.get(name)
+            entries.append((name, _sentence(reward), reward))
         fit = [
-            entry
-            for entry in entries
-            if all(word in f"{entry[0]} {entry[1]}".casefold() for word in wanted)
+            (name, doc, reward)
+            for name, doc, reward in entries
+            if all(word in f"{name} {doc}".casefold() for word in text.casefold().split())
         ]
-        return self.page(
-            "gallery",
-            title="Gallery",
-            text=request.query_params.get("text", ""),
-            entries=fit,
-            n=len(entries),
-            live=False,
-        )
+        return self.page("gallery", title="Gallery", text=text, entries=fit, n=len(entries))
 
     def reward_page(self, name: str, form: dict[str, str] | None = None) -> Sent:
         """A reward, and a box in which a rule is tried; nothing that calls a model is run."""
         reward = RewardRegistry.get(name)
         closed = reward.judged or reward.touches or reward.needs - {"reference"}
         free = not closed and reward.kind == "pointwise"
-        outcome = None
+        result = None
         if form is not None:
             if not free:
                 raise ConfigError(
@@ -418,24 +370,10 @@ class Viewer:
                 sample_of(form.get("prompt", ""), form.get("answer", ""), **extra)
             )
             result = scored.output[0].answer.reward
-            outcome = [
-                (
-                    visible(d.name),
-                    number_of(getattr(d, "score", None)),
-                    text_of(str(d.reason or "")),
-                )
-                for d in result.details
-            ]
-            outcome = outcome or [("no score", "–", text_of(str(result.extra_data)))]
-        about = {
-            "name": name,
-            "doc": text_of(inspect.cleandoc(reward.__doc__ or "")),
-            "kind": reward.kind,
-            "needs": sorted(reward.needs),
-        }
+        doc = inspect.cleandoc(reward.__doc__ or "")
         return self.page(
-            "reward", title=name, free=free, form=form or {}, outcome=outcome, live=False, **about
-        )
+            "reward", title=name, name=name, reward=reward, doc=doc, free=free, form=form or {}, result=result,
+        )  # fmt: skip
 
 
 def _sentence(reward: type) -> str:
@@ -456,17 +394,17 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
     def reply(sent: Sent) -> Response:
         return Response(sent.raw(), sent.status, sent.headers())
 
-    def reads(make: Callable[[Request], Sent]) -> Callable[[Request], Any]:
+    def reads(make: Callable[..., Sent]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return reply(await run_in_threadpool(make, request))
+            return reply(await run_in_threadpool(make, request, **request.path_params))
 
         return answer
 
-    def writes(make: Callable[[str, dict[str, str]], Sent]) -> Callable[[Request], Any]:
+    def writes(make: Callable[..., Sent]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             return reply(
                 await run_in_threadpool(
-                    make, request.path_params["name"], await _form_fields(request)
+                    make, form=await _form_fields(request), **request.path_params
                 )
             )
 
@@ -478,7 +416,7 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
         ("/compare", viewer.compare_page),
         ("/gallery", viewer.gallery_page),
         ("/card/{name}", viewer.card_page),
-        ("/gallery/{name:path}", lambda request: viewer.reward_page(request.path_params["name"])),
+        ("/gallery/{name:path}", lambda _, name: viewer.reward_page(name)),
         ("/run/{name}", viewer.run_page),
         ("/run/{name}/report", viewer.report_page),
         ("/run/{name}/review", viewer.review_page),
@@ -490,21 +428,20 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
     app.add_route("/gallery/{name:path}", writes(viewer.reward_page), methods=["POST"])
 
     async def refused(request: Request, error: Exception) -> Response:
-        page = viewer.page(
-            "problem", title="That did not work", problem=visible(str(error)), live=False
-        )
+        page = viewer.page("problem", title="That did not work", problem=error)
         return reply(page._replace(status=404 if isinstance(error, DataError) else 400))
 
     app.add_exception_handler(RMGalleryError, refused)
     return Guard(app, token)
 
 
-def _static_file(request: Request) -> Sent:
+def _static_file(request: Request, file: str) -> Sent:
     files = {"page.css": (_STYLES, "text/css"), "view.css": (_FILES / "view.css", "text/css")}
     files["view.js"] = (_FILES / "view.js", "text/javascript")
-    if (file := files.get(request.path_params["file"])) is None:
+    if file not in files:
         raise DataError("There is no such file.")
-    return Sent(file[0].read_bytes(), file[1])
+    path, kind = files[file]
+    return Sent(path.read_bytes(), kind)
 
 
 async def _form_fields(request: Request) -> dict[str, str]:

@@ -1,19 +1,24 @@
 """What the viewer's pages say: a run's figures, its rows, one row with everything about it, and two
-runs side by side.
+runs side by side. The templates turn it into words.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+import jinja2
+from markupsafe import Markup
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.engine.folder import read_trace
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Integers, np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import cut, ended, show, visible
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
@@ -78,6 +83,32 @@ def number_of(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else show(value)
 
 
+# a text of a run may hide what turns its direction: whatever a page shows is made visible here
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True,
+    undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    finalize=lambda value: value if isinstance(value, Markup) else visible(str(value)),
+)  # fmt: skip
+_TEMPLATES.filters |= {
+    "line": single_line,
+    "short": ended,
+    "long": text_of,
+    "number": number_of,
+    "between": between,
+    "lost": lost_of,
+}
+_TEMPLATES.globals["in_unit"] = in_unit
+_TEMPLATES.filters["json"] = partial(json.dumps, ensure_ascii=False, indent=2)
+_TEMPLATES.tests["long"] = lambda text: len(text) > LONGEST_TEXT // 4
+
+
+def page_text(template: str, **about: Any) -> str:
+    """A page, with every text in it escaped and made visible; `| e` leaves one as it is, for fields
+    that are sent again.
+    """
+    return _TEMPLATES.get_template(f"{template}.jinja2").render(about)
+
+
 # -- a run -----------------------------------------------------------------------------------------
 
 
@@ -106,6 +137,15 @@ def page_of(asked: Mapping[str, str]) -> int:
     return int(page)
 
 
+def _paged(places: Integers, page: int) -> tuple[list[int], int, int]:
+    """The places of a page, its number, and how many pages there are; the last one for any behind
+    it.
+    """
+    pages = max(1, math.ceil(len(places) / PAGE))
+    page = min(page, pages)
+    return places[(page - 1) * PAGE : page * PAGE].tolist(), page, pages
+
+
 def so_far(index: RunIndex) -> Summary:
     """As much of a summary as the columns hold: what figures of an unfinished run are made of."""
     summary = Summary()
@@ -131,12 +171,12 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
             f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}"
         )[:200],
         "finished": run.finished,
-        "stopped": visible(str(run.report.get("stopped") or "")),
+        "stopped": run.report.get("stopped") or "",
         "score": in_unit(first, first.get("score")),
         "interval": between(first),
-        "leads": [(kind, visible(text)) for kind, text in leads(figures)],
-        "beyond": [visible(text) for _, text in leads_beyond_figure(figures)],
-        "rule": visible(rule_of(figures)),
+        "leads": leads(figures),
+        "beyond": leads_beyond_figure(figures),
+        "rule": rule_of(figures),
         "bounds": between({**figures, "ci95": figures.get("bounds")})
         if figures.get("missing")
         else "",
@@ -144,19 +184,8 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
         "lost": lost_of(figures),
         "causes": index.cause.counted(),
         "statuses": index.status.counted(),
-        "subsets": [
-            {
-                "name": name,
-                "shown": single_line(name)[:200],
-                "score": in_unit(part, part.get("score")),
-                "interval": between(part) or "–",
-                "n": part.get("n"),
-                "lost": ", ".join(lost_of(part)) or "0",
-            }
-            for name, part in subsets[:MAX_SUBSETS]
-        ],
+        "subsets": subsets[:MAX_SUBSETS],
         "spent": spent(run, figures, summary),
-        "traced": run.traced,
         "n": len(index),
     }
 
@@ -165,11 +194,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
     """A page of rows that fit what is asked for."""
     wanted, page = wanted_of(asked)
     places = index.chosen(wanted)
-    pages = max(1, math.ceil(len(places) / PAGE))
-    page = min(page, pages)
-    shown = [
-        (place, index.row(place)) for place in places[(page - 1) * PAGE : page * PAGE].tolist()
-    ]
+    shown, page, pages = _paged(places, page)
 
     def link(**changed: Any) -> str:
         kept = {
@@ -188,21 +213,7 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
             name: link(sort=f"-{name}" if wanted.sort == name else name, page=1) for name in SORTS
         },
         "subsets": [*index.subset.counted()],
-        "rows": [_row_line(place, row) for place, row in shown if row is not None],
-    }
-
-
-def _row_line(place: int, row: SampleRow) -> dict[str, Any]:
-    return {
-        "place": place,
-        "id": ended(single_line(row.id), 60),
-        "status": row.status,
-        "cause": row.cause or "",
-        "subset": ended(single_line(row.subset), 60),
-        "prompt": ended(single_line(row.prompt[:400]), 160),
-        "scores": ", ".join(map(number_of, row.scores[:6]))
-        + (", …" if len(row.scores) > 6 else ""),
-        "credit": number_of(row.credit),
+        "rows": [(place, row) for place in shown if (row := index.row(place)) is not None],
     }
 
 
@@ -214,81 +225,18 @@ def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
     read, score and credit.
     """
     asked = run.manifest.get("columns")
-    names = names_of(row, asked.get("answers") if isinstance(asked, dict) else None)
-    texts = [[TextPiece(text_of(text), False)] for text in row.answers]
+    parts = [[TextPiece(text_of(text), False)] for text in row.answers]
     if len(row.answers) == 2:
-        texts = list(differences(*row.answers))
+        parts = list(differences(*row.answers))
     return {
-        "id": single_line(row.id),
-        "status": row.status,
-        "cause": row.cause or "",
-        "subset": single_line(row.subset),
-        "prompt": text_of(row.prompt),
-        "credit": number_of(row.credit),
-        "answers": [
-            {
-                "name": single_line(names[k]) if names else f"Answer {k + 1}",
-                "parts": parts,
-                "long": len(row.answers[k]) > LONGEST_TEXT // 4,
-                "label": single_line(str(_value_at(row.labels, k) or "")),
-                "score": number_of(_value_at(row.scores, k)),
-                "reason": text_of(str(_value_at(row.reasons, k) or "")),
-                "steps": [
-                    (text_of(step.text), number_of(step.score))
-                    for step in _value_at(row.steps, k) or ()
-                ],
-            }
-            for k, parts in enumerate(texts)
-        ],
-        "verdicts": [_verdict_text(*verdict) for verdict in row.verdicts],
-        "order": [place + 1 for place in row.order],
-        "issues": [
-            (i.status, i.cause or "", visible(i.reason), text_of(i.message)) for i in row.issues
-        ],
-        "metadata": {
-            single_line(str(name)): text_of(str(value))
-            for name, value in (row.metadata or {}).items()
-        },
+        "row": row,
+        "names": names_of(row, asked.get("answers") if isinstance(asked, dict) else None),
+        "parts": parts,
         "traced": run.traced,
-        "asked": list(_judge_calls(run, row)),
+        "asked": list(read_trace(run.folder, row.key or row.id, root=run.root))
+        if run.traced
+        else [],
     }
-
-
-def _value_at(values: Sequence[Any], place: int) -> Any:
-    return values[place] if place < len(values) else None
-
-
-def _verdict_text(first: int, second: int, verdict: int | None) -> str:
-    outcome = (
-        "no usable verdict"
-        if verdict is None
-        else (f"{second + 1} wins", "a tie", f"{first + 1} wins")[verdict + 1]
-    )
-    return f"answer {first + 1} shown before answer {second + 1}: {outcome}"
-
-
-def _judge_calls(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
-    for entry in read_trace(run.folder, row.key or row.id, root=run.root) if run.traced else ():
-        tokens, prompt = entry.get("tokens"), entry.get("prompt")
-        tokens = tokens if isinstance(tokens, dict) else {}
-        head = [
-            f"place {entry.get('place')}",
-            f"attempt {entry.get('attempt')}",
-            str(entry.get("status")),
-        ]
-        head += [str(entry["problem"])] if entry.get("problem") else []
-        head += [
-            f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens",
-            "from the cache" if entry.get("cached") else "",
-        ]
-        messages = [m for m in prompt if isinstance(m, dict)] if isinstance(prompt, list) else []
-        yield {
-            "head": single_line(" · ".join(filter(None, head))),
-            "messages": [
-                (single_line(str(m.get("role"))), text_of(str(m.get("content")))) for m in messages
-            ],
-            "reply": text_of(str(entry.get("reply") or "")),
-        }
 
 
 # -- two runs --------------------------------------------------------------------------------------
@@ -306,40 +254,20 @@ def about_two(
     gap = other.credits[there] - own.credits[here]
     gap = np.where(np.isnan(gap), other.scores[there] - own.scores[here], gap)
     order = np.argsort(-np.abs(gap), kind="stable")
-    pages = max(1, math.ceil(len(order) / PAGE))
-    page = min(page, pages)
+    shown, page, pages = _paged(order, page)
     rows = []
-    for k in order[(page - 1) * PAGE : page * PAGE].tolist():
+    for k in shown:
         a, b = own.row(int(here[k])), other.row(int(there[k]))
         if a is not None and b is not None:
-            rows.append(
-                {
-                    "first": _row_line(int(here[k]), a),
-                    "second": _row_line(int(there[k]), b),
-                    "gap": number_of(float(gap[k])),
-                }
-            )
+            rows.append((int(here[k]), a, b, float(gap[k])))
+    difference, problem = None, ""
     try:
         difference = compare(one, two, examples=0)[0].whole
-        interval = difference.paired.interval
-        statement = (
-            f"Second minus first: {number_of(difference.paired.difference)}"
-            + (
-                f" (95 % interval {number_of(interval.low)} to {number_of(interval.high)})"
-                if interval
-                else ""
-            )
-            + f", over {difference.paired.n:,} rows that both scored; "
-            + (
-                f"the {difference.better} is better."
-                if difference.better
-                else "neither is shown to be better."
-            )
-        )
     except (ConfigError, DataError) as error:
-        statement = f"No difference is given: {error}"
+        problem = str(error)
     return {
-        "statement": visible(statement),
+        "difference": difference,
+        "problem": problem,
         "rows": rows,
         "n": len(shared),
         "page": page,

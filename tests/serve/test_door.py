@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from typing import Any, ClassVar
 
 import pytest
 from loguru import logger
 
-from rm_gallery import BasePointWiseReward, DataSample, RewardRegistry, RewardResult, Score
+from rm_gallery import BasePointWiseReward, DataSample, RewardRegistry, RewardResult
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import Ask, Codec, Refused
@@ -38,12 +38,10 @@ kept = cache(app_of)
 def fails(error: Exception) -> Any:
     """An application whose only format fails so."""
 
-    def parse(body: Any, path: Any) -> tuple[str, list[Ask]]:
+    def asks(posted: Any) -> list[Ask]:
         raise error
 
-    return app_of(
-        [Codec("faulty", "/faulty", parse, lambda asks, found: (200, None))], read_timeout=0.1
-    )
+    return app_of([Codec("faulty", "/faulty", asks, lambda said: None)], read_timeout=0.1)
 
 
 @pytest.mark.parametrize(("headers", "status"), [
@@ -333,11 +331,7 @@ def test_seconds_are_counted_up_to_the_bound_of_their_bucket() -> None:
 
 
 def test_scores_of_an_ask_that_is_no_valid_unicode_are_sent() -> None:
-    def odd(asks: Any, found: Sequence[Score[float]]) -> tuple[int, Any]:
-        return 200, {"text": "\ud800", "number": 2**80}
-
-    codec = Codec(
-        "odd", "/odd", lambda body, path: ("reward:it", [Ask(completion="4", reference="4")]), odd
-    )
+    ask, odd = Ask(completion="4", reference="4"), {"text": "\ud800", "number": 2**80}
+    codec = Codec("odd", "/odd", lambda posted: [ask], lambda said: odd, target="reward:it")
     (reply,) = asked(app_of([codec]), {"url": "/odd", "json": 1})
     assert (reply.status_code, reply.json()) == (200, {"text": "?", "number": 2**80})

@@ -4,6 +4,7 @@ where there is no score.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from rm_gallery import Score
 from rm_gallery.core.score import scored
 from rm_gallery.serve.app import CODECS, FORMATS, create_app
-from rm_gallery.serve.formats import Ask
+from rm_gallery.serve.formats import PROMPTS, REFERENCES, Ask
 from rm_gallery.serve.handler import Handler
 from tests.golden.golden import Line, check, files
 from tests.serve.asking import post
@@ -102,21 +103,23 @@ def test_every_path_and_name_is_there_once() -> None:
         == len({codec.name for codec in CODECS})
         == len(CODECS)
     )
-    assert all(each.fields and each.no_score for each in FORMATS)
 
 
-def table() -> str:
-    """The formats with their field mappings, as docs/serving-formats.md shows them."""
-    lines = ["| path | sent by | their field | here |", "|---|---|---|---|"]
-    for each in FORMATS:
-        head = f"| `{each.path}` | {each.title} |"
-        for theirs, ours in each.fields:
-            lines.append(f"{head} {theirs} | {ours} |")
-            head = "| | |"
-        lines.append(f"{head} *no score* | {each.no_score} |")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_page_shows_the_mappings_of_the_code() -> None:
+def mappings() -> dict[str, str]:
+    """By path of a format, the rows that docs/serving-formats.md has of it."""
     page = (ROOT / "docs" / "serving-formats.md").read_text(encoding="utf-8")
-    assert table() in page, f"put this table into docs/serving-formats.md:\n{table()}"
+    table = page.partition("| path | sent by | their field | here |")[2].partition("\n\n")[0]
+    rows = re.split(r"^\| (?=`)", table, flags=re.MULTILINE)[1:]
+    return {row[1:].partition("`")[0]: row for row in rows}
+
+
+def test_the_page_shows_of_every_format_what_has_to_be_sent() -> None:
+    shown = mappings()
+    assert list(shown) == [each.path for each in FORMATS]
+    assert ", ".join(REFERENCES) in shown["/run"] and ", ".join(PROMPTS) in shown["/run"]
+    for each in FORMATS:
+        assert each.request_model is not None and "*no score*" in shown[each.path]
+        for name, field in each.request_model.model_fields.items():
+            # those of a list stand at its items
+            known = name in ("root", "questions") or name in shown[each.path]
+            assert known or not field.is_required()
