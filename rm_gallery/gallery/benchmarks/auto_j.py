@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
     Row,
+    Rows,
+    Samples,
     Verdict,
     integer,
     judged_pair,
@@ -97,11 +99,11 @@ class AutoJ(Benchmark):
     version = "repository at 2ae17a3"
     own_columns = frozenset({"scenario", "label", "prompt", "response 1", "response 2"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """A prompt with two numbered responses, a scenario and a label of three classes."""
         return super().detect(columns) and _class(columns["label"]) is not None
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the first response, then the second, labelled chosen and rejected, or both as a
         tie.
 
@@ -131,9 +133,7 @@ class AutoJ(Benchmark):
         )
         return (note,) if sees_one_order(reward) else ()
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts
         (`raw_text`, `raw_text_exchanged`).
 

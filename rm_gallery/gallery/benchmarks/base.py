@@ -27,7 +27,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.gallery.benchmarks.figures import Report, with_baselines
-from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, joined
+from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, Rows, Samples, joined
 from rm_gallery.gallery.benchmarks.page import Page, read_page
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
 
@@ -131,7 +131,7 @@ class Benchmark(DataConverter):
             if name:
                 _known[_name_key(name)] = cls
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Whether a row is in this layout, by the benchmark's own columns (name to value of one
         row).
         """
@@ -253,9 +253,7 @@ class Benchmark(DataConverter):
             )
         return self
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Judged samples out of scores made elsewhere, each with the group it belongs to (such as
         the model that judged).
 
@@ -265,9 +263,7 @@ class Benchmark(DataConverter):
         """
         return joined(self.name, self.under(**rule).ids, rows, samples)
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each
         with its group.
         """
@@ -332,9 +328,7 @@ def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
     return benchmark(mode)
 
 
-def detect_benchmark(
-    row: Mapping[str, Any], what: str = "the data", untyped: bool = False
-) -> Benchmark:
+def detect_benchmark(row: Row, what: str = "the data", untyped: bool = False) -> Benchmark:
     """The one benchmark whose own columns a row has; in an `untyped` one (CSV) lists stand as JSON
     text.
 
@@ -358,9 +352,7 @@ def detect_benchmark(
     )
 
 
-def own_layouts(
-    row: Mapping[str, Any], untyped: bool = False, *, general: bool = False
-) -> list[type[Benchmark]]:
+def own_layouts(row: Row, untyped: bool = False, *, general: bool = False) -> list[type[Benchmark]]:
     """The benchmarks whose own columns a row has; with `general` those for anybody's rows instead."""
     cells = {name: json_cell(value) for name, value in row.items()} if untyped else row
     columns = row.keys()

@@ -40,7 +40,7 @@ class Hard2Verify(StepBenchmark):
     own_columns = frozenset({"question", "model_response_by_step", "human_labels"})
     labels = ("human_labels",)
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output with the steps of the solution; a step's label `correctness` says whether it
         is right.
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -20,7 +19,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline
 
@@ -47,7 +46,7 @@ class HelpSteer2(Benchmark):
     chance = 0.5
     kinds = frozenset({"pointwise", "trajectory"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """The answer, its ratings (0..4) as labels; turns inside the prompt are read as such.
         Metadata: `cluster`, the prompt.
         """
@@ -140,7 +139,7 @@ class HelpSteer2Preference(Votes):
         ),
     }
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset`
         (the split), `strength`.
         """
@@ -185,7 +184,7 @@ class HelpSteer3(Votes):
     version = "overall preference; the data set names no rule of its own"
     own_columns = frozenset({"context", "response1", "response2", "overall_preference"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset`
         (domain), `language`.
         """
@@ -216,7 +215,7 @@ def spoken(prompt: str) -> list[dict[str, Any]]:
     ]
 
 
-def _on_scale(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
+def _on_scale(row: Row, column: str, where: RowRef, scale: range) -> int:
     """A whole number of a scale; a table of texts or of numbers with gaps may hold it as "2" or
     2.0.
     """

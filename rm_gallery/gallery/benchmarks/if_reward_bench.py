@@ -22,7 +22,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Pair, sign
+from rm_gallery.gallery.benchmarks.judgements import Judged, Pair, Row, sign
 from rm_gallery.gallery.benchmarks.rules import MeanOfSubsets, RuleScorer, SubsetTallies
 
 TYPES = ("Single_Turn", "Multi_Turn", "System_Prompt")
@@ -47,7 +47,7 @@ class IFRewardBench(Benchmark):
     lowest = -1.0
     own_columns = frozenset({"messages", "checklist", "responses", "preference_graph"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the responses in order, with the share of the checklist they meet as the label
         `correctness`.
 
@@ -84,7 +84,7 @@ class IFRewardBench(Benchmark):
         return _Taus()
 
 
-def _dicts(row: dict[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+def _dicts(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
     value = json_cell(required(row, column, where))
     if not isinstance(value, list) or not value or not all(isinstance(v, dict) for v in value):
         raise wrong(where, column, "a list of objects", value)

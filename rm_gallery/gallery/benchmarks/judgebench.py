@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -20,6 +20,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     JudgeGroup,
     Recorded,
     Row,
+    Rows,
+    Samples,
     Verdict,
     is_pair,
     judged_pair,
@@ -80,12 +82,12 @@ class JudgeBench(Benchmark):
 
     own_columns = frozenset({"pair_id", "question", "response_A", "response_B", "label"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """A question with two responses A and B and a label that names the better one."""
         # a list or an object has no hash
         return super().detect(columns) and columns["label"] in tuple(_PREFERRED)
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: response A, then response B, labelled by the better one.
 
         Metadata: `subset` (the category), `category` (the source as given), `original_id`,
@@ -119,9 +121,7 @@ class JudgeBench(Benchmark):
                 f"pairwise judge that plays both orders, or take --mode {SINGLE_GAME}."
             )
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: the scores of both answers in
         both games, by pair.
 
@@ -141,9 +141,7 @@ class JudgeBench(Benchmark):
             games = (_won(a, b), turned(_won(b_swapped, a_swapped)))
             yield _judge(row), self._played(row, number, games)
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """The published outputs: one text a game, read as its judge's protocol reads it; what it
         cannot read is a tie.
         """

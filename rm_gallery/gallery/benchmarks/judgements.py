@@ -26,6 +26,7 @@ from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 from rm_gallery.core.utils.identity import hashed
 from rm_gallery.core.utils.models import unknown_name
 
+Row = Mapping[str, Any]
 Status = Literal["scored", "unscored", "failed", "stopped"]
 """What became of a sample or judgement; `stopped` was never begun, because a budget or the run
 ended.
@@ -115,13 +116,12 @@ class Judged:
     @property
     def metadata(self) -> dict[str, Any]:
         """What rules read and records keep of the sample: a table row's place, else its metadata."""
-        return _known_of(self.sample)
+        return known_of(self.sample)
 
     @derived
     def subset(self) -> str:
         """The part of the benchmark it belongs to; empty where there are no parts."""
-        metadata = _known_of(self.sample)
-        return str(metadata.get("subset") or "") if metadata else ""
+        return str(known_of(self.sample).get("subset") or "")
 
     @derived
     def cluster(self) -> str:
@@ -132,6 +132,11 @@ class Judged:
     def chosen(self) -> list[bool]:
         """Per output whether the benchmark prefers it."""
         return [preference_of(output) == "chosen" for output in self.sample.output]
+
+    @property
+    def label(self) -> Row:
+        """What the benchmark says of the first output; empty where it says nothing."""
+        return (self.sample.output[0].answer.label or {}) if self.sample.output else {}
 
     @derived
     def lengths(self) -> list[int]:
@@ -210,7 +215,8 @@ class Judged:
         return [judgement.score for judgement in places]
 
 
-def _known_of(sample: DataSample) -> dict[str, Any]:
+def known_of(sample: DataSample) -> dict[str, Any]:
+    """What rules read of a sample: a table row's place, else its metadata."""
     return (sample.place if isinstance(sample, TableSample) else sample.metadata) or {}
 
 
@@ -221,7 +227,7 @@ def cluster_of(sample: DataSample) -> str:
     the prompt's roles and texts, so that all samples of one prompt stand together. A sample without
     a prompt is a cluster of its own, by its id.
     """
-    given = _known_of(sample).get("cluster")
+    given = known_of(sample).get("cluster")
     if given is not None and given != "":
         return str(given)
     joined = ""
@@ -366,9 +372,11 @@ def has_preference(chosen: Sequence[bool]) -> bool:
 
 # -- judgements made elsewhere, as a file recorded them --------------------------------------------
 
-Row = Mapping[str, Any]
 JudgeGroup = dict[str, Any]
 """What tells a group of recorded judgements from others, such as the model that judged."""
+Rows = Iterable[Row]
+Samples = Iterable[DataSample] | None
+"""The rows of the benchmark that recorded ones are joined to, where they are at hand."""
 Recorded = Iterator[tuple[JudgeGroup, Judged]]
 """Judged samples out of a file, each with its group."""
 _Cell = tuple[str, str]
@@ -380,8 +388,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def joined(
     benchmark: str,
     ids: Callable[[DataSample], tuple[str, ...]],
-    rows: Iterable[Row],
-    samples: Iterable[DataSample] | None,
+    rows: Rows,
+    samples: Samples,
 ) -> Recorded:
     """Each sample of a benchmark with the scores that a file has for it, by the ids it goes by.
 
@@ -431,7 +439,7 @@ def joined(
             )
 
 
-def _scores_by_model(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
+def _scores_by_model(rows: Rows) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
     """The scores by model, id and place."""
     by_model: dict[str | None, dict[str, dict[_Cell, float | None]]] = {}
     number = 0
@@ -455,7 +463,7 @@ def _scores_by_model(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Ce
     return by_model
 
 
-def peek(rows: Iterable[Row]) -> tuple[Row, Iterator[Row]]:
+def peek(rows: Rows) -> tuple[Row, Iterator[Row]]:
     """The first row, empty without any, and all rows again: what tells one layout of recorded
     judgements from another.
     """

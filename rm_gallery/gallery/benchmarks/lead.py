@@ -19,6 +19,10 @@ PLAIN: tuple[Kind, ...] = ("tally", "figure")
 """
 
 
+Figures = Mapping[str, Any]
+"""A report, saved or as `Report.to_dict` gives it, or a part of one."""
+
+
 class Fact(NamedTuple):
     """One thing a report leads with."""
 
@@ -27,7 +31,7 @@ class Fact(NamedTuple):
     """A sentence; of a tally, counts."""
 
 
-def leads(figures: Mapping[str, Any]) -> list[Fact]:
+def leads(figures: Figures) -> list[Fact]:
     """The facts a report leads with, the most trustworthy first.
 
     The verdict of a comparison, as `judge-select` gives it, comes first. Labels of people come
@@ -55,7 +59,7 @@ def leads(figures: Mapping[str, Any]) -> list[Fact]:
     return [*facts, Fact("figure", headline(figures))]
 
 
-def leads_beyond_figure(figures: Mapping[str, Any]) -> list[Fact]:
+def leads_beyond_figure(figures: Figures) -> list[Fact]:
     """All the facts where they hold more than the figure of the judge; empty where a table of
     figures says it all.
     """
@@ -63,7 +67,7 @@ def leads_beyond_figure(figures: Mapping[str, Any]) -> list[Fact]:
     return facts if any(fact.kind not in PLAIN for fact in facts) else []
 
 
-def lead_figure(figures: Mapping[str, Any]) -> Mapping[str, Any]:
+def lead_figure(figures: Figures) -> Figures:
     """The figures with the score and the interval that lead: those corrected by labels of people,
     where there are any.
     """
@@ -75,7 +79,7 @@ def lead_figure(figures: Mapping[str, Any]) -> Mapping[str, Any]:
     )
 
 
-def corrected_figure(figures: Mapping[str, Any]) -> dict[str, Any] | None:
+def corrected_figure(figures: Figures) -> dict[str, Any] | None:
     """The figure corrected by labels of people as numbers: score, ci95 and n_labelled; None without
     labels.
     """
@@ -89,7 +93,7 @@ def corrected_figure(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def contradicted(figures: Mapping[str, Any]) -> str:
+def contradicted(figures: Figures) -> str:
     """Why labels of people forbid to praise the judge or what it prefers; empty where they do not,
     and without labels.
 
@@ -108,7 +112,7 @@ def contradicted(figures: Mapping[str, Any]) -> str:
     return ""
 
 
-def may_praise(figures: Mapping[str, Any]) -> bool:
+def may_praise(figures: Figures) -> bool:
     """Whether anything may be called good: labels of people do not contradict it, and guessing is
     no better on the data's own.
     """
@@ -123,7 +127,7 @@ def may_praise(figures: Mapping[str, Any]) -> bool:
     return not contradicted(figures)
 
 
-def _against_comparison(figures: Mapping[str, Any], agreement: Mapping[str, Any]) -> str:
+def _against_comparison(figures: Figures, agreement: Figures) -> str:
     corrected, score = _corrected(figures), figures.get("score")
     if not agreement.get("n") and corrected is None:
         return ""
@@ -139,17 +143,17 @@ def _against_comparison(figures: Mapping[str, Any], agreement: Mapping[str, Any]
     return ""
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: Any) -> Figures:
     """A part of a file that is an object; an empty one where it is none."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _corrected(figures: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _corrected(figures: Figures) -> Figures | None:
     about = _object(figures.get("extra")).get("corrected")
     return about if isinstance(about, Mapping) and about.get("estimate") is not None else None
 
 
-def _labelled(figures: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _labelled(figures: Figures) -> Iterator[Figures]:
     """What people's labels say of scores: of the answers of a table, or of every grader that has
     labels.
     """
@@ -164,7 +168,7 @@ def _labelled(figures: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 _MEASURES = {"kappa": "kappa", "spearman": "Spearman's correlation"}
 
 
-def _measure(about: Mapping[str, Any]) -> tuple[str, Any]:
+def _measure(about: Figures) -> tuple[str, Any]:
     """The measure that allows for chance, and its value; None where all scores or all labels are
     the same.
     """
@@ -173,7 +177,7 @@ def _measure(about: Mapping[str, Any]) -> tuple[str, Any]:
     )
 
 
-def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
+def _agreements(figures: Figures) -> Iterator[str]:
     """How far the judge agrees with people, a sentence each; nothing without labels."""
     if figures.get("rule") == COMPARED:
         agreement = _object(_object(figures.get("extra")).get("agreement"))
@@ -194,11 +198,11 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
             yield f"Agreement{_of_grader(about)} with people: {measured}, n = {n:,}."
 
 
-def _of_grader(about: Mapping[str, Any]) -> str:
+def _of_grader(about: Figures) -> str:
     return f" of {about['name']}" if about.get("name") else ""
 
 
-def _valued(name: str, about: Mapping[str, Any]) -> str:
+def _valued(name: str, about: Figures) -> str:
     ends = about.get(f"{name}_ci95")
     interval = (
         f" (95 % interval {ends[0]:.2f} to {ends[1]:.2f})" if ends and None not in ends else ""
@@ -206,7 +210,7 @@ def _valued(name: str, about: Mapping[str, Any]) -> str:
     return f"{_MEASURES[name]} {number(about[name]):.2f}{interval}"
 
 
-def in_unit(figure: Mapping[str, Any], value: Any) -> str:
+def in_unit(figure: Figures, value: Any) -> str:
     """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's
     own unit.
     """
@@ -215,7 +219,7 @@ def in_unit(figure: Mapping[str, Any], value: Any) -> str:
     return show(value, 4) if figure.get("rule") in OWN_UNIT else percent(value)
 
 
-def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
+def between(figure: Figures, joined: str = " – ") -> str:
     """The interval of a figure for people, without a percent sign; empty where there is none."""
     bounds = figure.get("ci95")
     if not bounds:
@@ -225,14 +229,14 @@ def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
     return joined.join(f"{100 * value:.1f}" for value in bounds)
 
 
-def sides_of(figures: Mapping[str, Any]) -> tuple[str, str] | None:
+def sides_of(figures: Figures) -> tuple[str, str] | None:
     """The names of the two columns that were compared."""
     extra = figures.get("extra") or {}
     first, second = extra.get("a"), extra.get("b")
     return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
 
-def tally_of(figures: Mapping[str, Any]) -> str:
+def tally_of(figures: Figures) -> str:
     """How many rows were won, tied and lost; empty where nothing was compared."""
     extra = figures.get("extra") or {}
     if figures.get("rule") != COMPARED or "wins" not in extra:
@@ -245,7 +249,7 @@ def tally_of(figures: Mapping[str, Any]) -> str:
     return f"{counts}, by the judge alone" if _corrected(figures) else counts
 
 
-def corrected_of(figures: Mapping[str, Any]) -> str:
+def corrected_of(figures: Figures) -> str:
     """The figure corrected by people's labels, in a sentence; empty without labels."""
     corrected = _corrected(figures)
     if corrected is None:
@@ -262,7 +266,7 @@ def corrected_of(figures: Mapping[str, Any]) -> str:
     )
 
 
-def headline(figures: Mapping[str, Any]) -> str:
+def headline(figures: Figures) -> str:
     """Score, rule, n and interval in one sentence."""
     name, n, scored = (
         figures.get("reward") or "The reward",

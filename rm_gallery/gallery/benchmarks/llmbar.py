@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -30,6 +30,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
     Row,
+    Rows,
+    Samples,
     Verdict,
     integer,
     is_pair,
@@ -92,11 +94,11 @@ class LLMBar(Benchmark):
 
     own_columns = frozenset({"input", "output_1", "output_2", "label"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """An input with two outputs and a label that is 1 or 2."""
         return super().detect(columns) and integer(columns["label"]) in _LABELS
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the first, then the second, labelled by the one that follows the instruction.
 
         Metadata: `subset`, of the column or else of the file's or folder's name where it is a
@@ -124,9 +126,7 @@ class LLMBar(Benchmark):
         """Say that one order is not the official two."""
         return one_order_note(reward)
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """The published results, one row a text: subset, evaluator, method, index, label, stage,
         kind, swap, raw_text.
 

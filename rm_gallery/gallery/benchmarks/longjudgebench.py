@@ -21,7 +21,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, integer, sign
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign
 from rm_gallery.gallery.benchmarks.llmbar import one_order_note
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
@@ -62,12 +62,12 @@ class LongJudgeBench(Benchmark):
     }
     own_columns = frozenset({"dataset", "id", "instruction", "responses", "ground_truth"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """An instruction with responses and a ground truth, of one of the six sets."""
         # a list or an object has no hash
         return super().detect(columns) and columns["dataset"] in (*SETS, *POINTWISE)
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the responses as they stand, labelled by people; of a list the first by content is
         chosen.
 

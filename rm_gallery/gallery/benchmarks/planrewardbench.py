@@ -22,7 +22,7 @@ from rm_gallery.core.reward.kinds import shown_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.judgements import Judged, is_pair
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, is_pair
 from rm_gallery.gallery.benchmarks.llmbar import one_order_note
 from rm_gallery.gallery.benchmarks.preferences import answered, as_answer, shared_turns
 from rm_gallery.gallery.benchmarks.rewardbench import stepped
@@ -74,14 +74,14 @@ class PlanRewardBench(Benchmark):
     }
     own_columns = frozenset({"query", "tools", "chosen", "reject"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """A query with tools and two trajectories, each an object with messages."""
         return super().detect(columns) and all(
             isinstance(columns[side], Mapping) and "messages" in columns[side]
             for side in ("chosen", "reject")
         )
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the chosen trajectory, then the other one.
 
         Metadata: `subset` (the split, of `_lcp_bucket` or else of the file's name), `tools`, `query`
@@ -136,7 +136,7 @@ def _played_credit(judged: Judged) -> float | None:
     return None if verdict is None else (verdict * label + 1) / 2
 
 
-def _split_of(row: Mapping[str, Any], where: RowRef) -> str | None:
+def _split_of(row: Row, where: RowRef) -> str | None:
     """The split that a row names, or else its file: `robust_recovery.jsonl`."""
     bucket = str(row.get("_lcp_bucket") or "")
     stem = PurePath(where.source.replace("\\", "/")).stem
@@ -144,7 +144,7 @@ def _split_of(row: Mapping[str, Any], where: RowRef) -> str | None:
     return next((name for one in named for name in SPLITS if name in one), bucket or None)
 
 
-def _turns_in(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+def _turns_in(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
     trajectory = json_cell(required(row, column, where))
     messages = trajectory.get("messages") if isinstance(trajectory, Mapping) else None
     if not isinstance(messages, list) or not messages:

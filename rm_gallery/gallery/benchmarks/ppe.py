@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -27,7 +27,7 @@ from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
@@ -83,7 +83,7 @@ class PPECorrectness(Benchmark):
         CONFLICT_PAIRS: "strict pairs of one right and one wrong answer, as sampled in the files",
     }
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the responses in order, chosen where they are right. Metadata: `subset`
         (domain), `pairs`, `cluster`.
         """
@@ -134,7 +134,7 @@ class PPECorrectness(Benchmark):
         return _Picks(self.mode)
 
 
-def _domain(row: Mapping[str, Any], where: RowRef) -> str:
+def _domain(row: Row, where: RowRef) -> str:
     """The domain, by the columns its file alone has; MBPP-Plus is what is left, unless the file's
     name says otherwise.
     """
@@ -143,7 +143,7 @@ def _domain(row: Mapping[str, Any], where: RowRef) -> str:
     return next((d for d, own in _OWN_COLUMNS.items() if own <= row.keys()), by_name or "mbpp_plus")
 
 
-def _pairs_of_places(row: Mapping[str, Any], column: str, where: RowRef) -> list[list[int]]:
+def _pairs_of_places(row: Row, column: str, where: RowRef) -> list[list[int]]:
     """Pairs of places; none where the column is absent or null."""
     pairs = json_cell(row.get(column))
     try:
@@ -262,7 +262,7 @@ class PPEHumanPreference(Votes):
     version = "accuracy on votes; the paper's figures of model rankings are not computed"
     own_columns = frozenset({"prompt", "response_1", "response_2", "winner", "model_a", "model_b"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`,
         `tags`, models.
         """

@@ -28,6 +28,7 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
+    Row,
     Verdict,
     has_preference,
     integer,
@@ -59,7 +60,7 @@ class Preferences(Benchmark):
     version = "strict pairs or best-of-N with tie credit, pooled"
     general = True
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """A prompt with chosen and rejected answers, or samples written by this library."""
         if "chosen" in columns and "rejected" in columns:
             for name in ("messages", *PROMPT_COLUMNS):
@@ -67,7 +68,7 @@ class Preferences(Benchmark):
                     return True
         return is_record(columns)
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """The row by its usual column names."""
         return GenericConverter().convert(row, where)
 
@@ -83,7 +84,7 @@ class StrictPairs(Preferences):
     aliases: ClassVar[tuple[str, ...]] = ()
     version = "strict pairs, pooled"
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Never by itself: it has to be asked for."""
         return False
 
@@ -258,7 +259,7 @@ class HHRLHF(Benchmark):
     chance = 0.5
     own_columns = frozenset({"chosen", "rejected"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Two transcripts, and no prompt."""
         return (
             super().detect(columns)
@@ -269,7 +270,7 @@ class HHRLHF(Benchmark):
             )
         )
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         r"""The two transcripts, of turns marked `\n\nHuman:` and `\n\nAssistant:`, as one sample.
 
         The turns both share are the input, and the last assistant turn of each is an answer (white
@@ -291,7 +292,7 @@ class HHRLHF(Benchmark):
         )
 
 
-def _transcript(row: dict[str, Any], column: str, where: RowRef) -> list[Turn]:
+def _transcript(row: Row, column: str, where: RowRef) -> list[Turn]:
     before, *parts = _MARK.split(text(row, column, where))
     if before.strip() or not parts:
         raise DataError(
@@ -330,7 +331,7 @@ class HHH(Benchmark):
     version = "221 pairs; rule of prometheus-eval at dcfb444"
     chance = 0.5
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """An input with labelled choices, or a pair of Prometheus' grading prompts."""
         targets = columns.get("targets")
         listed = (
@@ -340,7 +341,7 @@ class HHH(Benchmark):
         )
         return listed or {"chosen_instruction", "rejected_instruction"} <= columns.keys()
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the answers in the order of the row, labelled; of grading prompts the chosen one
         first. Metadata: `subset`.
         """
@@ -362,7 +363,7 @@ LabelledPair = tuple[str, list[str], list[int]]
 """A query, its two answers, and 1 for the better one, 0 for the other."""
 
 
-def _choices(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
+def _choices(row: Row, where: RowRef) -> LabelledPair:
     targets = json_cell(row["targets"])
     if not isinstance(targets, Mapping):
         raise wrong(where, "targets", "an object with choices and labels", targets)
@@ -376,7 +377,7 @@ def _choices(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     return text(row, "input", where), answers, [int(label) for label in labels]
 
 
-def _graded(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
+def _graded(row: Row, where: RowRef) -> LabelledPair:
     """The texts between the headings of two grading prompts."""
     if "chosen_instruction" not in row:
         raise missing(where, "'targets' or 'chosen_instruction'", row)
@@ -418,7 +419,7 @@ class MTBench(Votes):
     version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
     own_columns = frozenset({"conversation_a", "conversation_b", "winner", "model_a", "model_b"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn),
         models, who voted, `cluster`.
         """
@@ -445,7 +446,7 @@ class MTBench(Votes):
         return self.sample(name, conversations[0][:shared], outputs, "conversation", given(about))
 
 
-def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
+def _turn(row: Row, where: RowRef) -> int | None:
     """The turn that was voted on."""
     if row.get("turn") is None:
         return None
@@ -455,7 +456,7 @@ def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
     return turn
 
 
-def _conversation(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+def _conversation(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
     conversation = turns(json_cell(required(row, column, where)), column, where)
     turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too

@@ -64,7 +64,7 @@ class PRMBench(StepBenchmark):
     )
     labels = ("classification", "error_steps")
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output with the steps of the changed solution; a step's label `correctness` says
         whether it is right.
 
@@ -126,7 +126,7 @@ def _are_numbers(value: Any) -> bool:
     )
 
 
-def _error_steps(row: Mapping[str, Any], where: RowRef) -> set[int]:
+def _error_steps(row: Row, where: RowRef) -> set[int]:
     value = json_cell(required(row, "error_steps", where))
     if not _are_numbers(value):
         raise wrong(where, "error_steps", "a list of whole numbers, counted from 1", value)

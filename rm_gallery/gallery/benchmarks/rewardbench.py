@@ -15,7 +15,7 @@ from rm_gallery.core.stats.denominator import mean_bounds, weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
@@ -127,7 +127,7 @@ class RewardBench(Benchmark):
 
     own_columns = frozenset({"prompt", "chosen", "rejected", "subset"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Pairs with both models named, or with one of the benchmark's subsets."""
         if not super().detect(columns):
             return False
@@ -136,7 +136,7 @@ class RewardBench(Benchmark):
             _is_text_list(columns[name]) for name in ("prompt", "chosen", "rejected")
         )
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected. The task category is the section (chat, chat_hard,
         safety, reasoning).
 
@@ -220,7 +220,7 @@ class PriorSets(RewardBench):
     published = ()
     modes: ClassVar[dict[str, str]] = {}
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Never by itself: the columns are anybody's, and only the file's name says which set it
         is.
         """
@@ -265,7 +265,7 @@ def section(subset: str) -> str | None:
     )
 
 
-def _answer_turns(row: dict[str, Any], column: str, where: RowRef) -> Turns:
+def _answer_turns(row: Row, column: str, where: RowRef) -> Turns:
     value = required(row, column, where)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         value = value[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -26,7 +26,13 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, has_preference
+from rm_gallery.gallery.benchmarks.judgements import (
+    Candidate,
+    Judged,
+    Judgement,
+    Row,
+    has_preference,
+)
 from rm_gallery.gallery.benchmarks.rules import (
     MEAN_OF_SUBSETS,
     RuleScorer,
@@ -84,7 +90,7 @@ class RewardBench2(Benchmark):
 
     own_columns = frozenset({"prompt", "chosen", "rejected", "subset"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Lists of chosen and rejected texts with the benchmark's counts, or one of its subsets."""
         return (
             super().detect(columns)
@@ -93,7 +99,7 @@ class RewardBench2(Benchmark):
             and ("num_correct" in columns or columns["subset"] in SUBSETS)
         )
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: all chosen, then all rejected, as the benchmark's scores expect them.
 
         Metadata: `subset`, `num_correct`, `num_incorrect` (in some files `num_rejected`),
@@ -144,9 +150,7 @@ class RewardBench2(Benchmark):
         )
 
 
-def _metadata(
-    row: dict[str, Any], subset: str | None, chosen: int, rejected: int
-) -> dict[str, Any]:
+def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> dict[str, Any]:
     given = row.get("num_incorrect")
     right, wrong = (
         _number_from_text(row.get("num_correct")),

@@ -23,7 +23,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst_part
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, Status, worst_part
 from rm_gallery.gallery.benchmarks.rules import (
     MEAN_OF_SUBSETS,
     Gathered,
@@ -76,7 +76,7 @@ class RMBench(Benchmark):
 
     own_columns = frozenset({"prompt", "chosen", "rejected"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Three chosen and three rejected answers with a domain, or a subset of one of the
         published files.
         """
@@ -88,7 +88,7 @@ class RMBench(Benchmark):
         )
         return threes and _domain(columns) is not None
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the chosen answer in the three styles, then the rejected one.
 
         Metadata: `subset` (the domain), `styles` (one per output), `domain` and `origin` as in the
@@ -136,7 +136,7 @@ class RMBench(Benchmark):
         return _Matrices()
 
 
-def _domain(row: Mapping[str, Any]) -> str | None:
+def _domain(row: Row) -> str | None:
     given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
     domain = next((name for name in DOMAINS if given.startswith(name)), None)
     return domain or next(

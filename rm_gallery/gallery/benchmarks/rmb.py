@@ -28,6 +28,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judgement,
     Recorded,
     Row,
+    Rows,
+    Samples,
     named,
     need,
     number_of,
@@ -48,7 +50,7 @@ GOALS = ("Helpfulness", "Harmlessness")
 class _RMB(Benchmark):
     def _conversation_sample(
         self,
-        row: dict[str, Any],
+        row: Row,
         column: str,
         chosen: list[str],
         rejected: list[str],
@@ -83,7 +85,7 @@ class RMBPairwise(_RMB):
     chance = 0.5
     own_columns = frozenset({"conversation_input", "chosen", "reject"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected.
 
         Metadata: `subset` (Helpfulness or Harmlessness), `category` (the scenario below it),
@@ -98,9 +100,7 @@ class RMBPairwise(_RMB):
         """Count strict pairs."""
         return _Goals(strict_pairs(), _goal)
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: both scores of a pair in one
         row.
 
@@ -140,7 +140,7 @@ class RMBBestOfN(_RMB):
     version = "rule of the paper; the repository at 2be3180 holds no code for it"
     own_columns = frozenset({"conversation_input", "bon_best", "loser_list"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the best answer, then the losers; metadata as for the pairs, with
         `rejected_models`.
         """
@@ -169,7 +169,7 @@ class RMBBestOfN(_RMB):
         return _Lists()
 
 
-def _scored_pairs(rows: Iterable[Row]) -> Iterator[tuple[Row, str, str | None]]:
+def _scored_pairs(rows: Rows) -> Iterator[tuple[Row, str, str | None]]:
     """The rows of a published file of scores with their id and who judged; DataError names the row
     that does not fit.
     """
@@ -255,7 +255,7 @@ def _candidate(cell: Any, column: str, where: RowRef) -> tuple[str, str | None]:
     return value["answer"], value.get("llm_name")
 
 
-def _category(row: dict[str, Any], where: RowRef) -> dict[str, Any]:
+def _category(row: Row, where: RowRef) -> dict[str, Any]:
     if row.get("category_path") is None:
         return {}
     path = text(row, "category_path", where)

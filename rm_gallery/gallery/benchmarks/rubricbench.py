@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -19,7 +19,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.judgements import integer
+from rm_gallery.gallery.benchmarks.judgements import Row, integer
 
 _LABELS = {0: ("chosen", "rejected"), 1: ("rejected", "chosen")}
 HUMAN_RUBRICS = "human_rubrics"
@@ -43,11 +43,11 @@ class RubricBench(Benchmark):
     }
     own_columns = frozenset({"instruction", "response_a", "response_b", "label", "rubrics"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """An instruction with two responses, rubrics, and a label that is 0 or 1."""
         return super().detect(columns) and integer(columns["label"]) in _LABELS
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: response A, then B; label 0 prefers A. Metadata: `subset` (the domain), `rubrics`
         and `origin` (the source).
         """

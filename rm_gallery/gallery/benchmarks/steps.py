@@ -8,7 +8,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -34,6 +34,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judgement,
     Recorded,
     Row,
+    Rows,
+    Samples,
     StepOf,
     integer,
     named,
@@ -162,9 +164,7 @@ class StepBenchmark(ScoredByRule):
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """The sample, without its texts, that a row of step scores brings its labels for."""
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """One row a solution, with its `id` (or `idx`) and the list `scores` of its steps; several
         `judge_model` are groups.
 
@@ -301,11 +301,11 @@ class ProcessBench(StepBenchmark):
 
     own_columns = frozenset({"problem", "steps", "label"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """A problem with the steps of a solution and the number of the first wrong one."""
         return super().detect(columns) and _label(columns["label"]) is not None
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output with the steps of the solution; steps up to the first wrong one have the label
         `correctness`.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -18,7 +16,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, absent, strict_pairs
 
 ASPECTS = (
@@ -46,12 +44,12 @@ class ThemisCodeRewardBench(Benchmark):
     chance = 0.5
     own_columns = frozenset({"prompt", "chosen", "rejected", "language", "aspect"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Two texts for a prompt, with one of the benchmark's aspects."""
         # a list or an object has no hash
         return super().detect(columns) and columns["aspect"] in tuple(ASPECTS)
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected. Metadata: `subset` (the source), `aspect`, `language`.
 
         A prompt may be a list of messages, so that a system prompt can stand before it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import eq
 from pathlib import PurePath
 from typing import Any
@@ -27,6 +27,8 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
     Row,
+    Rows,
+    Samples,
     integer,
     named,
     not_asked,
@@ -83,7 +85,7 @@ class AgentRewardBench(VerdictBenchmark):
     rule = "success_precision"
     once = True
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output: address, reasoning and action of each step, and the page before the last one.
         Its label says `preference` (chosen: successful) and what else people saw.
 
@@ -118,9 +120,7 @@ class AgentRewardBench(VerdictBenchmark):
         """Trajectories that people were unsure about."""
         return _unsure(sample)
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """As for every benchmark; those that people were unsure about are left out here too."""
         for group, one in super().recorded_scores(rows, samples, **rule):
             why = _unsure(one.sample)
@@ -132,7 +132,7 @@ def _unsure(sample: DataSample) -> str | None:
     return None if known else "its annotator was unsure whether it succeeded"
 
 
-def _web_turns(row: Mapping[str, Any], where: RowRef) -> list[Turn]:
+def _web_turns(row: Row, where: RowRef) -> list[Turn]:
     """What the agent saw (the address, at the end also the page) and did (reasoning, then action)."""
     steps = json_cell(required(row, "steps", where))
     if not isinstance(steps, list) or not steps or not all(isinstance(s, dict) for s in steps):
@@ -171,7 +171,7 @@ class AgentProcessBench(StepBenchmark):
     own_columns = frozenset({"messages", "step_labels"})
     labels = ("step_labels",)
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output: the agent's last turn is the answer, the turns from its first on are the steps;
         its own have the label `correctness` (1, 0.5 or 0). What follows its last turn is left off.
 
@@ -287,7 +287,7 @@ class TraceHacks(VerdictBenchmark):
     version = "own rule on the labels of arXiv 2601.20103"
     own_columns = frozenset({"trajectory_id", "conversation", "label"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output with the turns from the agent's first on, results of tools as turns of their
         own; `preference` is chosen for a clean trajectory, and `hacks` are the codes of others.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -19,7 +19,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, given
 from rm_gallery.gallery.benchmarks.counts import CountsScorer, shares
-from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.gallery.benchmarks.steps import ScoredByRule, StepRule
 
@@ -72,7 +72,7 @@ class HealthBenchMeta(VerdictBenchmark):
     version = "simple-evals, healthbench_meta_eval.py"
     own_columns = frozenset({"prompt", "completion", "rubric", "binary_labels"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output, the completion; the criterion stands beside the last turn as its `context`.
 
         Labels: `verdicts` of the physicians, and `preference` by most of them (none where as many
