@@ -7,7 +7,7 @@ import pkgutil
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,15 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.gallery.benchmarks.figures import Report, with_baselines
-from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, Rows, Samples, joined
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Recorded,
+    Row,
+    Rows,
+    Samples,
+    joined,
+    sees_one_order,
+)
 from rm_gallery.gallery.benchmarks.page import Page, read_page
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
 
@@ -93,6 +101,11 @@ class Benchmark(DataConverter):
     them, and where values tell the layout as well it looks at these.
     """
 
+    own_values: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """What some of these columns may hold; another value is another layout."""
+    one_order: ClassVar[str] = ""
+    """What a judge that sees each pair in one order misses; empty where no rule asks for both."""
+
     def __init__(self, mode: str | None = None) -> None:
         if mode is not None and mode not in self.modes:
             if not self.modes:
@@ -135,7 +148,12 @@ class Benchmark(DataConverter):
         """Whether a row is in this layout, by the benchmark's own columns (name to value of one
         row).
         """
-        return bool(self.own_columns) and self.own_columns <= columns.keys()
+        return (
+            bool(self.own_columns)
+            and self.own_columns <= columns.keys()
+            # a list or an object has no hash
+            and all(columns[name] in tuple(known) for name, known in self.own_values.items())
+        )
 
     @abstractmethod
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
@@ -205,7 +223,9 @@ class Benchmark(DataConverter):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """What a reader has to know about the figure of a reward of this kind."""
-        return ()
+        if not self.one_order or not sees_one_order(reward):
+            return ()
+        return (f"{reward.name} sees each pair in one order{self.one_order}",)
 
     def facing(self, reward: BaseReward) -> Self:
         """This benchmark, as it judges this reward."""

@@ -367,6 +367,11 @@ def with_baselines(
     return replace(held(report, baselines), by_subset=parts)
 
 
+def with_extra(figure: F, further: Mapping[str, Any]) -> F:
+    """The figure with further ones beside it."""
+    return replace(figure, extra={**figure.extra, **further})
+
+
 def _further(extra: Mapping[str, Any]) -> list[str]:
     """Further figures of a rule as people read them: sections, levels, and what position did to a
     judge.

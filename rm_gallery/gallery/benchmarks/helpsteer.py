@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -17,10 +16,10 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, worst_part
-from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
+from rm_gallery.gallery.benchmarks.preferences import Votes
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
@@ -114,23 +113,31 @@ class _RatedPairs:
         scores, ratings = {score for score, _ in self._rated}, {rating for _, rating in self._rated}
         if len(scores) > 1 and len(ratings) > 1:
             extra["spearman"] = float(spearmanr(*zip(*self._rated, strict=True)).statistic)
-        figure: Figure = pairs.figure("pair_strict")
-        return headline(replace(figure, extra={**figure.extra, **extra}), {})
+        return headline(pairs.figure("pair_strict", extra), {})
 
 
 def rating_of(judged: Judged) -> float | None:
     """Helpfulness of a rated answer."""
-    label = judged.sample.output[0].answer.label if judged.sample.output else None
-    return None if not label or label.get("helpfulness") is None else float(label["helpfulness"])
+    rating = judged.label.get("helpfulness")
+    return None if rating is None else float(rating)
 
 
-class HelpSteer2Preference(Votes):
+class _Strengths(Votes):
+    """Pairs whose label is a strength from -3 to 3: positive ones prefer the second answer."""
+
+    def vote(self, row: Row, where: RowRef) -> int:
+        """The strength, turned round."""
+        return -_on_scale(row, self.voted, where, STRENGTHS)
+
+
+class HelpSteer2Preference(_Strengths):
     """Strict pairs by the annotators' preference, pooled; a strength of 0 is a tie."""
 
     name = "helpsteer2_preference"
     aliases = ("helpsteer-2-preference",)
     version = "preference strength; the data set names no rule of its own"
     own_columns = frozenset({"prompt", "response_1", "response_2", "preference_strength"})
+    voted = "preference_strength"
     modes: ClassVar[dict[str, str]] = {
         **Votes.modes,
         "validation": (
@@ -139,31 +146,22 @@ class HelpSteer2Preference(Votes):
         ),
     }
 
-    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset`
-        (the split), `strength`.
-        """
-        strength = _on_scale(row, "preference_strength", where, STRENGTHS)
-        prompt = text(row, "prompt", where)
-        about: dict[str, Any] = {
+    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+        """Turns inside the prompt are read as such."""
+        _, first, second = super().shown(row, where)
+        return spoken(text(row, "prompt", where)), first, second
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (the split), `cluster` (the prompt), `strength`."""
+        return {
             "subset": optional_text(row, "split", where),
-            "cluster": prompt,
-            "strength": strength,
+            "cluster": text(row, "prompt", where),
+            "strength": -vote,
         }
-        answers = voted_outputs(
-            text(row, "response_1", where), text(row, "response_2", where), -strength
-        )
-        return self.sample(
-            "",
-            spoken(prompt),
-            answers,
-            about["subset"],
-            given({**about, "tie": None if strength else True}),
-        )
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, and in mode validation the training rows."""
-        split = (sample.metadata or {}).get("subset")
+        split = known_of(sample).get("subset")
         if self.mode == "validation" and split not in ("validation", "val"):
             return (
                 f"a row of the split {split!r}; mode validation asks only about the validation rows"
@@ -171,7 +169,7 @@ class HelpSteer2Preference(Votes):
         return super().left_out(sample, reward)
 
 
-class HelpSteer3(Votes):
+class HelpSteer3(_Strengths):
     """Strict pairs by the overall preference, pooled, with the domains (general, stem, code,
     multilingual) beside it.
     """
@@ -183,24 +181,19 @@ class HelpSteer3(Votes):
     split = "validation"
     version = "overall preference; the data set names no rule of its own"
     own_columns = frozenset({"context", "response1", "response2", "overall_preference"})
+    voted = "overall_preference"
+    asked = "context"
+    answers = ("response1", "response2")
 
-    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset`
-        (domain), `language`.
-        """
-        strength = _on_scale(row, "overall_preference", where, STRENGTHS)
-        context = turns(json_cell(required(row, "context", where)), "context", where)
+    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+        """The context is a conversation."""
+        first, second = (text(row, column, where) for column in self.answers)
+        return turns(json_cell(required(row, "context", where)), "context", where), first, second
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (domain), `language`, `strength`."""
         domain = optional_text(row, "domain", where)
-        about = {
-            "subset": domain,
-            "language": row.get("language"),
-            "strength": strength,
-            "tie": None if strength else True,
-        }
-        answers = voted_outputs(
-            text(row, "response1", where), text(row, "response2", where), -strength
-        )
-        return self.sample("", context, answers, domain, given(about))
+        return {"subset": domain, "language": row.get("language"), "strength": -vote}
 
 
 def spoken(prompt: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Pair, Row, sign
 from rm_gallery.gallery.benchmarks.rules import MeanOfSubsets, RuleScorer, SubsetTallies
 
@@ -182,8 +182,8 @@ class _Taus(MeanOfSubsets):
         """Report the lists that were counted so far, on the scale of tau."""
         report = _on_scale(super().report_of(tallies))
         parts = {name: _on_scale(part) for name, part in report.by_subset.items()}
-        extra = {**report.extra, "edges_ranked_rightly": self._right.report().score}
-        return replace(report, by_subset=parts, extra=extra)
+        right = {"edges_ranked_rightly": self._right.report().score}
+        return with_extra(replace(report, by_subset=parts), right)
 
 
 def _on_scale(figure: F) -> F:

@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RowRef, identity, output, text, turns, wrong
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.load.converters import RowRef, text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
@@ -35,6 +33,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     turned,
     unfit,
 )
+from rm_gallery.gallery.benchmarks.preferences import AnswerPairs
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Orders,
@@ -52,12 +51,12 @@ from rm_gallery.gallery.benchmarks.rules import (
 
 CATEGORIES = ("mmlu-pro", "livebench-reasoning", "livebench-math", "livecodebench")
 TWO_GAMES, SINGLE_GAME = "two_games", "single_game"
-_PREFERRED = {"A>B": ("chosen", "rejected"), "B>A": ("rejected", "chosen")}
-_EXTRA_COLUMNS = ("original_id", "response_model")
+_VOTES = {"A>B": 1, "B>A": -1}
+_EITHER = "'A>B' or 'B>A'"
 _SCORES = ("score_A", "score_B", "score_A_swapped", "score_B_swapped")
 
 
-class JudgeBench(Benchmark):
+class JudgeBench(AnswerPairs):
     """Two games, sign rule: right verdicts have to outnumber wrong ones. Pooled over all pairs,
     with the categories.
 
@@ -81,32 +80,21 @@ class JudgeBench(Benchmark):
     }
 
     own_columns = frozenset({"pair_id", "question", "response_A", "response_B", "label"})
+    asked = "question"
+    answers = ("response_A", "response_B")
+    votes = _VOTES
+    worded = True
+    expected = _EITHER
+    row_id = "pair_id"
+    one_order = ", so this is the single game; a pairwise judge plays both."
 
-    def detect(self, columns: Row) -> bool:
-        """A question with two responses A and B and a label that names the better one."""
-        # a list or an object has no hash
-        return super().detect(columns) and columns["label"] in tuple(_PREFERRED)
-
-    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
-        """Outputs: response A, then response B, labelled by the better one.
-
-        Metadata: `subset` (the category), `category` (the source as given), `original_id`,
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (the category), `category` (the source as given), `original_id`,
         `response_model`.
         """
-        label, source = text(row, "label", where), text(row, "source", where)
-        if label not in _PREFERRED:
-            raise wrong(where, "label", "'A>B' or 'B>A'", label)
-        answers = [text(row, column, where) for column in ("response_A", "response_B")]
-        category = _category(source)
-        metadata: dict[str, Any] = {"subset": category, "category": source}
-        metadata |= {
-            column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None
-        }
-        asked = turns(text(row, "question", where), "question", where)
-        outputs = [
-            output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)
-        ]
-        return self.sample(identity(row, "pair_id", where), asked, outputs, category, metadata)
+        source = text(row, "source", where)
+        kept = {name: row.get(name) for name in ("original_id", "response_model")}
+        return {"subset": _category(source), "category": source, **kept}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count games."""
@@ -199,20 +187,11 @@ class JudgeBench(Benchmark):
             **reliability(report),
         }
 
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """Say that one order is not the official two games."""
-        if not sees_one_order(reward):
-            return ()
-        return (
-            f"{reward.name} sees each pair in one order, so this is the single game; a pairwise "
-            f"judge plays both.",
-        )
-
 
 def _sign(row: Row, number: int) -> int:
-    label = {"A>B": 1, "B>A": -1}.get(str(row["label"]))
+    label = _VOTES.get(str(row["label"]))
     if label is None:
-        raise unfit(number, "label", "'A>B' or 'B>A'", row["label"])
+        raise unfit(number, "label", _EITHER, row["label"])
     return label
 
 

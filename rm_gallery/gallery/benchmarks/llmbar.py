@@ -13,18 +13,9 @@ from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
-    identity,
-    output,
-    required,
-    text,
-    turns,
-    wrong,
 )
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
@@ -38,10 +29,10 @@ from rm_gallery.gallery.benchmarks.judgements import (
     judged_pair,
     need,
     recorded_text,
-    sees_one_order,
     turned,
     unfit,
 )
+from rm_gallery.gallery.benchmarks.preferences import AnswerPairs
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Credit,
@@ -72,12 +63,13 @@ SETS = (
     "processed_mtbench",
 )
 _LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SETS}
-_LABELS = {1: ("chosen", "rejected"), 2: ("rejected", "chosen")}
+_VOTES = {1: 1, 2: -1}
+ONE_ORDER = "; the published figures average both, as a pairwise judge does."
 _STATISTICS = ("correct_False", "correct_True", "correct_average", "correct_both", "equal")
 _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
 
 
-class LLMBar(Benchmark):
+class LLMBar(AnswerPairs):
     """Accuracy in both orders, averaged; pooled, with the published sets apart and the mean of the
     adversarial ones.
 
@@ -93,38 +85,23 @@ class LLMBar(Benchmark):
     chance = 0.5
 
     own_columns = frozenset({"input", "output_1", "output_2", "label"})
+    asked = "input"
+    answers = ("output_1", "output_2")
+    votes = _VOTES
+    expected = "1 or 2"
+    row_id = "id"
+    task = "instruction_following"
+    one_order = ONE_ORDER
 
-    def detect(self, columns: Row) -> bool:
-        """An input with two outputs and a label that is 1 or 2."""
-        return super().detect(columns) and integer(columns["label"]) in _LABELS
-
-    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
-        """Outputs: the first, then the second, labelled by the one that follows the instruction.
-
-        Metadata: `subset`, of the column or else of the file's or folder's name where it is a
-        published set.
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset`, of the column or else of the file's or folder's name where it is a published
+        set.
         """
-        label = integer(required(row, "label", where))
-        if label not in _LABELS:
-            raise wrong(where, "label", "1 or 2", row["label"])
-        answers = [text(row, column, where) for column in ("output_1", "output_2")]
-        subset = row.get("subset") or _set_of(where.source)
-        asked = turns(text(row, "input", where), "input", where)
-        outputs = [
-            output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)
-        ]
-        about = {"subset": subset} if subset else None
-        return self.sample(
-            identity(row, "id", where), asked, outputs, "instruction_following", about
-        )
+        return {"subset": row.get("subset") or _set_of(where.source)}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count both orders; a pair of which one has no verdict is unscored."""
         return _BothOrders(mean_of_orders_credit)
-
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """Say that one order is not the official two."""
-        return one_order_note(reward)
 
     def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """The published results, one row a text: subset, evaluator, method, index, label, stage,
@@ -144,7 +121,7 @@ class LLMBar(Benchmark):
                 str(row["method"]),
                 _whole_number(row, "index", number),
             )
-            sign = {1: 1, 2: -1}.get(integer(row["label"]) or 0)
+            sign = self.vote_of(row["label"])
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
                 raise unfit(
                     number, "label", "1 or 2, the same for all texts of a pair", row["label"]
@@ -173,15 +150,6 @@ class LLMBar(Benchmark):
             **{name: figures[name] for name in _STATISTICS},
             **reliability(report),
         }
-
-
-def one_order_note(reward: BaseReward) -> tuple[str, ...]:
-    """What a reader has to know where a judge sees each pair once; nothing where it sees both orders."""
-    note = (
-        f"{reward.name} sees each pair in one order; the published figures average both, as a "
-        f"pairwise judge does."
-    )
-    return (note,) if sees_one_order(reward) else ()
 
 
 def _set_of(source: str) -> str | None:

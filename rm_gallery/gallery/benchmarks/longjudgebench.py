@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar
@@ -18,11 +17,10 @@ from rm_gallery.core.data.load.converters import (
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign
-from rm_gallery.gallery.benchmarks.llmbar import one_order_note
+from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
     RuleScorer,
@@ -61,11 +59,8 @@ class LongJudgeBench(Benchmark):
         STRUCTURE: "lists are ordered by structure; without a mode they are by content"
     }
     own_columns = frozenset({"dataset", "id", "instruction", "responses", "ground_truth"})
-
-    def detect(self, columns: Row) -> bool:
-        """An instruction with responses and a ground truth, of one of the six sets."""
-        # a list or an object has no hash
-        return super().detect(columns) and columns["dataset"] in (*SETS, *POINTWISE)
+    own_values = {"dataset": (*SETS, *POINTWISE)}
+    one_order = ONE_ORDER
 
     def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the responses as they stand, labelled by people; of a list the first by content is
@@ -141,10 +136,6 @@ class LongJudgeBench(Benchmark):
         """Count rows by set."""
         return _Ordered(_RANKS[self.mode][1])
 
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """Say that one order is not the official two."""
-        return one_order_note(reward)
-
 
 def _ranks(
     responses: Sequence[Mapping[str, Any]], truth: Mapping[str, Any], ranking: str, where: RowRef
@@ -219,8 +210,7 @@ class _Ordered(MeanOfSubsets):
         return super().add(judged)
 
     def report(self) -> Report:
-        report = super().report()
         means = {
             name: mean_of(sorted(found)) for name, found in self._correlations.items() if found
         }
-        return replace(report, extra={**report.extra, **means})
+        return with_extra(super().report(), means)

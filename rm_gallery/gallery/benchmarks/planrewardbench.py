@@ -23,7 +23,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, is_pair
-from rm_gallery.gallery.benchmarks.llmbar import one_order_note
+from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
 from rm_gallery.gallery.benchmarks.preferences import answered, as_answer, shared_turns
 from rm_gallery.gallery.benchmarks.rewardbench import stepped
 from rm_gallery.gallery.benchmarks.rules import (
@@ -73,6 +73,7 @@ class PlanRewardBench(Benchmark):
         )
     }
     own_columns = frozenset({"query", "tools", "chosen", "reject"})
+    one_order = ONE_ORDER
 
     def detect(self, columns: Row) -> bool:
         """A query with tools and two trajectories, each an object with messages."""
@@ -118,7 +119,7 @@ class PlanRewardBench(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two, and how much of a trajectory is shown."""
-        said = one_order_note(reward)
+        said = super().notes(reward)
         if reward.judged and self.mode != TRANSCRIPT:
             said += (
                 f"Where {reward.name} reads answers and no steps, it saw the last message of each "

@@ -27,8 +27,8 @@ from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, worst_part
-from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
+from rm_gallery.gallery.benchmarks.preferences import Votes
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
     RuleScorer,
@@ -50,6 +50,7 @@ _OWN_COLUMNS = {
     "mmlu_pro": {"answer_index", "options"},
     "ifeval": {"instruction_id_list"},
 }
+_TAGS = ("hard_prompt", "easy_prompt", "if_prompt", "math_prompt", "is_code")
 _RESPONSE = re.compile(r"response_(\d+)")
 
 
@@ -155,7 +156,7 @@ def _pairs_of_places(row: Row, column: str, where: RowRef) -> list[list[int]]:
 def _pairs(sample: DataSample) -> list[tuple[int, int]]:
     """The sampled pairs of which one answer is right and the other wrong."""
     right = [preference_of(answer) == "chosen" for answer in sample.output]
-    given = (pair for pair in (sample.metadata or {}).get("pairs") or [] if len(pair) == 2)
+    given = (pair for pair in known_of(sample).get("pairs") or [] if len(pair) == 2)
     known = [
         (first, second)
         for first, second in given
@@ -261,37 +262,30 @@ class PPEHumanPreference(Votes):
     split = "test"
     version = "accuracy on votes; the paper's figures of model rankings are not computed"
     own_columns = frozenset({"prompt", "response_1", "response_2", "winner", "model_a", "model_b"})
+    voted = "winner"
+    worded = True
+    expected = "'model_a', 'model_b' or 'tie'"
+    row_id = "question_id"
+    task = "conversation"
 
-    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`,
-        `tags`, models.
-        """
-        winner = text(row, "winner", where)
-        vote = {"model_a": 1, "model_b": -1}.get(winner, 0)
-        if vote == 0 and not winner.lower().startswith("tie"):
-            raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
+    def vote_of(self, label: Any) -> int | None:
+        """A model, or a tie of any kind."""
+        tie = 0 if label.lower().startswith("tie") else None
+        return {"model_a": 1, "model_b": -1}.get(label, tie)
+
+    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+        """The prompt may be a conversation."""
+        first, second = (text(row, column, where) for column in self.answers)
+        return turns(required(row, "prompt", where), "prompt", where), first, second
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (English or other languages), `language`, `tags`, models."""
         language = row.get("language")
-        tags = [
-            name
-            for name in ("hard_prompt", "easy_prompt", "if_prompt", "math_prompt", "is_code")
-            if row.get(name)
-        ]
-        about = {
-            "subset": None
-            if not language
-            else "english"
-            if str(language).lower() == "english"
-            else "other languages",
+        english = str(language).lower() == "english"
+        return {
+            "subset": ("english" if english else "other languages") if language else None,
             "language": language,
-            "tags": tags or None,
+            "tags": [name for name in _TAGS if row.get(name)] or None,
             "model_a": row.get("model_a"),
             "model_b": row.get("model_b"),
-            "tie": True if vote == 0 else None,
         }
-        asked = turns(required(row, "prompt", where), "prompt", where)
-        outputs = voted_outputs(
-            text(row, "response_1", where), text(row, "response_2", where), vote
-        )
-        return self.sample(
-            identity(row, "question_id", where), asked, outputs, "conversation", given(about)
-        )

@@ -33,6 +33,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     has_preference,
     integer,
     is_pair,
+    known_of,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     PooledScorer,
@@ -68,7 +69,7 @@ class Preferences(Benchmark):
                     return True
         return is_record(columns)
 
-    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """The row by its usual column names."""
         return GenericConverter().convert(row, where)
 
@@ -138,12 +139,78 @@ class _Either(PooledScorer):
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
 
 
-def voted_outputs(first: str, second: str, vote: int) -> list[dict[str, Any]]:
+class AnswerPairs(Benchmark):
+    """Two answers in the order of the row, and a label that says which is better."""
+
+    asked: ClassVar[str] = "prompt"
+    answers: ClassVar[tuple[str, str]] = ("response_1", "response_2")
+    voted: ClassVar[str] = "label"
+    """The columns of the question, of the answers, and of the label."""
+    votes: ClassVar[Mapping[Any, int]] = {}
+    """What the label may be, a whole number or a text: 1 prefers the first answer, -1 the second,
+    0 neither.
+    """
+    worded: ClassVar[bool] = False
+    """Whether the label is a text."""
+    expected: ClassVar[str] = ""
+    """What a label that does not fit should have been."""
+    tie: ClassVar[str | None] = None
+    """The label of both answers where neither is preferred; without one the metadata say `tie`."""
+    row_id: ClassVar[str] = ""
+    """The column of the id, where there is one."""
+    task: ClassVar[str] = ""
+    """The task category; without one it is what `task_of` names of the metadata."""
+    task_of: ClassVar[str] = "subset"
+
+    def vote_of(self, label: Any) -> int | None:
+        """What a label says; None for one that does not fit."""
+        known = isinstance(label, str) and label in self.votes
+        return self.votes.get(label if known else integer(label))
+
+    def detect(self, columns: Row) -> bool:
+        """By the columns, and a label that fits."""
+        return super().detect(columns) and self.vote_of(columns[self.voted]) is not None
+
+    def vote(self, row: Row, where: RowRef) -> int:
+        """Above 0 where the first answer is preferred, below 0 where the second is."""
+        label = (text if self.worded else required)(row, self.voted, where)
+        vote = self.vote_of(label)
+        if vote is None:
+            raise wrong(where, self.voted, self.expected, label)
+        return vote
+
+    def name_of(self, row: Row, where: RowRef) -> str:
+        """The id of the row, empty for none."""
+        return identity(row, self.row_id, where)
+
+    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+        """The turns of the question, and both answers."""
+        first, second = (text(row, column, where) for column in self.answers)
+        return turns(text(row, self.asked, where), self.asked, where), first, second
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """The metadata; those that are None are left out."""
+        return {}
+
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
+        """Outputs: the first answer, then the second, labelled by which is better."""
+        vote = self.vote(row, where)
+        about = self.about(row, vote, where)
+        asked, first, second = self.shown(row, where)
+        task = self.task or about.get(self.task_of)
+        known = {**about, "tie": None if vote or self.tie else True}
+        outputs = voted_outputs(first, second, vote, self.tie)
+        return self.sample(self.name_of(row, where), asked, outputs, task, given(known) or None)
+
+
+def voted_outputs(
+    first: str, second: str, vote: int, tie: str | None = None
+) -> list[dict[str, Any]]:
     """Two answers, labelled by a vote: above 0 for the first, below for the second, 0 for a tie,
-    which labels neither.
+    which labels both as `tie` says.
     """
     if vote == 0:
-        return [output(first), output(second)]
+        return [output(first, tie), output(second, tie)]
     labels = ("chosen", "rejected") if vote > 0 else ("rejected", "chosen")
     return [output(first, labels[0]), output(second, labels[1])]
 
@@ -184,7 +251,7 @@ def agreement_credit(judged: Judged) -> float | None:
     return None if verdict is None else float(verdict == games(judged)[2])
 
 
-class Votes(Benchmark):
+class Votes(AnswerPairs):
     """Pairs that people voted on. Without ties (the default): strict pairs, and what people called
     a tie is not asked.
 
@@ -193,6 +260,7 @@ class Votes(Benchmark):
     """
 
     chance = 0.5
+    detect = Benchmark.detect
     modes: ClassVar[dict[str, str]] = {
         WITHOUT_TIES: "strict pairs; what people called a tie is not asked",
         WITH_TIES: "first, second or tie has to be the vote; verdicts that change with the order are a tie",
@@ -200,7 +268,7 @@ class Votes(Benchmark):
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, unless the mode counts them."""
-        if self.mode == WITH_TIES or not (sample.metadata or {}).get("tie"):
+        if self.mode == WITH_TIES or not known_of(sample).get("tie"):
             return None
         return f"people called it a tie; --mode {WITH_TIES} counts ties as a class"
 
@@ -400,9 +468,6 @@ def _between_headings(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
     return asked.strip("\n"), answer.strip("\n")
 
 
-_VOTE = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
-
-
 class MTBench(Votes):
     """Agreement with each vote of a person, pooled; several people vote on one pair, and a question
     has many pairs.
@@ -418,32 +483,37 @@ class MTBench(Votes):
     split = "human"
     version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
     own_columns = frozenset({"conversation_a", "conversation_b", "winner", "model_a", "model_b"})
+    voted = "winner"
+    votes = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
+    worded = True
+    expected = "'model_a', 'model_b' or 'tie'"
+    task = "conversation"
 
-    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
-        """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn),
-        models, who voted, `cluster`.
-        """
-        winner = text(row, "winner", where)
-        if winner not in _VOTE:
-            raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
-        conversations = [_conversation(row, f"conversation_{side}", where) for side in "ab"]
-        shared = shared_turns(*conversations)
-        answers = [
+    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+        """The turns both conversations share, and what each model adds."""
+        a, b = (_conversation(row, f"conversation_{side}", where) for side in "ab")
+        shared = shared_turns(a, b)
+        first, second = (
             as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]])
-            for side in conversations
-        ]
-        turn, question = _turn(row, where), identity(row, "question_id", where)
-        about = {
+            for side in (a, b)
+        )
+        return a[:shared], first, second
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (the turn), models, who voted, `cluster`."""
+        turn = _turn(row, where)
+        return {
             "subset": f"turn {turn}" if turn else None,
-            "cluster": question or None,
+            "cluster": identity(row, "question_id", where) or None,
             "turn": turn,
+            **{name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge")},
         }
-        about |= {name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge")}
-        parts = [question or None, row.get("model_a"), row.get("model_b"), turn, row.get("judge")]
-        name = ":".join(str(part) for part in parts if part is not None)
-        about["tie"] = True if _VOTE[winner] == 0 else None
-        outputs = voted_outputs(answers[0], answers[1], _VOTE[winner])
-        return self.sample(name, conversations[0][:shared], outputs, "conversation", given(about))
+
+    def name_of(self, row: Row, where: RowRef) -> str:
+        """Question, models, turn and voter, as far as they are given."""
+        parts = [identity(row, "question_id", where) or None, row.get("model_a")]
+        parts += [row.get("model_b"), _turn(row, where), row.get("judge")]
+        return ":".join(str(part) for part in parts if part is not None)
 
 
 def _turn(row: Row, where: RowRef) -> int | None:

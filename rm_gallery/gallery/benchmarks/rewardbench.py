@@ -15,7 +15,7 @@ from rm_gallery.core.stats.denominator import mean_bounds, weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
@@ -188,36 +188,6 @@ class PriorSets(RewardBench):
     hub = "allenai/preference-test-sets"
     split = "*"
     version = "upstream head, mean of the four scored sets"
-    measures = (
-        "whether a reward agrees with preferences collected before RewardBench: dialogues, forum "
-        "posts, summaries"
-    )
-    sizes = {
-        "anthropic_helpful": 6192,
-        "anthropic_hhh": 221,
-        "shp": 1741,
-        "summarize": 9000,
-        "anthropic_harmless": 2266,
-        "mtbench_human": 3355,
-        "mtbench_gpt4": 2400,
-        "pku_better": 9000,
-        "pku_safer": 9000,
-    }
-    layout = {
-        "prompt": "a list of messages",
-        "chosen, rejected": "text",
-        "subset": "of the set's own; the set itself is the split or the file's name",
-        "id": "whole number",
-    }
-    formula = "mean of the accuracies of anthropic_helpful, anthropic_hhh, shp and summarize"
-    traps = (
-        "the columns do not say which set a row is from: keep the published file names, or the "
-        "folders by split",
-        "upstream spells the hub name in two ways; the data set is allenai/preference-test-sets",
-        "anthropic_harmless and the two MT-bench sets are judged and shown, and enter no "
-        "leaderboard figure",
-    )
-    published = ()
     modes: ClassVar[dict[str, str]] = {}
 
     def detect(self, columns: Row) -> bool:
@@ -228,7 +198,7 @@ class PriorSets(RewardBench):
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """PKU's sets, which upstream withdrew."""
-        withdrawn = str((sample.metadata or {}).get("subset")).startswith("pku_")
+        withdrawn = str(known_of(sample).get("subset")).startswith("pku_")
         return "upstream withdrew this set from scoring" if withdrawn else None
 
     def scorer(self, seed: int = 0) -> RuleScorer:

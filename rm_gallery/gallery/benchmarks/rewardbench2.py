@@ -32,6 +32,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judgement,
     Row,
     has_preference,
+    known_of,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     MEAN_OF_SUBSETS,
@@ -135,7 +136,7 @@ class RewardBench2(Benchmark):
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, in mode ranking."""
-        if self.mode != RANKING or not is_ties((sample.metadata or {}).get("subset")):
+        if self.mode != RANKING or not is_ties(known_of(sample).get("subset")):
             return None
         return "Ties is rated, never ranked: take its figure from a run with --mode ratings"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
@@ -22,7 +22,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, Status, worst_part
 from rm_gallery.gallery.benchmarks.rules import (
     MEAN_OF_SUBSETS,
@@ -240,6 +240,5 @@ class _Matrices:
         ci95 = interval_of_mean({name: matrix.rows for name, matrix in self._domains.items()})
         figure = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
         if len(parts) == 1:
-            only = next(iter(parts.values()))
-            figure = replace(only, extra={**only.extra, **extra})
+            figure = with_extra(next(iter(parts.values())), extra)
         return headline(figure, parts)

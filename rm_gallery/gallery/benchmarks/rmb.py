@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
@@ -21,7 +20,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
     Judged,
@@ -207,7 +206,7 @@ class _Goals(PooledScorer):
             name for name, part in report.extra["categories"].items() if part.score is not None
         }
         absent = [goal for goal in GOALS if goal not in scored]
-        return replace(report, extra={**report.extra, "goals_absent": absent}) if absent else report
+        return with_extra(report, {"goals_absent": absent}) if absent else report
 
 
 class _Lists(_Goals):

@@ -18,7 +18,7 @@ from rm_gallery.core.stats.denominator import Bounded, added, mean_bounds, worst
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report, plain
+from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report, plain, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Status,
@@ -351,8 +351,7 @@ class CountingUnreadable:
 
     def report(self) -> Report:
         """Report what was counted so far, with `extra["n_unreadable"]`."""
-        report = self._counting.report()
-        return replace(report, extra={**report.extra, "n_unreadable": self._unreadable})
+        return with_extra(self._counting.report(), {"n_unreadable": self._unreadable})
 
 
 def reliability(report: Report) -> dict[str, Any]:
@@ -605,7 +604,7 @@ class PooledScorer:
             }
         # the only part, without a name, is the whole
         parts = {} if list(tallies.by_subset) == [""] else tallies.figures()
-        return headline(replace(figure, extra={**figure.extra, **extra}), parts)
+        return headline(with_extra(figure, extra), parts)
 
 
 MEAN_OF_SUBSETS = "unweighted_mean_of_subsets"

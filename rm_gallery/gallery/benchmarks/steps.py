@@ -26,7 +26,7 @@ from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
@@ -160,9 +160,25 @@ class StepBenchmark(ScoredByRule):
     labels: ClassVar[tuple[str, ...]]
     """Columns with the truth, in a file of scores that needs no data beside it."""
 
+    names: ClassVar[tuple[str, str]] = ("id", "idx")
+    """The columns of the id in such a file; the first that is there is read."""
+
     @abstractmethod
+    def recorded_label(
+        self, row: Row, name: str, number: int
+    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """Of a row of step scores that brings its labels: the id, the label and the metadata of its
+        sample.
+        """
+
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """The sample, without its texts, that a row of step scores brings its labels for."""
+        column = next(name for name in self.names if name in row)
+        name, label, about = self.recorded_label(row, named(row[column], number, column), number)
+        outputs = [solution([], [], **label)]
+        return DataSample.model_validate(
+            {"unique_id": name, "output": outputs, "metadata": about or None}
+        )
 
     def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """One row a solution, with its `id` (or `idx`) and the list `scores` of its steps; several
@@ -324,20 +340,17 @@ class ProcessBench(StepBenchmark):
             "generator": row.get("generator"),
         }
         asked = turns(text(row, "problem", where), "problem", where)
-        metadata = {key: value for key, value in about.items() if value}
-        return self.sample(
-            name, asked, [solution(steps, right, first_error=label)], "math", metadata
-        )
+        known = {key: value for key, value in about.items() if value}
+        return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", known)
 
-    def recorded_sample(self, row: Row, number: int) -> DataSample:
-        """A row with its id and label."""
-        label, name = _label(row["label"]), named(row["id"] if "id" in row else row["idx"], number)
+    def recorded_label(
+        self, row: Row, name: str, number: int
+    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """The number of the first wrong step."""
+        label = _label(row["label"])
         if label is None:
             raise unfit(number, "label", "-1 or a step", row["label"])
-        about = {"subset": _set_of(name)} if _set_of(name) else {}
-        return DataSample.model_validate(
-            {"unique_id": name, "output": [solution([], [], first_error=label)], "metadata": about}
-        )
+        return name, {"first_error": label}, given({"subset": _set_of(name)})
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count solutions."""
@@ -405,12 +418,7 @@ class _FirstErrors:
 
     def add(self, judged: Judged) -> float | None:
         """Count one solution; 1.0 where the prediction is the label."""
-        label = (
-            (judged.sample.output[0].answer.label or {}).get("first_error")
-            if judged.sample.output
-            else None
-        )
-        scores = step_scores(judged)
+        label, scores = judged.label.get("first_error"), step_scores(judged)
         credit = None
         if scores is not None and label is not None:
             right = self._rule.right(scores)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
@@ -15,7 +13,7 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, absent, strict_pairs
 
@@ -43,11 +41,7 @@ class ThemisCodeRewardBench(Benchmark):
     version = "repository at ddd7934"
     chance = 0.5
     own_columns = frozenset({"prompt", "chosen", "rejected", "language", "aspect"})
-
-    def detect(self, columns: Row) -> bool:
-        """Two texts for a prompt, with one of the benchmark's aspects."""
-        # a list or an object has no hash
-        return super().detect(columns) and columns["aspect"] in tuple(ASPECTS)
+    own_values = {"aspect": ASPECTS}
 
     def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected. Metadata: `subset` (the source), `aspect`, `language`.
@@ -87,8 +81,9 @@ class _ByAspect(PooledScorer):
     def report(self) -> Report:
         report, aspects = super().report(), self._aspects.report().extra["categories"]
         gaps = [name for name in absent(ASPECTS, aspects) if name in ASPECTS]
-        extra = {**report.extra, "sections": aspects}
-        return replace(report, extra={**extra, **({"aspects_absent": gaps} if gaps else {})})
+        return with_extra(
+            report, {"sections": aspects, **({"aspects_absent": gaps} if gaps else {})}
+        )
 
 
 def _named(judged: Judged, name: str) -> str:

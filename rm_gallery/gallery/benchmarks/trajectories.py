@@ -30,12 +30,11 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Rows,
     Samples,
     integer,
-    named,
     not_asked,
     unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
-from rm_gallery.gallery.benchmarks.steps import StepBenchmark, solution, step_scores
+from rm_gallery.gallery.benchmarks.steps import StepBenchmark, step_scores
 from rm_gallery.gallery.benchmarks.verdicts import VerdictBenchmark, called_good
 
 Turn = dict[str, Any]
@@ -202,19 +201,17 @@ class AgentProcessBench(StepBenchmark):
         name = identity(row, "total_index", where)
         return self.sample(name, asked, outputs, "agent", given(about))
 
-    def recorded_sample(self, row: Row, number: int) -> DataSample:
-        """A row with its id and the labels of the agent's steps."""
+    def recorded_label(
+        self, row: Row, name: str, number: int
+    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """The labels of the agent's steps."""
         known = _labels_of(row["step_labels"])
         if known is None:
             raise unfit(number, "step_labels", "labels 1, 0 or -1", row["step_labels"])
-        name = named(row["id"] if "id" in row else row["idx"], number)
         if not all(map(str.isdecimal, known)):
             raise unfit(number, "step_labels", "labels by the number of a message", known)
-        in_turn = [
-            known[at] for at in sorted(known, key=int)
-        ]  # a table may write them in any order
-        outputs = [solution([], [], step_labels=in_turn)]
-        return DataSample.model_validate({"unique_id": name, "output": outputs})
+        # a table may write them in any order
+        return name, {"step_labels": [known[at] for at in sorted(known, key=int)]}, {}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps and first harmful steps."""
@@ -226,8 +223,7 @@ class AgentProcessBench(StepBenchmark):
         """The labels of the agent's steps, and what the scores say; a file may leave out those of
         steps without a label.
         """
-        label = judged.sample.output[0].answer.label if judged.sample.output else None
-        truth: list[int | None] = (label or {}).get("step_labels") or []
+        truth: list[int | None] = judged.label.get("step_labels") or []
         known, scores = [one for one in truth if one is not None], step_scores(judged)
         if scores is not None and len(scores) == len(truth):
             scores = [score for score, one in zip(scores, truth, strict=True) if one is not None]
@@ -308,8 +304,7 @@ class TraceHacks(VerdictBenchmark):
 
     def further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
         """Whether a hacked trajectory was found, for each group of its hacks."""
-        label = judged.sample.output[0].answer.label if judged.sample.output else None
-        groups = {".".join(code.split(".")[:2]) for code in (label or {}).get("hacks") or ()}
+        groups = {".".join(code.split(".")[:2]) for code in judged.label.get("hacks") or ()}
         clean = called_good(judged, self.step_rule)
         found = None if clean is None else not clean[0]
         names = ["found", *(f"found_{group}" for group in sorted(groups))] if groups else []

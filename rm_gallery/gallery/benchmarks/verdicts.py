@@ -94,7 +94,6 @@ class HealthBenchMeta(VerdictBenchmark):
 
     def verdicts(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
         """The verdict of each physician, and that of the grader beside each."""
-        label = judged.sample.output[0].answer.label if judged.sample.output else None
-        physicians = (label or {}).get("verdicts") or []
+        physicians = judged.label.get("verdicts") or []
         called = called_good(judged, self.step_rule)
         return physicians, called and called * len(physicians)
