@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
@@ -28,12 +27,13 @@ from rm_gallery.gallery.benchmarks.judgements import (
 from rm_gallery.gallery.benchmarks.preferences import AnswerPairs
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
+    Credit,
     RuleScorer,
+    SideBySide,
     SubsetTallies,
     both_orders_credit,
     consistency_credit,
     games,
-    headline,
 )
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -185,38 +185,30 @@ class _Agreement:
     """
 
     def __init__(self, unread: float | None = None) -> None:
-        def read(credit: float | None) -> float | None:
-            return unread if credit is None else credit
+        def counted(rule: str, credit: Credit) -> SubsetTallies:
+            def earned(judged: Judged) -> float | None:
+                found = credit(judged)
+                return unread if found is None else found
 
-        self._figures = {
-            "agreement": SubsetTallies(
-                "both_orders", lambda judged: read(both_orders_credit(judged)), _fits
-            ),
-            "consistency": SubsetTallies(
-                "consistency", lambda judged: read(consistency_credit(judged)), _fits
-            ),
-            "single": SubsetTallies("single_order", lambda judged: read(_single(judged)), _fits),
-        }
+            return SubsetTallies(rule, earned, _fits)
+
+        self._rules = SideBySide(
+            {
+                "agreement": counted("both_orders", both_orders_credit),
+                "consistency": counted("consistency", consistency_credit),
+                "single": counted("single_order", _single),
+            }
+        )
         self._one_order = False
 
     def add(self, judged: Judged) -> float | None:
-        self._one_order = self._one_order or judged.played_orders == 1
-        earned = {name: tallies.add(judged) for name, tallies in self._figures.items()}
-        return earned["single" if judged.played_orders == 1 else "agreement"]
+        once = judged.played_orders == 1
+        self._one_order = self._one_order or once
+        return self._rules.add(judged)["single" if once else "agreement"]
 
     def report(self) -> Report:
-        counted = "single" if self._one_order else "agreement"
-        parts = {name: tallies.figures() for name, tallies in self._figures.items()}
-        whole = {name: tallies.pooled() for name, tallies in self._figures.items()}
-        others = [name for name in self._figures if name != counted]
-        by_group = {
-            group: replace(
-                part, extra={**part.extra, **{name: parts[name][group].score for name in others}}
-            )
-            for group, part in parts[counted].items()
-        }
-        extra = {**whole[counted].extra, **{name: whole[name].score for name in others}}
-        return headline(replace(whole[counted], extra=extra), by_group)
+        lead, other = ("single", "agreement") if self._one_order else ("agreement", "single")
+        return self._rules.report(lead, ("consistency", other))
 
 
 def _fits(chosen: Sequence[bool]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import RowRef, text
@@ -12,7 +11,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     JudgeGroup,
@@ -38,10 +37,10 @@ from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Orders,
     RuleScorer,
+    SideBySide,
     SubsetTallies,
     Tally,
     games,
-    headline,
     reliability,
     single_game_credit,
     single_game_share,
@@ -286,8 +285,14 @@ class _Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._both = SubsetTallies("two_game_sign", two_game_credit, is_pair, two_game_share)
-        self._single = SubsetTallies("single_game", single_game_credit, is_pair, single_game_share)
+        self._rules = SideBySide(
+            {
+                TWO_GAMES: SubsetTallies("two_game_sign", two_game_credit, is_pair, two_game_share),
+                SINGLE_GAME: SubsetTallies(
+                    "single_game", single_game_credit, is_pair, single_game_share
+                ),
+            }
+        )
         self._orders = Orders()
         self._one_order = mode == SINGLE_GAME
         self._unread_is_a_tie = Tally()
@@ -295,30 +300,18 @@ class _Games:
 
     def add(self, judged: Judged) -> float | None:
         """Count one pair; gives what it earned, in the single game where it was played once."""
-        both, single = self._both.add(judged), self._single.add(judged)
+        earned = self._rules.add(judged)
         self._orders.add(judged)
-        once = judged.played_orders == 1
-        self._one_order = self._one_order or once
+        self._one_order = self._one_order or judged.played_orders == 1
         if judged.judgements and judged.status in ("scored", "unscored") and is_pair(judged.chosen):
             first, second, label = games(judged)
             self._unread += first is None or second is None
             self._unread_is_a_tie.add(float(((first or 0) + (second or 0)) * label > 0))
-        return single if self._one_order else both
+        return earned[SINGLE_GAME if self._one_order else TWO_GAMES]
 
     def report(self) -> Report:
-        single, singles = self._single.pooled(), self._single.figures()
         if self._one_order:
-            return headline(single, singles)
-        parts = {
-            name: _with_single_game(part, singles[name])
-            for name, part in self._both.figures().items()
-        }
-        figure = _with_single_game(self._both.pooled(), single)
+            return self._rules.report(SINGLE_GAME)
         upstream = {"with_upstream_defaults": self._unread_is_a_tie.mean} if self._unread else {}
-        return headline(
-            replace(figure, extra={**figure.extra, **self._orders.extra(), **upstream}), parts
-        )
-
-
-def _with_single_game(figure: Figure, single: Figure) -> Figure:
-    return replace(figure, extra={**figure.extra, "single_game": single.score})
+        report = self._rules.report(TWO_GAMES, (SINGLE_GAME,))
+        return with_extra(report, {**self._orders.extra(), **upstream})

@@ -174,12 +174,7 @@ class Judged:
         """The scores, or None when the sample is not scored or one of them is missing: it is scored
         whole or not at all.
         """
-        if self.status != "scored":
-            return None
-        scores = self.scores
-        # NaN is not equal to itself
-        known = [score for score in scores if score is not None and score == score]
-        return known if len(known) == len(scores) else None
+        return whole(self.scores) if self.status == "scored" else None
 
     def verdict(self, first: int, second: int) -> Verdict:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
@@ -215,6 +210,13 @@ class Judged:
         return [judgement.score for judgement in places]
 
 
+def whole(scores: Sequence[float | None]) -> list[float] | None:
+    """The scores; None where one of them is missing or NaN."""
+    # NaN is not equal to itself
+    known = [score for score in scores if score is not None and score == score]
+    return known if len(known) == len(scores) else None
+
+
 def known_of(sample: DataSample) -> dict[str, Any]:
     """What rules read of a sample: a table row's place, else its metadata."""
     return (sample.place if isinstance(sample, TableSample) else sample.metadata) or {}
@@ -243,9 +245,8 @@ def sign(first: float | None, second: float | None) -> Verdict:
     """Two scores as a verdict: +1 if the first is higher, -1 if the second is, 0 if equal, None if
     one is missing.
     """
-    if first is None or second is None or math.isnan(first) or math.isnan(second):
-        return None
-    return (first > second) - (first < second)
+    known = whole((first, second))
+    return None if known is None else (known[0] > known[1]) - (known[0] < known[1])
 
 
 def turned(verdict: Verdict) -> Verdict:
@@ -611,8 +612,8 @@ def _positions(sample: DataSample) -> dict[str, int]:
 
 
 def _mean_if_whole(scores: Sequence[float | None]) -> float | None:
-    known = [score for score in scores if score is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(scores) else None
+    known = whole(scores)
+    return math.fsum(known) / len(known) if known else None
 
 
 def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadata: Any) -> Judged:

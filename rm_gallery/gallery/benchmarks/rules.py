@@ -524,6 +524,37 @@ def beaten_losers() -> SubsetTallies:
     return SubsetTallies("all_losers_beaten", all_losers_credit, has_preference, all_losers_share)
 
 
+class SideBySide:
+    """Several rules over the same pairs: one of them leads, and the scores of others stand beside
+    it, of the whole and of each subset.
+    """
+
+    def __init__(self, rules: Mapping[str, SubsetTallies]) -> None:
+        self._rules = rules
+
+    def add(self, judged: Judged) -> dict[str, float | None]:
+        """Count one pair; gives what it earned under each rule."""
+        return {name: tallies.add(judged) for name, tallies in self._rules.items()}
+
+    def report(self, lead: str, beside: Iterable[str] = (), *, gaps: bool = True) -> Report:
+        """The figure of one rule with the scores of others in `extra`; with `gaps` also of those
+        without a score.
+        """
+
+        def scores(figures: Mapping[str, Figure]) -> dict[str, float | None]:
+            found = {name: figure.score for name, figure in figures.items()}
+            return {name: score for name, score in found.items() if gaps or score is not None}
+
+        others = {name: self._rules[name] for name in beside}
+        parts = {name: tallies.figures() for name, tallies in others.items()}
+        by_subset = {
+            subset: with_extra(part, scores({name: parts[name][subset] for name in others}))
+            for subset, part in self._rules[lead].figures().items()
+        }
+        pooled = scores({name: tallies.pooled() for name, tallies in others.items()})
+        return headline(with_extra(self._rules[lead].pooled(), pooled), by_subset)
+
+
 class Orders:
     """What a judge that saw pairs in both orders did with them: the figures that position decides."""
 

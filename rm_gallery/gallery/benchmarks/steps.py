@@ -42,6 +42,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     need,
     number_of,
     unfit,
+    whole,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     RuleScorer,
@@ -258,8 +259,7 @@ def step_scores(judged: Judged) -> list[float] | None:
     if judged.sample.output:
         # an answer without steps is one, and is judged as an answer
         scores = judged.steps(0) or judged.scores[:1]
-    known = [score for score in scores if score is not None and not math.isnan(score)]
-    return known if judged.status == "scored" and known and len(known) == len(scores) else None
+    return whole(scores) or None if judged.status == "scored" else None
 
 
 def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> Interval | None:
