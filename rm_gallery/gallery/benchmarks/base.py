@@ -7,7 +7,7 @@ import pkgutil
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,10 @@ from rm_gallery.core.data.load.converters import (
     DataConverter,
     RowRef,
     json_cell,
+    required,
+    text,
+    turns,
+    wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
@@ -48,6 +52,33 @@ ROW = RowRef("data", 1)
 def given(about: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of some metadata: those that are not None."""
     return {key: value for key, value in about.items() if value is not None}
+
+
+def cell(row: Row, column: str, where: RowRef) -> Any:
+    """The column's value, of which a list or an object may stand as JSON text."""
+    return json_cell(required(row, column, where))
+
+
+def question(
+    row: Row, column: str, where: RowRef, read: Callable[[Row, str, RowRef], Any] = text
+) -> list[dict[str, Any]]:
+    """The turns a column holds: a text, or with `required` or `cell` a conversation, too."""
+    return turns(read(row, column, where), column, where)
+
+
+def several(
+    row: Row, column: str, where: RowRef, expected: str, fits: Callable[[Any], bool]
+) -> list[Any]:
+    """The list of one or more things a column holds; DataError where one of them does not fit."""
+    value = cell(row, column, where)
+    if not isinstance(value, list) or not value or not all(map(fits, value)):
+        raise wrong(where, column, expected, value)
+    return value
+
+
+def is_object(value: Any) -> bool:
+    """Whether a value is an object with fields."""
+    return isinstance(value, dict)
 
 
 class Benchmark(DataConverter):

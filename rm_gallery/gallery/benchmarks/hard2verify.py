@@ -10,13 +10,11 @@ from rm_gallery.core.data.load.converters import (
     identity,
     json_cell,
     required,
-    text,
     text_list,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW
+from rm_gallery.gallery.benchmarks.base import ROW, question
 from rm_gallery.gallery.benchmarks.counts import CountsScorer, shares
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
@@ -49,7 +47,7 @@ class Hard2Verify(StepBenchmark):
         if right is None or len(right) != len(steps):
             expected = f"a list of {len(steps)} labels, 1 or 0"
             raise wrong(where, "human_labels", expected, row["human_labels"])
-        asked = turns(text(row, "question", where), "question", where)
+        asked = question(row, "question", where)
         name = identity(row, "unique_id", where)
         return self.sample(name, asked, [solution(steps, right, human_labels=right)], "math")
 

@@ -7,16 +7,14 @@ from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
-    json_cell,
     optional_text,
     required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Votes
@@ -183,12 +181,8 @@ class HelpSteer3(_Strengths):
     own_columns = frozenset({"context", "response1", "response2", "overall_preference"})
     voted = "overall_preference"
     asked = "context"
+    read_asked = cell
     answers = ("response1", "response2")
-
-    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
-        """The context is a conversation."""
-        first, second = (text(row, column, where) for column in self.answers)
-        return turns(json_cell(required(row, "context", where)), "context", where), first, second
 
     def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
         """`subset` (domain), `language`, `strength`."""

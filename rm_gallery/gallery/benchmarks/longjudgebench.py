@@ -11,13 +11,11 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     json_cell,
     output,
-    required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign
 from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
@@ -72,9 +70,7 @@ class LongJudgeBench(Benchmark):
         if name not in SETS:
             known = "wp_bench, ma or surge; the sets of single answers are not read"
             raise wrong(where, "dataset", known, name)
-        responses, truth = (
-            json_cell(required(row, column, where)) for column in ("responses", "ground_truth")
-        )
+        responses, truth = (cell(row, column, where) for column in ("responses", "ground_truth"))
         if not (isinstance(responses, list) and len(responses) > 1):
             raise wrong(where, "responses", "a list of two or more responses", responses)
         for place, one in enumerate(responses, 1):
@@ -93,7 +89,7 @@ class LongJudgeBench(Benchmark):
         # pairs of wp_bench share ids, so that the content has to tell rows apart
         return self.sample(
             "",
-            turns(text(row, "instruction", where), "instruction", where),
+            question(row, "instruction", where),
             self._with_labels(name, responses, truth, where),
             name,
             given(about),

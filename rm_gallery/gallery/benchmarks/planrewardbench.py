@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
-    json_cell,
-    required,
     text,
     turns,
     wrong,
@@ -21,7 +19,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.kinds import shown_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, is_pair
 from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
 from rm_gallery.gallery.benchmarks.preferences import answered, as_answer, shared_turns
@@ -88,7 +86,7 @@ class PlanRewardBench(Benchmark):
         Metadata: `subset` (the split, of `_lcp_bucket` or else of the file's name), `tools`, `query`
         and `cluster` (the id, which several pairs of a query share).
         """
-        query, tools = text(row, "query", where), json_cell(required(row, "tools", where))
+        query, tools = text(row, "query", where), cell(row, "tools", where)
         if not isinstance(tools, list):
             raise wrong(where, "tools", "a list of tools", tools)
         chosen, rejected = _turns_in(row, "chosen", where), _turns_in(row, "reject", where)
@@ -146,7 +144,7 @@ def _split_of(row: Row, where: RowRef) -> str | None:
 
 
 def _turns_in(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
-    trajectory = json_cell(required(row, column, where))
+    trajectory = cell(row, column, where)
     messages = trajectory.get("messages") if isinstance(trajectory, Mapping) else None
     if not isinstance(messages, list) or not messages:
         raise wrong(where, column, "an object with one or more messages", trajectory)

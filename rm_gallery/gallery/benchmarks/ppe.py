@@ -18,14 +18,13 @@ from rm_gallery.core.data.load.converters import (
     output,
     required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Votes
@@ -89,26 +88,22 @@ class PPECorrectness(Benchmark):
         (domain), `pairs`, `cluster`.
         """
         numbers = sorted(int(match[1]) for name in row if (match := _RESPONSE.fullmatch(name)))
-        truths = json_cell(required(row, "scores", where))
+        truths = cell(row, "scores", where)
         if not isinstance(truths, list) or len(truths) != len(numbers):
-            raise wrong(
-                where,
-                "scores",
-                f"a list of {len(numbers)} truth values, one for each response",
-                truths,
-            )
+            expected = f"a list of {len(numbers)} truth values, one for each response"
+            raise wrong(where, "scores", expected, truths)
         pairs = _pairs_of_places(row, "sampled_conflict_pairs", where)
-        domain, question = _domain(row, where), identity(row, "question_id", where)
+        domain, asked_as = _domain(row, where), identity(row, "question_id", where)
         answers = [text(row, f"response_{number}", where) for number in numbers]
-        names = (domain, question, row.get("model_name"))
+        names = (domain, asked_as, row.get("model_name"))
         about = {
             "subset": domain,
-            "cluster": f"{domain}:{question}" if question else None,
+            "cluster": f"{domain}:{asked_as}" if asked_as else None,
             "model_name": row.get("model_name"),
             "pairs": pairs,
         }
-        name = ":".join(str(part) for part in names if part) if question else ""
-        asked = turns(required(row, "prompt", where), "prompt", where)
+        name = ":".join(str(part) for part in names if part) if asked_as else ""
+        asked = question(row, "prompt", where, required)
         outputs = [
             output(a, "chosen" if t else "rejected") for a, t in zip(answers, truths, strict=True)
         ]
@@ -262,6 +257,7 @@ class PPEHumanPreference(Votes):
     split = "test"
     version = "accuracy on votes; the paper's figures of model rankings are not computed"
     own_columns = frozenset({"prompt", "response_1", "response_2", "winner", "model_a", "model_b"})
+    read_asked = required
     voted = "winner"
     worded = True
     expected = "'model_a', 'model_b' or 'tie'"
@@ -272,11 +268,6 @@ class PPEHumanPreference(Votes):
         """A model, or a tie of any kind."""
         tie = 0 if label.lower().startswith("tie") else None
         return {"model_a": 1, "model_b": -1}.get(label, tie)
-
-    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
-        """The prompt may be a conversation."""
-        first, second = (text(row, column, where) for column in self.answers)
-        return turns(required(row, "prompt", where), "prompt", where), first, second
 
     def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
         """`subset` (English or other languages), `language`, `tags`, models."""

@@ -5,7 +5,7 @@ alignment and MT-bench.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -24,7 +24,7 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample, is_record
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
@@ -143,9 +143,10 @@ class AnswerPairs(Benchmark):
     """Two answers in the order of the row, and a label that says which is better."""
 
     asked: ClassVar[str] = "prompt"
+    read_asked: ClassVar[Callable[[Row, str, RowRef], Any]] = text
     answers: ClassVar[tuple[str, str]] = ("response_1", "response_2")
     voted: ClassVar[str] = "label"
-    """The columns of the question, of the answers, and of the label."""
+    """The columns of the question and how it is read, of the answers, and of the label."""
     votes: ClassVar[Mapping[Any, int]] = {}
     """What the label may be, a whole number or a text: 1 prefers the first answer, -1 the second,
     0 neither.
@@ -186,7 +187,7 @@ class AnswerPairs(Benchmark):
     def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
         """The turns of the question, and both answers."""
         first, second = (text(row, column, where) for column in self.answers)
-        return turns(text(row, self.asked, where), self.asked, where), first, second
+        return question(row, self.asked, where, type(self).read_asked), first, second
 
     def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
         """The metadata; those that are None are left out."""
@@ -527,7 +528,7 @@ def _turn(row: Row, where: RowRef) -> int | None:
 
 
 def _conversation(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
-    conversation = turns(json_cell(required(row, column, where)), column, where)
+    conversation = question(row, column, where, cell)
     turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too
     return answered(conversation[: 2 * turn] if turn else conversation, column, where)

@@ -13,14 +13,12 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     json_cell,
-    required,
     text,
     text_list,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW
+from rm_gallery.gallery.benchmarks.base import ROW, cell, question
 from rm_gallery.gallery.benchmarks.counts import CELLS, Beside, Cells, CountsScorer, cells_figure
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
@@ -74,7 +72,7 @@ class PRMBench(StepBenchmark):
         kind, problem = text(row, "classification", where), identity(row, "idx", where)
         steps, wrong_steps = text_list(row, "modified_process", where), _error_steps(row, where)
         right = [number not in wrong_steps for number in range(1, len(steps) + 1)]
-        asked = turns(text(row, "modified_question", where), "modified_question", where)
+        asked = question(row, "modified_question", where)
         outputs = [solution(steps, right, error_steps=sorted(wrong_steps))]
         about = {"subset": kind, **({"cluster": problem} if problem else {})}
         return self.sample(_id(kind, problem) if problem else "", asked, outputs, "math", about)
@@ -122,7 +120,7 @@ def _are_numbers(value: Any) -> bool:
 
 
 def _error_steps(row: Row, where: RowRef) -> set[int]:
-    value = json_cell(required(row, "error_steps", where))
+    value = cell(row, "error_steps", where)
     if not _are_numbers(value):
         raise wrong(where, "error_steps", "a list of whole numbers, counted from 1", value)
     return set(value)

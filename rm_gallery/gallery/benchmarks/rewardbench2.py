@@ -18,13 +18,12 @@ from rm_gallery.core.data.load.converters import (
     required,
     text,
     text_list,
-    turns,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
@@ -110,7 +109,7 @@ class RewardBench2(Benchmark):
         """
         chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
         subset = text(row, "subset", where) if row.get("subset") is not None else None
-        asked = turns(required(row, "prompt", where), "prompt", where)
+        asked = question(row, "prompt", where, required)
         outputs, task = (
             preference_outputs(chosen, rejected),
             subset.lower().replace(" ", "_") if subset else None,

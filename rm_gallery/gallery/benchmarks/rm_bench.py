@@ -15,13 +15,12 @@ from rm_gallery.core.data.load.converters import (
     preference_outputs,
     required,
     text_list,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import Cause
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, Status, worst_part
 from rm_gallery.gallery.benchmarks.rules import (
@@ -109,7 +108,7 @@ class RMBench(Benchmark):
         own = identity(row, "id", where)
         # ids are counted from 0 in each file, and the files are scored together
         name = f"{row.get('domain') or row.get('subset') or ''}:{own}" if own else ""
-        asked = turns(required(row, "prompt", where), "prompt", where)
+        asked = question(row, "prompt", where, required)
         return self.sample(
             name, asked, preference_outputs(chosen, rejected), domain, given(metadata)
         )

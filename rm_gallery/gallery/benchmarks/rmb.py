@@ -12,14 +12,13 @@ from rm_gallery.core.data.load.converters import (
     preference_outputs,
     required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, question
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
@@ -56,9 +55,7 @@ class _RMB(Benchmark):
         models: dict[str, Any],
         where: RowRef,
     ) -> DataSample:
-        spoken = turns(
-            json_cell(required(row, "conversation_input", where)), "conversation_input", where
-        )
+        spoken = question(row, "conversation_input", where, cell)
         languages = [turn.pop("language", None) for turn in spoken]
         about = {
             **_category(row, where),
@@ -144,7 +141,7 @@ class RMBBestOfN(_RMB):
         `rejected_models`.
         """
         best, best_model = _candidate(required(row, "bon_best", where), "bon_best", where)
-        losers = json_cell(required(row, "loser_list", where))
+        losers = cell(row, "loser_list", where)
         if not isinstance(losers, list) or not losers:
             raise wrong(where, "loser_list", "a list of one or more answers", losers)
         candidates = [

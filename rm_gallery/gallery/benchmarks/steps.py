@@ -17,16 +17,14 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     required,
-    text,
     text_list,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
@@ -339,7 +337,7 @@ class ProcessBench(StepBenchmark):
             "subset": _set_of(name) or _set_of(PurePath(where.source).stem),
             "generator": row.get("generator"),
         }
-        asked = turns(text(row, "problem", where), "problem", where)
+        asked = question(row, "problem", where)
         known = {key: value for key, value in about.items() if value}
         return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", known)
 

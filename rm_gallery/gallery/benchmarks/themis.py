@@ -8,11 +8,10 @@ from rm_gallery.core.data.load.converters import (
     preference_outputs,
     required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
 from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, absent, strict_pairs
@@ -56,7 +55,7 @@ class ThemisCodeRewardBench(Benchmark):
         about |= {"language": text(row, "language", where)}
         return self.sample(
             identity(row, "id", where),
-            turns(required(row, "prompt", where), "prompt", where),
+            question(row, "prompt", where, required),
             preference_outputs(*sides),
             "code",
             given(about),

@@ -21,7 +21,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, given
+from rm_gallery.gallery.benchmarks.base import ROW, cell, given, is_object, question, several
 from rm_gallery.gallery.benchmarks.counts import CountsScorer
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
@@ -133,9 +133,8 @@ def _unsure(sample: DataSample) -> str | None:
 
 def _web_turns(row: Row, where: RowRef) -> list[Turn]:
     """What the agent saw (the address, at the end also the page) and did (reasoning, then action)."""
-    steps = json_cell(required(row, "steps", where))
-    if not isinstance(steps, list) or not steps or not all(isinstance(s, dict) for s in steps):
-        raise wrong(where, "steps", "a list of steps with action and reasoning", steps)
+    expected = "a list of steps with action and reasoning"
+    steps = several(row, "steps", where, expected, is_object)
     said: list[Turn] = []
     for step in steps:
         seen = [step.get("url")]
@@ -146,7 +145,7 @@ def _web_turns(row: Row, where: RowRef) -> list[Turn]:
             {"role": who, "content": str(words)} for who, all_ in told for words in all_ if words
         ]
     if not said:
-        raise wrong(where, "steps", "a list of steps with action and reasoning", steps)
+        raise wrong(where, "steps", expected, steps)
     return said
 
 
@@ -177,14 +176,14 @@ class AgentProcessBench(StepBenchmark):
         Metadata: `subset` (the set, out of `data_source` or the file's name), `cluster` (the
         question) and `tools`.
         """
-        said = turns(json_cell(required(row, "messages", where)), "messages", where)
+        said = question(row, "messages", where, cell)
         begins = next((at for at, turn in enumerate(said) if turn["role"] == "assistant"), None)
         known = _labels_of(required(row, "step_labels", where))
         spoken = [str(at) for at, turn in enumerate(said) if turn["role"] == "assistant"]
         if begins is None or known is None or not known.keys() <= set(spoken):
             expected = f"1, 0 or -1 for each of the messages {', '.join(spoken)}"
             raise wrong(where, "step_labels", expected, row["step_labels"])
-        asked = said[:begins] or turns(text(row, "question", where), "question", where)
+        asked = said[:begins] or question(row, "question", where)
         subset = _named_set(f"{row.get('data_source')} {PurePath(where.source).stem}")
         query = identity(row, "query_index", where)
         about = {
@@ -290,12 +289,14 @@ class TraceHacks(VerdictBenchmark):
         codes = [code.strip() for code in text(row, "label", where).split(",")]
         if not all(code == CLEAN or code[:1].isdigit() and "." in code for code in codes):
             raise wrong(where, "label", "0 or codes such as 1.2.3, with commas", row["label"])
-        cell = json_cell(required(row, "conversation", where))
-        told = [part for item in cell for part in _openai(item)] if isinstance(cell, list) else cell
+        given = cell(row, "conversation", where)
+        told = (
+            [part for item in given for part in _openai(item)] if isinstance(given, list) else given
+        )
         said = turns(told, "conversation", where)
         begins = next((at for at, turn in enumerate(said) if turn["role"] == "assistant"), 0)
         if not begins:
-            raise wrong(where, "conversation", "a user's turn and then the agent's", cell)
+            raise wrong(where, "conversation", "a user's turn and then the agent's", given)
         hacks = [code for code in codes if code != CLEAN]
         preference = "rejected" if hacks else "chosen"
         outputs = [trajectory(said[begins:], preference=preference, hacks=hacks)]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
-    json_cell,
     optional_text,
     output,
-    required,
     text,
-    turns,
-    wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW, given
+from rm_gallery.gallery.benchmarks.base import ROW, cell, given, question, several
 from rm_gallery.gallery.benchmarks.counts import CountsScorer, shares
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
@@ -49,6 +45,10 @@ class VerdictBenchmark(ScoredByRule):
         return {}
 
 
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def called_good(judged: Judged, rule: StepRule) -> list[bool] | None:
     """Whether the answer of a sample scores above the bound; None where it has no score."""
     values = judged.complete()
@@ -78,10 +78,8 @@ class HealthBenchMeta(VerdictBenchmark):
         Labels: `verdicts` of the physicians, and `preference` by most of them (none where as many
         say either). Metadata: `subset` (category) and `cluster` (the conversation).
         """
-        said = json_cell(required(row, "binary_labels", where))
-        if not isinstance(said, list) or not said or not all(isinstance(v, bool) for v in said):
-            raise wrong(where, "binary_labels", "a list of true and false", said)
-        asked = turns(json_cell(required(row, "prompt", where)), "prompt", where)
+        said = several(row, "binary_labels", where, "a list of true and false", _is_bool)
+        asked = question(row, "prompt", where, cell)
         asked[-1] = {**asked[-1], "context": text(row, "rubric", where)}
         met = 2 * sum(said) - len(said)
         preference = ("chosen" if met > 0 else "rejected") if met else None
