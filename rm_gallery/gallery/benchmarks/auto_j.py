@@ -34,6 +34,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     both_orders_credit,
     consistency_credit,
     games,
+    played_verdict,
 )
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -216,6 +217,6 @@ def _fits(chosen: Sequence[bool]) -> bool:
 
 
 def _single(judged: Judged) -> float | None:
-    first, second, label = games(judged)
-    played = first if first is not None or judged.played_orders != 1 else second
+    first, _, label = games(judged)
+    played = played_verdict(judged) if judged.played_orders == 1 else first
     return None if played is None else float(played == label)

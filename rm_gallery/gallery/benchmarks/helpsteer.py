@@ -18,7 +18,7 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Votes
-from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline
+from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline, merged
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 STRENGTHS = range(-3, 4)
@@ -70,26 +70,20 @@ class _RatedPairs:
 
     def add(self, judged: Judged) -> float | None:
         """Count one answer; the pair's credit comes with its second one."""
-        scores, rating = judged.complete(), rating_of(judged)
-        if scores is not None and rating is not None:
-            self._rated.append((scores[0], rating))
+        ours = _rated(judged)
+        if ours is not None:
+            self._rated.append(ours)
         prompt = str(judged.metadata.get("cluster") or judged.sample_id)
         other = self._waiting.pop(prompt, None)
         if other is None:
             self._waiting[prompt] = judged
             return None
-        lost, credit = worst_part((other, judged)), None
+        lost, theirs, credit = worst_part((other, judged)), _rated(other), None
         cause = lost.cause
-        theirs, their_rating = other.complete(), rating_of(other)
-        if (
-            scores is not None
-            and theirs is not None
-            and rating is not None
-            and their_rating is not None
-        ):
-            self._equal += rating == their_rating
-            if rating != their_rating:
-                credit = float((scores[0] - theirs[0]) * (rating - their_rating) > 0)
+        if ours is not None and theirs is not None:
+            rise = ours[1] - theirs[1]
+            self._equal += rise == 0
+            credit = float((ours[0] - theirs[0]) * rise > 0) if rise else None
         elif lost.status == "scored":
             cause = "data"
         # equal ratings say nothing of a reward, so such a pair is unscored and nothing is missing
@@ -100,24 +94,23 @@ class _RatedPairs:
         """Report what was counted so far; an answer without a partner counts as an unscored pair."""
         from scipy.stats import spearmanr
 
-        pairs = Tally()
-        pairs.merge(self._pairs)
+        pairs = merged([self._pairs])
         for unpaired in self._waiting.values():
             pairs.add(None, unpaired.status, cause=unpaired.cause_or("data"))
         extra: dict[str, Any] = {
             "equal_ratings": self._equal,
             "answers_without_a_partner": len(self._waiting),
         }
-        scores, ratings = {score for score, _ in self._rated}, {rating for _, rating in self._rated}
-        if len(scores) > 1 and len(ratings) > 1:
-            extra["spearman"] = float(spearmanr(*zip(*self._rated, strict=True)).statistic)
+        columns = list(zip(*self._rated, strict=True))
+        if columns and all(len(set(column)) > 1 for column in columns):
+            extra["spearman"] = float(spearmanr(*columns).statistic)
         return headline(pairs.figure("pair_strict", extra), {})
 
 
-def rating_of(judged: Judged) -> float | None:
-    """Helpfulness of a rated answer."""
-    rating = judged.label.get("helpfulness")
-    return None if rating is None else float(rating)
+def _rated(judged: Judged) -> tuple[float, float] | None:
+    """Score and helpfulness of a rated answer; None without either."""
+    scores, rating = judged.complete(), judged.label.get("helpfulness")
+    return None if scores is None or rating is None else (scores[0], float(rating))
 
 
 class _Strengths(Votes):

@@ -31,6 +31,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     chosen_share,
     games,
     mean_of_orders_credit,
+    played_verdict,
 )
 
 SPLITS = (
@@ -130,9 +131,8 @@ def _played_credit(judged: Judged) -> float | None:
     """The mean over the orders that were played: 1 for the right verdict, a half for a tie."""
     if judged.played_orders != 1:
         return mean_of_orders_credit(judged)
-    first, second, label = games(judged)
-    verdict = second if first is None else first
-    return None if verdict is None else (verdict * label + 1) / 2
+    verdict = played_verdict(judged)
+    return None if verdict is None else (verdict * games(judged)[2] + 1) / 2
 
 
 def _split_of(row: Row, where: RowRef) -> str | None:

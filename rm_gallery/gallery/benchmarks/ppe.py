@@ -4,7 +4,6 @@ arena.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -165,13 +164,10 @@ class _Picks:
 
     def __init__(self, mode: str | None) -> None:
         self._mode = mode
-        self._best: defaultdict[str, Tally] = defaultdict(Tally)
-        self._conflicts: defaultdict[str, Tally] = defaultdict(Tally)
-        self._curve: defaultdict[str, dict[int, list[float]]] = defaultdict(
-            lambda: {k: [] for k in CURVE}
+        self._tallies: defaultdict[str, defaultdict[str, Tally]] = defaultdict(
+            lambda: defaultdict(Tally)
         )
-        self._solvable: defaultdict[str, Tally] = defaultdict(Tally)
-        self._right: defaultdict[str, Tally] = defaultdict(Tally)
+        """By what is counted, and by domain; a point of the curve by its number of answers."""
         self._parts = Gathered()
         self._compared = False
 
@@ -186,13 +182,14 @@ class _Picks:
             return self._conflict(judged, won, worst_part(parts))
         scores, domain = judged.complete(), judged.subset
         best = best_of_n_credit(judged) if judged.chosen else None
-        self._best[domain].add(best, judged.status, judged.cluster, judged.cause_or("data"))
-        self._right[domain].add(sum(judged.chosen) / len(judged.chosen) if judged.chosen else None)
-        self._solvable[domain].add(float(any(judged.chosen)))
-        if scores is not None:
-            for k, shares in self._curve[domain].items():
-                if k <= len(scores):
-                    shares.append(expected_best(scores, judged.chosen, k))
+        cause = judged.cause_or("data")
+        self._tallies[BEST_OF_K][domain].add(best, judged.status, judged.cluster, cause)
+        right = sum(judged.chosen) / len(judged.chosen) if judged.chosen else None
+        self._tallies["right"][domain].add(right)
+        self._tallies["oracle"][domain].add(float(any(judged.chosen)))
+        for k in CURVE:
+            if scores is not None and k <= len(scores):
+                self._tallies[str(k)][domain].add(expected_best(scores, judged.chosen, k))
         won = [_won(scores, pair, judged.chosen) for pair in _pairs(judged.sample)]
         conflict = self._conflict(judged, won, judged)
         return conflict if self._mode == CONFLICT_PAIRS else best
@@ -202,38 +199,32 @@ class _Picks:
         credit = sum(known) / len(known) if known and len(known) == len(won) else None
         # a question without both right and wrong answers holds no pair, and none is missing
         cause = lost.cause_or("judge") if won else None
-        self._conflicts[judged.subset].add(credit, lost.status, judged.cluster, cause)
+        tally = self._tallies[CONFLICT_PAIRS][judged.subset]
+        tally.add(credit, lost.status, judged.cluster, cause)
         return credit
 
     def report(self) -> Report:
         pairs_only = self._compared or self._mode == CONFLICT_PAIRS
-        tallies, rule = (
-            (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
-        )
+        counted = CONFLICT_PAIRS if pairs_only else BEST_OF_K
+        tallies, rule = self._tallies[counted], f"ppe_{counted}"
         parts: dict[str, Figure] = {
             name: replace(
                 counts.figure(rule, {} if pairs_only else self._best_of_k_extra(name)),
-                chance=0.5 if pairs_only else self._right[name].mean,
+                chance=0.5 if pairs_only else self._tallies["right"][name].mean,
             )
             for name, counts in tallies.items()
         }
         extra: dict[str, Any] = {"domains_absent": absent(DOMAINS, parts)}
         if not pairs_only:
-            for name in ("oracle", "conflict_pairs"):
+            for name in ("oracle", CONFLICT_PAIRS):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
         return headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts)
 
-    def _best_of_k_extra(self, name: str) -> dict[str, Any]:
-        curve = {
-            str(k): math.fsum(shares) / len(shares)
-            for k, shares in self._curve[name].items()
-            if shares
-        }
-        return {
-            "oracle": self._solvable[name].mean,
-            "conflict_pairs": self._conflicts[name].mean,
-            "curve": curve,
-        }
+    def _best_of_k_extra(self, domain: str) -> dict[str, Any]:
+        means = {name: by_domain[domain].mean for name, by_domain in self._tallies.items()}
+        known = {name: means.get(name) for name in ("oracle", CONFLICT_PAIRS)}
+        curve = {str(k): mean for k in CURVE if (mean := means.get(str(k))) is not None}
+        return {**known, "curve": curve}
 
 
 def _won(

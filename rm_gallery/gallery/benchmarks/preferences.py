@@ -42,6 +42,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     best_of_n_credit,
     games,
     mean_of,
+    played_verdict,
     strict_pairs,
     strict_share,
     tie_credit,
@@ -238,9 +239,9 @@ def verdict_of(judged: Judged) -> Verdict:
     """The verdict of a pair, which is a tie where it changes with the order; None where one is
     missing.
     """
-    first, second, _ = games(judged)
     if judged.played_orders == 1:
-        return first if first is not None else second
+        return played_verdict(judged)
+    first, second, _ = games(judged)
     return None if first is None or second is None else (first if first == second else 0)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, required, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, required, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
@@ -147,28 +147,21 @@ class RewardBench(Benchmark):
         `subset`, `chosen_model`, `rejected_model`. Rows of a prior preference set are named by
         their file or split; their own subset is kept as `category`.
         """
-        given = required(row, "prompt", where)
-        prompt = turns(json_cell(given) if where.untyped else given, "prompt", where)
-        chosen, rejected = (
-            _answer_turns(row, "chosen", where),
-            _answer_turns(row, "rejected", where),
-        )
+        prompt = question(row, "prompt", where, cell if where.untyped else required)
+        chosen, rejected = (_answer_turns(row, side, where) for side in ("chosen", "rejected"))
         shared = shared_turns(chosen, rejected)
         # Some files repeat the prompt at the head of both answers.
         repeated = chosen[: len(prompt)] == prompt and shared >= len(prompt)
-        metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
-        prior = (
-            _preference_set(where.source) if metadata.get("subset") not in tuple(_KNOWN) else None
-        )
+        about = {column: row.get(column) for column in _EXTRA_COLUMNS}
+        own = about["subset"]
+        prior = None if own in tuple(_KNOWN) else _preference_set(where.source)
         if prior is not None:
-            metadata |= {"subset": prior} | (
-                {"category": metadata["subset"]} if "subset" in metadata else {}
-            )
-        subset = metadata.get("subset")
+            about |= {"subset": prior, "category": own}
+        subset = about["subset"]
         asked = chosen[:shared] if repeated else prompt + chosen[:shared]
         outputs = [stepped(chosen[shared:], "chosen"), stepped(rejected[shared:], "rejected")]
         task = section(subset) if isinstance(subset, str) else None
-        return self.sample(identity(row, "id", where), asked, outputs, task, metadata)
+        return self.sample(identity(row, "id", where), asked, outputs, task, given(about))
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs by subset."""

@@ -131,9 +131,14 @@ def single_game_credit(judged: Judged) -> float | None:
     values = judged.complete()
     if judged.played_orders == 0:
         return None if values is None else float((sign(*values) or -1) == games(judged)[2])
-    first, second, label = games(judged)
-    verdict = second if first is None else first
-    return None if verdict is None else float(verdict == label)
+    verdict = played_verdict(judged)
+    return None if verdict is None else float(verdict == games(judged)[2])
+
+
+def played_verdict(judged: Judged) -> Verdict:
+    """The verdict of the one order played, naming the first output."""
+    first, second, _ = games(judged)
+    return second if first is None else first
 
 
 def both_orders_credit(judged: Judged) -> float | None:

@@ -376,33 +376,22 @@ def harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
-class _Solutions:
-    """Solutions of one kind, wrong or right ones: how many were read rightly, by problem."""
+def _draws(solutions: Tally, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Bootstrap draws of an accuracy, whole problems at a time; from Jeffreys' posterior where all
+    earned the same or share a problem.
+    """
+    from rm_gallery.core.stats.clustered import cluster_sum_draws, mean_draws
 
-    def __init__(self) -> None:
-        self.credits = Tally()
-        self.clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-
-    def add(self, judged: Judged, credit: float | None) -> None:
-        """Count one solution."""
-        self.credits.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
-        if credit is not None:
-            counts = self.clusters[judged.cluster]
-            counts[0] += int(credit)
-            counts[1] += 1
-
-    def draws(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior
-        where all earned the same or share a problem.
-        """
-        from rm_gallery.core.stats.clustered import cluster_sum_draws, mean_draws
-
-        mean = self.credits.mean
-        if mean is not None and (mean in (0.0, 1.0) or len(self.clusters) == 1):
-            return mean_draws({mean: self.credits.n_scored}, rng)
-        sums = cluster_sum_draws(list(self.clusters.values()), rng)
-        drawn: NDArray[np.float64] = sums[:, 0] / sums[:, 1]
-        return drawn
+    clusters: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for credit, cluster in zip(solutions.credits, solutions.clusters, strict=True):
+        clusters[cluster][0] += int(credit)
+        clusters[cluster][1] += 1
+    mean = solutions.mean
+    if mean is not None and (mean in (0.0, 1.0) or len(clusters) == 1):
+        return mean_draws({mean: solutions.n_scored}, rng)
+    sums = cluster_sum_draws(list(clusters.values()), rng)
+    drawn: NDArray[np.float64] = sums[:, 0] / sums[:, 1]
+    return drawn
 
 
 class _FirstErrors:
@@ -410,8 +399,8 @@ class _FirstErrors:
 
     def __init__(self, rule: StepRule, seed: int) -> None:
         self._rule, self._seed = rule, seed
-        self._sets: defaultdict[str, dict[bool, _Solutions]] = defaultdict(
-            lambda: {True: _Solutions(), False: _Solutions()}
+        self._sets: defaultdict[str, dict[bool, Tally]] = defaultdict(
+            lambda: {True: Tally(), False: Tally()}
         )
 
     def add(self, judged: Judged) -> float | None:
@@ -421,7 +410,8 @@ class _FirstErrors:
         if scores is not None and label is not None:
             right = self._rule.right(scores)
             credit = float((right.index(False) if False in right else NONE_WRONG) == label)
-        self._sets[judged.subset][label != NONE_WRONG].add(judged, credit)
+        counts = self._sets[judged.subset][label != NONE_WRONG]
+        counts.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
         return credit
 
     def report(self) -> Report:
@@ -438,14 +428,14 @@ class _FirstErrors:
         return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
 
     def _set_figure(
-        self, name: str, kinds: Mapping[bool, _Solutions]
+        self, name: str, kinds: Mapping[bool, Tally]
     ) -> tuple[Figure, NDArray[np.float64] | None]:
         from rm_gallery.core.stats.clustered import named_generator
 
-        wrong_ones, right_ones = kinds[True].credits.mean, kinds[False].credits.mean
+        wrong_ones, right_ones = kinds[True].mean, kinds[False].mean
         extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}
-        counts = merged(kind.credits for kind in kinds.values()).counts()
-        wrong, right = kinds[True].credits.bounds, kinds[False].credits.bounds
+        counts = merged(kinds.values()).counts()
+        wrong, right = kinds[True].bounds, kinds[False].bounds
         if wrong is not None and right is not None:  # the figure rises with either accuracy
             counts["bounds"] = Interval(
                 harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high)
@@ -453,9 +443,8 @@ class _FirstErrors:
         if wrong_ones is None or right_ones is None:
             return Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts), None
         rng = named_generator(self._seed, f"processbench {name}")
-        a, b = kinds[True].draws(rng), kinds[False].draws(rng)
+        a, b = _draws(kinds[True], rng), _draws(kinds[False], rng)
         drawn = 2 * a * b / (a + b)
         score = harmonic_mean(wrong_ones, right_ones)
-        return Figure(
-            PROCESSBENCH_RULE, score=score, ci95=interval_of([drawn], score), extra=extra, **counts
-        ), drawn
+        ci95 = interval_of([drawn], score)
+        return Figure(PROCESSBENCH_RULE, score=score, ci95=ci95, extra=extra, **counts), drawn

@@ -49,14 +49,6 @@ def trajectory(turns: Sequence[Turn], **label: Any) -> dict[str, Any]:
     return {"answer": {"role": "assistant", "content": told, "label": label}, "steps": steps}
 
 
-def labelled_turns(turns: Sequence[Turn], right: Sequence[float | None]) -> list[Turn]:
-    """Turns with what is known of each as its label `correctness`."""
-    return [
-        {**turn, "label": {} if value is None else {"correctness": value}}
-        for turn, value in zip(turns, right, strict=True)
-    ]
-
-
 # -- AgentRewardBench ------------------------------------------------------------------------------
 
 SUCCESS: Mapping[str, str | None] = {
@@ -137,13 +129,10 @@ def _web_turns(row: Row, where: RowRef) -> list[Turn]:
     steps = several(row, "steps", where, expected, is_object)
     said: list[Turn] = []
     for step in steps:
-        seen = [step.get("url")]
-        if step is steps[-1]:
-            seen.append(step.get("axtree_pruned") or step.get("axtree"))
-        told = ("tool", seen), ("assistant", [step.get("reasoning"), step.get("action")])
-        said += [
-            {"role": who, "content": str(words)} for who, all_ in told for words in all_ if words
-        ]
+        page = (step.get("axtree_pruned") or step.get("axtree")) if step is steps[-1] else None
+        seen = [("tool", step.get("url")), ("tool", page)]
+        done = [("assistant", step.get(column)) for column in ("reasoning", "action")]
+        said += [{"role": who, "content": str(words)} for who, words in seen + done if words]
     if not said:
         raise wrong(where, "steps", expected, steps)
     return said
@@ -152,7 +141,7 @@ def _web_turns(row: Row, where: RowRef) -> list[Turn]:
 # -- AgentProcessBench -----------------------------------------------------------------------------
 
 SETS = ("hotpotqa", "gaia_dev", "bfcl", "tau2")
-WORTH = {1: 1.0, 0: 0.5, -1: 0.0}
+WORTH: Mapping[int | None, float] = {1: 1.0, 0: 0.5, -1: 0.0}
 
 
 class AgentProcessBench(StepBenchmark):
@@ -177,12 +166,12 @@ class AgentProcessBench(StepBenchmark):
         question) and `tools`.
         """
         said = question(row, "messages", where, cell)
-        begins = next((at for at, turn in enumerate(said) if turn["role"] == "assistant"), None)
         known = _labels_of(required(row, "step_labels", where))
         spoken = [str(at) for at, turn in enumerate(said) if turn["role"] == "assistant"]
-        if begins is None or known is None or not known.keys() <= set(spoken):
+        if not spoken or known is None or not known.keys() <= set(spoken):
             expected = f"1, 0 or -1 for each of the messages {', '.join(spoken)}"
             raise wrong(where, "step_labels", expected, row["step_labels"])
+        begins, ends = int(spoken[0]), int(spoken[-1]) + 1
         asked = said[:begins] or question(row, "question", where)
         subset = _named_set(f"{row.get('data_source')} {PurePath(where.source).stem}")
         query = identity(row, "query_index", where)
@@ -191,11 +180,11 @@ class AgentProcessBench(StepBenchmark):
             "cluster": f"{subset}-{query}" if query else None,
             "tools": json_cell(row.get("tools")) or None,
         }
-        found = [known.get(at) for at in spoken]
-        own = range(begins, int(spoken[-1]) + 1)
-        worth = [WORTH[known[str(at)]] if str(at) in known else None for at in own]
-        *steps, answer = labelled_turns([said[at] for at in own], worth)
-        answer["label"] |= {"step_labels": found}
+        *steps, answer = (
+            {**turn, "label": given({"correctness": WORTH.get(known.get(str(at)))})}
+            for at, turn in enumerate(said[begins:ends], begins)
+        )
+        answer["label"] |= {"step_labels": [known.get(at) for at in spoken]}
         outputs = [{"answer": answer, "steps": steps or None}]
         name = identity(row, "total_index", where)
         return self.sample(name, asked, outputs, "agent", given(about))
@@ -247,13 +236,9 @@ def _first_harmful(labels: Sequence[int]) -> int | None:
 def _labels_of(value: Any) -> dict[str, int] | None:
     """The labels by message; None where there are none, or others."""
     cell = json_cell(value)
-    pairs = (
-        cell.items()
-        if isinstance(cell, dict)
-        else enumerate(cell)
-        if isinstance(cell, list)
-        else ()
-    )
+    if not isinstance(cell, list | dict):
+        return None
+    pairs = cell.items() if isinstance(cell, dict) else enumerate(cell)
     known = {str(at): integer(label) for at, label in pairs if label is not None}
     fits = {at: label for at, label in known.items() if label in WORTH and label is not None}
     return fits if fits and len(fits) == len(known) else None
