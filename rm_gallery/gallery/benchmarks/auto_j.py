@@ -24,7 +24,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     turned,
     unfit,
 )
-from rm_gallery.gallery.benchmarks.preferences import AnswerPairs
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Credit,
@@ -75,7 +75,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 _GROUP_OF = {scenario: group for group, scenarios in GROUPS.items() for scenario in scenarios}
 
 
-class AutoJ(AnswerPairs):
+class AutoJ(TwoAnswers):
     """Agreement: the verdict is the label in both orders, and a tie is a class of its own. Pooled,
     with the eight groups.
 

@@ -254,9 +254,9 @@ class Benchmark(DataConverter):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """What a reader has to know about the figure of a reward of this kind."""
-        if not self.one_order or not sees_one_order(reward):
-            return ()
-        return (f"{reward.name} sees each pair in one order{self.one_order}",)
+        if self.one_order and sees_one_order(reward):
+            return (f"{reward.name} sees each pair in one order{self.one_order}",)
+        return ()
 
     def facing(self, reward: BaseReward) -> Self:
         """This benchmark, as it judges this reward."""

@@ -32,7 +32,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     turned,
     unfit,
 )
-from rm_gallery.gallery.benchmarks.preferences import AnswerPairs
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Orders,
@@ -55,7 +55,7 @@ _EITHER = "'A>B' or 'B>A'"
 _SCORES = ("score_A", "score_B", "score_A_swapped", "score_B_swapped")
 
 
-class JudgeBench(AnswerPairs):
+class JudgeBench(TwoAnswers):
     """Two games, sign rule: right verdicts have to outnumber wrong ones. Pooled over all pairs,
     with the categories.
 

@@ -174,7 +174,12 @@ class Judged:
         """The scores, or None when the sample is not scored or one of them is missing: it is scored
         whole or not at all.
         """
-        return whole(self.scores) if self.status == "scored" else None
+        if self.status != "scored":
+            return None
+        scores = self.scores
+        # speed: every rule asks for these, so `whole` is written out
+        known = [score for score in scores if score is not None and score == score]
+        return known if len(known) == len(scores) else None
 
     def verdict(self, first: int, second: int) -> Verdict:
         """Who won when `first` was shown before `second`; without such a judgement, what the two
@@ -245,8 +250,9 @@ def sign(first: float | None, second: float | None) -> Verdict:
     """Two scores as a verdict: +1 if the first is higher, -1 if the second is, 0 if equal, None if
     one is missing.
     """
-    known = whole((first, second))
-    return None if known is None else (known[0] > known[1]) - (known[0] < known[1])
+    if first is None or second is None or math.isnan(first) or math.isnan(second):
+        return None
+    return (first > second) - (first < second)
 
 
 def turned(verdict: Verdict) -> Verdict:

@@ -30,7 +30,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     turned,
     unfit,
 )
-from rm_gallery.gallery.benchmarks.preferences import AnswerPairs
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Credit,
@@ -69,7 +69,7 @@ _LEADS = ("pair_strict", "single_game", "mean_of_orders")
 _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
 
 
-class LLMBar(AnswerPairs):
+class LLMBar(TwoAnswers):
     """Accuracy in both orders, averaged; pooled, with the published sets apart and the mean of the
     adversarial ones.
 

@@ -140,7 +140,7 @@ class _Either(PooledScorer):
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
 
 
-class AnswerPairs(Benchmark):
+class TwoAnswers(Benchmark):
     """Two answers in the order of the row, and a label that says which is better."""
 
     asked: ClassVar[str] = "prompt"
@@ -253,7 +253,7 @@ def agreement_credit(judged: Judged) -> float | None:
     return None if verdict is None else float(verdict == games(judged)[2])
 
 
-class Votes(AnswerPairs):
+class Votes(TwoAnswers):
     """Pairs that people voted on. Without ties (the default): strict pairs, and what people called
     a tie is not asked.
 

@@ -14,12 +14,12 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.judgements import Row, known_of
-from rm_gallery.gallery.benchmarks.preferences import AnswerPairs
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 
 HUMAN_RUBRICS = "human_rubrics"
 
 
-class RubricBench(AnswerPairs):
+class RubricBench(TwoAnswers):
     """Strict pairs, pooled, with the domains beside it.
 
     A reward judges by criteria of its own unless `--mode human_rubrics` shows it those that people

@@ -640,7 +640,7 @@ class PooledScorer:
             }
         # the only part, without a name, is the whole
         parts = {} if list(tallies.by_subset) == [""] else tallies.figures()
-        return headline(with_extra(figure, extra), parts)
+        return headline(replace(figure, extra={**figure.extra, **extra}), parts)
 
 
 MEAN_OF_SUBSETS = "unweighted_mean_of_subsets"
