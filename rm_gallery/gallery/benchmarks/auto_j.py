@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
-    identity,
-    output,
-    required,
     text,
-    turns,
-    wrong,
 )
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
     Row,
+    Rows,
+    Samples,
     Verdict,
-    integer,
     judged_pair,
     need,
     peek,
-    sees_one_order,
     turned,
     unfit,
 )
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
+    Credit,
     RuleScorer,
+    SideBySide,
     SubsetTallies,
     both_orders_credit,
     consistency_credit,
     games,
-    headline,
+    played_verdict,
 )
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -79,11 +73,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     }.items()
 }
 _GROUP_OF = {scenario: group for group, scenarios in GROUPS.items() for scenario in scenarios}
-_PREFERRED = {0: ("chosen", "rejected"), 1: ("rejected", "chosen"), 2: ("tie", "tie")}
-_SIGNS: Mapping[int, int] = {0: 1, 1: -1, 2: 0}
 
 
-class AutoJ(Benchmark):
+class AutoJ(TwoAnswers):
     """Agreement: the verdict is the label in both orders, and a tie is a class of its own. Pooled,
     with the eight groups.
 
@@ -96,44 +88,24 @@ class AutoJ(Benchmark):
     aliases = ("auto-j", "GAIR-NLP/auto-j")
     version = "repository at 2ae17a3"
     own_columns = frozenset({"scenario", "label", "prompt", "response 1", "response 2"})
+    answers = ("response 1", "response 2")
+    votes = {0: 1, 1: -1, 2: 0}
+    expected = "0, 1 or 2"
+    tie = "tie"
+    row_id = "id"
+    task_of = "scenario"
+    one_order = ", which is the leaderboard's easier single type."
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """A prompt with two numbered responses, a scenario and a label of three classes."""
-        return super().detect(columns) and _class(columns["label"]) is not None
-
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: the first response, then the second, labelled chosen and rejected, or both as a
-        tie.
-
-        Metadata: `subset` (the group of scenarios) and `scenario`.
-        """
-        label = _class(required(row, "label", where))
-        if label is None:
-            raise wrong(where, "label", "0, 1 or 2", row["label"])
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (the group of scenarios) and `scenario`."""
         scenario = text(row, "scenario", where)
-        answers = [text(row, column, where) for column in ("response 1", "response 2")]
-        asked = turns(text(row, "prompt", where), "prompt", where)
-        outputs = [
-            output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)
-        ]
-        about = {"subset": _GROUP_OF.get(scenario, "other"), "scenario": scenario}
-        return self.sample(identity(row, "id", where), asked, outputs, scenario, about)
+        return {"subset": _GROUP_OF.get(scenario, "other"), "scenario": scenario}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count agreement and consistency."""
         return _Agreement()
 
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """Say that one order is the easier rule."""
-        note = (
-            f"{reward.name} sees each pair in one order, which is the leaderboard's easier single "
-            f"type."
-        )
-        return (note,) if sees_one_order(reward) else ()
-
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts
         (`raw_text`, `raw_text_exchanged`).
 
@@ -149,18 +121,24 @@ class AutoJ(Benchmark):
         )
         for number, row in enumerate(rows, 1):
             need(row, ("scenario", "label", *columns), number)
-            label = _class(row["label"])
+            label = self.vote_of(row["label"])
             if label is None:
-                raise unfit(number, "label", "0, 1 or 2", row["label"])
-            first_order, swapped = (_recorded_verdict(row[column]) for column in columns)
+                raise unfit(number, "label", self.expected, row["label"])
+            first_order, swapped = (self._recorded_verdict(row[column]) for column in columns)
             about = {
                 "subset": _GROUP_OF.get(str(row["scenario"]), "other"),
                 "unreadable": None in (first_order, swapped),
             }
             yield (
                 {},
-                judged_pair(str(number), _SIGNS[label], (first_order, turned(swapped)), **about),
+                judged_pair(str(number), label, (first_order, turned(swapped)), **about),
             )
+
+    def _recorded_verdict(self, recorded: Any) -> Verdict:
+        """A recorded label or text as a verdict on the answers as they were shown."""
+        if isinstance(recorded, str) and not recorded.isdecimal():
+            return final_decision(recorded)
+        return self.vote_of(recorded)
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """As for judgements, but a verdict that cannot be read agrees with nothing."""
@@ -177,20 +155,6 @@ def _leaderboard(figure: Figure) -> dict[str, Any]:
         "agreement": figure.score,
         **{name: figure.extra.get(name) for name in ("consistency", "single")},
     }
-
-
-def _class(value: Any) -> int | None:
-    """0, 1 or 2; None for anything else."""
-    label = integer(value)
-    return label if label in _PREFERRED else None
-
-
-def _recorded_verdict(recorded: Any) -> Verdict:
-    """A recorded label or text as a verdict on the answers as they were shown."""
-    if isinstance(recorded, str) and not recorded.isdecimal():
-        return final_decision(recorded)
-    label = _class(recorded)
-    return None if label is None else _SIGNS[label]
 
 
 _RATING = re.compile(r"Rating: \[\[(\d+(?:\.\d+)?)\]\]")
@@ -222,38 +186,30 @@ class _Agreement:
     """
 
     def __init__(self, unread: float | None = None) -> None:
-        def read(credit: float | None) -> float | None:
-            return unread if credit is None else credit
+        def counted(rule: str, credit: Credit) -> SubsetTallies:
+            def earned(judged: Judged) -> float | None:
+                found = credit(judged)
+                return unread if found is None else found
 
-        self._figures = {
-            "agreement": SubsetTallies(
-                "both_orders", lambda judged: read(both_orders_credit(judged)), _fits
-            ),
-            "consistency": SubsetTallies(
-                "consistency", lambda judged: read(consistency_credit(judged)), _fits
-            ),
-            "single": SubsetTallies("single_order", lambda judged: read(_single(judged)), _fits),
-        }
+            return SubsetTallies(rule, earned, _fits)
+
+        self._rules = SideBySide(
+            {
+                "agreement": counted("both_orders", both_orders_credit),
+                "consistency": counted("consistency", consistency_credit),
+                "single": counted("single_order", _single),
+            }
+        )
         self._one_order = False
 
     def add(self, judged: Judged) -> float | None:
-        self._one_order = self._one_order or judged.played_orders == 1
-        earned = {name: tallies.add(judged) for name, tallies in self._figures.items()}
-        return earned["single" if judged.played_orders == 1 else "agreement"]
+        once = judged.played_orders == 1
+        self._one_order = self._one_order or once
+        return self._rules.add(judged)["single" if once else "agreement"]
 
     def report(self) -> Report:
-        counted = "single" if self._one_order else "agreement"
-        parts = {name: tallies.figures() for name, tallies in self._figures.items()}
-        whole = {name: tallies.pooled() for name, tallies in self._figures.items()}
-        others = [name for name in self._figures if name != counted]
-        by_group = {
-            group: replace(
-                part, extra={**part.extra, **{name: parts[name][group].score for name in others}}
-            )
-            for group, part in parts[counted].items()
-        }
-        extra = {**whole[counted].extra, **{name: whole[name].score for name in others}}
-        return headline(replace(whole[counted], extra=extra), by_group)
+        lead, other = ("single", "agreement") if self._one_order else ("agreement", "single")
+        return self._rules.report(lead, ("consistency", other))
 
 
 def _fits(chosen: Sequence[bool]) -> bool:
@@ -261,6 +217,6 @@ def _fits(chosen: Sequence[bool]) -> bool:
 
 
 def _single(judged: Judged) -> float | None:
-    first, second, label = games(judged)
-    played = first if first is not None or judged.played_orders != 1 else second
+    first, _, label = games(judged)
+    played = played_verdict(judged) if judged.played_orders == 1 else first
     return None if played is None else float(played == label)

@@ -7,7 +7,7 @@ import pkgutil
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,10 @@ from rm_gallery.core.data.load.converters import (
     DataConverter,
     RowRef,
     json_cell,
+    required,
+    text,
+    turns,
+    wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
@@ -27,7 +31,15 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.gallery.benchmarks.figures import Report, with_baselines
-from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, joined
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Recorded,
+    Row,
+    Rows,
+    Samples,
+    joined,
+    sees_one_order,
+)
 from rm_gallery.gallery.benchmarks.page import Page, read_page
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
 
@@ -40,6 +52,33 @@ ROW = RowRef("data", 1)
 def given(about: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of some metadata: those that are not None."""
     return {key: value for key, value in about.items() if value is not None}
+
+
+def cell(row: Row, column: str, where: RowRef) -> Any:
+    """The column's value, of which a list or an object may stand as JSON text."""
+    return json_cell(required(row, column, where))
+
+
+def question(
+    row: Row, column: str, where: RowRef, read: Callable[[Row, str, RowRef], Any] = text
+) -> list[dict[str, Any]]:
+    """The turns a column holds: a text, or with `required` or `cell` a conversation, too."""
+    return turns(read(row, column, where), column, where)
+
+
+def several(
+    row: Row, column: str, where: RowRef, expected: str, fits: Callable[[Any], bool]
+) -> list[Any]:
+    """The list of one or more things a column holds; DataError where one of them does not fit."""
+    value = cell(row, column, where)
+    if not isinstance(value, list) or not value or not all(map(fits, value)):
+        raise wrong(where, column, expected, value)
+    return value
+
+
+def is_object(value: Any) -> bool:
+    """Whether a value is an object with fields."""
+    return isinstance(value, dict)
 
 
 class Benchmark(DataConverter):
@@ -93,6 +132,11 @@ class Benchmark(DataConverter):
     them, and where values tell the layout as well it looks at these.
     """
 
+    own_values: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """What some of these columns may hold; another value is another layout."""
+    one_order: ClassVar[str] = ""
+    """What a judge that sees each pair in one order misses; empty where no rule asks for both."""
+
     def __init__(self, mode: str | None = None) -> None:
         if mode is not None and mode not in self.modes:
             if not self.modes:
@@ -131,11 +175,16 @@ class Benchmark(DataConverter):
             if name:
                 _known[_name_key(name)] = cls
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Whether a row is in this layout, by the benchmark's own columns (name to value of one
         row).
         """
-        return bool(self.own_columns) and self.own_columns <= columns.keys()
+        return (
+            bool(self.own_columns)
+            and self.own_columns <= columns.keys()
+            # a list or an object has no hash
+            and all(columns[name] in tuple(known) for name, known in self.own_values.items())
+        )
 
     @abstractmethod
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
@@ -205,6 +254,8 @@ class Benchmark(DataConverter):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """What a reader has to know about the figure of a reward of this kind."""
+        if self.one_order and sees_one_order(reward):
+            return (f"{reward.name} sees each pair in one order{self.one_order}",)
         return ()
 
     def facing(self, reward: BaseReward) -> Self:
@@ -253,9 +304,7 @@ class Benchmark(DataConverter):
             )
         return self
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Judged samples out of scores made elsewhere, each with the group it belongs to (such as
         the model that judged).
 
@@ -265,9 +314,7 @@ class Benchmark(DataConverter):
         """
         return joined(self.name, self.under(**rule).ids, rows, samples)
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each
         with its group.
         """
@@ -332,9 +379,7 @@ def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
     return benchmark(mode)
 
 
-def detect_benchmark(
-    row: Mapping[str, Any], what: str = "the data", untyped: bool = False
-) -> Benchmark:
+def detect_benchmark(row: Row, what: str = "the data", untyped: bool = False) -> Benchmark:
     """The one benchmark whose own columns a row has; in an `untyped` one (CSV) lists stand as JSON
     text.
 
@@ -358,9 +403,7 @@ def detect_benchmark(
     )
 
 
-def own_layouts(
-    row: Mapping[str, Any], untyped: bool = False, *, general: bool = False
-) -> list[type[Benchmark]]:
+def own_layouts(row: Row, untyped: bool = False, *, general: bool = False) -> list[type[Benchmark]]:
     """The benchmarks whose own columns a row has; with `general` those for anybody's rows instead."""
     cells = {name: json_cell(value) for name, value in row.items()} if untyped else row
     columns = row.keys()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -58,7 +58,7 @@ def cells_figure(
     rule: str,
     parts: Sequence[Cells],
     measure: Measure,
-    beside: Callable[..., Mapping[str, Any]],
+    beside: Beside,
     named: str,
     seed: int,
 ) -> Figure:
@@ -115,6 +115,8 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     return drawn
 
 
+Beside = Callable[..., Mapping[str, Any]]
+"""Figures of the same counts."""
 Items = Callable[[Judged], "tuple[Sequence[bool], Sequence[bool] | None]"]
 """What is good in a sample, and what was called so; None where it has no score."""
 Further = Callable[[Judged], "Mapping[str, tuple[str, bool, bool | None]]"]
@@ -133,18 +135,22 @@ class CountsScorer:
         once: whether the second of two samples with one id is not counted.
     """
 
+    outside: ClassVar[frozenset[str]] = frozenset()
+    """Subsets that do not enter the whole."""
+    part: ClassVar[type[Cells]] = Cells
+
     def __init__(
         self,
         rule: str,
         items: Items,
-        beside: Callable[..., Mapping[str, Any]],
+        beside: Beside,
         seed: int,
         further: Further = lambda judged: {},
         once: bool = False,
     ) -> None:
         self._rule, self._items, self._beside, self._seed = rule, items, beside, seed
         self._further, self._once = further, once
-        self._parts: defaultdict[str, Cells] = defaultdict(Cells)
+        self._parts: defaultdict[str, Cells] = defaultdict(self.part)
         self._others: defaultdict[tuple[str, str], Cells] = defaultdict(Cells)
         self._seen: set[str] = set()
         self._repeated = 0
@@ -162,23 +168,19 @@ class CountsScorer:
     def report(self) -> Report:
         """Report what was counted so far."""
         parts = {
-            name: self._figure(self._rule, name, [part], self._beside)
+            name: self.figure(self._rule, name, [part], self._beside)
             for name, part in self._parts.items()
         }
-        whole = self._figure(self._rule, "", list(self._parts.values()), self._beside)
+        counted = [part for name, part in self._parts.items() if name not in self.outside]
+        whole = self.figure(self._rule, "", counted, self._beside)
         for (name, rule), part in sorted(self._others.items(), key=lambda item: item[0]):
-            whole.extra[name] = self._figure(rule, name, [part], lambda *cells: {})
+            whole.extra[name] = self.figure(rule, name, [part], lambda *cells: {})
         if self._repeated:
             whole.extra["n_repeated"] = self._repeated
         return headline(whole, parts)
 
-    def _figure(
-        self,
-        rule: str,
-        name: str,
-        parts: Sequence[Cells],
-        beside: Callable[..., Mapping[str, Any]],
-    ) -> Figure:
+    def figure(self, rule: str, name: str, parts: Sequence[Cells], beside: Beside) -> Figure:
+        """The figure of some parts together."""
         return cells_figure(rule, parts, MEASURES[rule], beside, f"{rule} {name}", self._seed)
 
 

@@ -265,29 +265,23 @@ class Report(Figure):
         import pandas as pd
 
         rows = []
-        for name, part in [*self.by_subset.items(), ("all", self)]:
+        for name, part in self._parts():
             low, high = part.ci95 or (None, None)
+            shown = {"subset": name, "rule": part.rule, "score": part.score}
             counts = {count: getattr(part, count) for count in COUNTS}
-            rows.append(
-                {
-                    "subset": name,
-                    "rule": part.rule,
-                    "score": part.score,
-                    "low": low,
-                    "high": high,
-                    **counts,
-                }
-            )
+            rows.append({**shown, "low": low, "high": high, **counts})
         return pd.DataFrame(rows)
+
+    def _parts(self) -> list[tuple[str, Figure]]:
+        return [*self.by_subset.items(), ("all", self)]
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The figures for people: name, score and interval in `unit`, and the counts that are not 0;
         the whole last.
         """
-        parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
         return [
             (one_line(name), self.number(f.score), self.limits(f.ci95), counted(f))
-            for name, f in parts
+            for name, f in self._parts()
         ]
 
     def about(self) -> list[str]:
@@ -315,24 +309,20 @@ class Report(Figure):
         notebook, or saved as an SVG file.
         """
         turn = 100.0 if self.unit.endswith("%") else 1.0
-        parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
+
+        def shown(value: float | None) -> float | None:
+            return None if value is None else turn * value
+
         rows = [
             (
                 one_line(name),
-                None if f.score is None else turn * f.score,
+                shown(f.score),
                 None if f.ci95 is None else (turn * f.ci95[0], turn * f.ci95[1]),
             )
-            for name, f in parts
+            for name, f in self._parts()
         ]
-        chance = None if self.chance is None else turn * self.chance
-        return forest(
-            "figures",
-            self.reward,
-            rows,
-            self.unit,
-            f"{self.rule}, n = {self.n}, with 95 % intervals",
-            chance,
-        )
+        about = f"{self.rule}, n = {self.n}, with 95 % intervals"
+        return forest("figures", self.reward, rows, self.unit, about, shown(self.chance))
 
     def __str__(self) -> str:
         rows = self.rows()
@@ -385,6 +375,11 @@ def with_baselines(
         for name, part in report.by_subset.items()
     }
     return replace(held(report, baselines), by_subset=parts)
+
+
+def with_extra(figure: F, further: Mapping[str, Any]) -> F:
+    """The figure with further ones beside it."""
+    return replace(figure, extra={**figure.extra, **further})
 
 
 def _further(extra: Mapping[str, Any]) -> list[str]:

@@ -10,15 +10,13 @@ from rm_gallery.core.data.load.converters import (
     identity,
     json_cell,
     required,
-    text,
     text_list,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW
+from rm_gallery.gallery.benchmarks.base import ROW, question
 from rm_gallery.gallery.benchmarks.counts import CountsScorer, shares
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, named, unfit
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.gallery.benchmarks.steps import StepBenchmark, solution, step_scores
 
@@ -40,7 +38,7 @@ class Hard2Verify(StepBenchmark):
     own_columns = frozenset({"question", "model_response_by_step", "human_labels"})
     labels = ("human_labels",)
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output with the steps of the solution; a step's label `correctness` says whether it
         is right.
         """
@@ -49,26 +47,25 @@ class Hard2Verify(StepBenchmark):
         if right is None or len(right) != len(steps):
             expected = f"a list of {len(steps)} labels, 1 or 0"
             raise wrong(where, "human_labels", expected, row["human_labels"])
-        asked = turns(text(row, "question", where), "question", where)
+        asked = question(row, "question", where)
         name = identity(row, "unique_id", where)
         return self.sample(name, asked, [solution(steps, right, human_labels=right)], "math")
 
-    def recorded_sample(self, row: Row, number: int) -> DataSample:
-        """A row with its id and labels."""
+    def recorded_label(
+        self, row: Row, name: str, number: int
+    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """The labels of all steps."""
         right = _right(row["human_labels"])
         if right is None:
             raise unfit(number, "human_labels", "a list of labels, 1 or 0", row["human_labels"])
-        name = named(row["id"] if "id" in row else row["idx"], number)
-        outputs = [solution([], [], human_labels=right)]
-        return DataSample.model_validate({"unique_id": name, "output": outputs})
+        return name, {"human_labels": right}, {}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps, answers and first errors."""
         return CountsScorer(RULE, self._steps, shares, seed, further=self._further)
 
     def _steps(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
-        label = judged.sample.output[0].answer.label if judged.sample.output else None
-        right, scores = (label or {}).get("human_labels") or [], step_scores(judged)
+        right, scores = judged.label.get("human_labels") or [], step_scores(judged)
         fits = scores is not None and len(scores) == len(right)
         return right, self.step_rule.right(scores) if scores and fits else None
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
-    json_cell,
     optional_text,
     required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
-from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
-from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
+from rm_gallery.gallery.benchmarks.preferences import Votes
+from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline, merged
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 STRENGTHS = range(-3, 4)
@@ -47,7 +43,7 @@ class HelpSteer2(Benchmark):
     chance = 0.5
     kinds = frozenset({"pointwise", "trajectory"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """The answer, its ratings (0..4) as labels; turns inside the prompt are read as such.
         Metadata: `cluster`, the prompt.
         """
@@ -74,26 +70,20 @@ class _RatedPairs:
 
     def add(self, judged: Judged) -> float | None:
         """Count one answer; the pair's credit comes with its second one."""
-        scores, rating = judged.complete(), rating_of(judged)
-        if scores is not None and rating is not None:
-            self._rated.append((scores[0], rating))
+        ours = _rated(judged)
+        if ours is not None:
+            self._rated.append(ours)
         prompt = str(judged.metadata.get("cluster") or judged.sample_id)
         other = self._waiting.pop(prompt, None)
         if other is None:
             self._waiting[prompt] = judged
             return None
-        lost, credit = worst_part((other, judged)), None
+        lost, theirs, credit = worst_part((other, judged)), _rated(other), None
         cause = lost.cause
-        theirs, their_rating = other.complete(), rating_of(other)
-        if (
-            scores is not None
-            and theirs is not None
-            and rating is not None
-            and their_rating is not None
-        ):
-            self._equal += rating == their_rating
-            if rating != their_rating:
-                credit = float((scores[0] - theirs[0]) * (rating - their_rating) > 0)
+        if ours is not None and theirs is not None:
+            rise = ours[1] - theirs[1]
+            self._equal += rise == 0
+            credit = float((ours[0] - theirs[0]) * rise > 0) if rise else None
         elif lost.status == "scored":
             cause = "data"
         # equal ratings say nothing of a reward, so such a pair is unscored and nothing is missing
@@ -104,34 +94,41 @@ class _RatedPairs:
         """Report what was counted so far; an answer without a partner counts as an unscored pair."""
         from scipy.stats import spearmanr
 
-        pairs = Tally()
-        pairs.merge(self._pairs)
+        pairs = merged([self._pairs])
         for unpaired in self._waiting.values():
             pairs.add(None, unpaired.status, cause=unpaired.cause_or("data"))
         extra: dict[str, Any] = {
             "equal_ratings": self._equal,
             "answers_without_a_partner": len(self._waiting),
         }
-        scores, ratings = {score for score, _ in self._rated}, {rating for _, rating in self._rated}
-        if len(scores) > 1 and len(ratings) > 1:
-            extra["spearman"] = float(spearmanr(*zip(*self._rated, strict=True)).statistic)
-        figure: Figure = pairs.figure("pair_strict")
-        return headline(replace(figure, extra={**figure.extra, **extra}), {})
+        columns = list(zip(*self._rated, strict=True))
+        if columns and all(len(set(column)) > 1 for column in columns):
+            extra["spearman"] = float(spearmanr(*columns).statistic)
+        return headline(pairs.figure("pair_strict", extra), {})
 
 
-def rating_of(judged: Judged) -> float | None:
-    """Helpfulness of a rated answer."""
-    label = judged.sample.output[0].answer.label if judged.sample.output else None
-    return None if not label or label.get("helpfulness") is None else float(label["helpfulness"])
+def _rated(judged: Judged) -> tuple[float, float] | None:
+    """Score and helpfulness of a rated answer; None without either."""
+    scores, rating = judged.complete(), judged.label.get("helpfulness")
+    return None if scores is None or rating is None else (scores[0], float(rating))
 
 
-class HelpSteer2Preference(Votes):
+class _Strengths(Votes):
+    """Pairs whose label is a strength from -3 to 3: positive ones prefer the second answer."""
+
+    def vote(self, row: Row, where: RowRef) -> int:
+        """The strength, turned round."""
+        return -_on_scale(row, self.voted, where, STRENGTHS)
+
+
+class HelpSteer2Preference(_Strengths):
     """Strict pairs by the annotators' preference, pooled; a strength of 0 is a tie."""
 
     name = "helpsteer2_preference"
     aliases = ("helpsteer-2-preference",)
     version = "preference strength; the data set names no rule of its own"
     own_columns = frozenset({"prompt", "response_1", "response_2", "preference_strength"})
+    voted = "preference_strength"
     modes: ClassVar[dict[str, str]] = {
         **Votes.modes,
         "validation": (
@@ -140,31 +137,22 @@ class HelpSteer2Preference(Votes):
         ),
     }
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset`
-        (the split), `strength`.
-        """
-        strength = _on_scale(row, "preference_strength", where, STRENGTHS)
-        prompt = text(row, "prompt", where)
-        about: dict[str, Any] = {
+    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+        """Turns inside the prompt are read as such."""
+        _, first, second = super().shown(row, where)
+        return spoken(text(row, "prompt", where)), first, second
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (the split), `cluster` (the prompt), `strength`."""
+        return {
             "subset": optional_text(row, "split", where),
-            "cluster": prompt,
-            "strength": strength,
+            "cluster": text(row, "prompt", where),
+            "strength": -vote,
         }
-        answers = voted_outputs(
-            text(row, "response_1", where), text(row, "response_2", where), -strength
-        )
-        return self.sample(
-            "",
-            spoken(prompt),
-            answers,
-            about["subset"],
-            given({**about, "tie": None if strength else True}),
-        )
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, and in mode validation the training rows."""
-        split = (sample.metadata or {}).get("subset")
+        split = known_of(sample).get("subset")
         if self.mode == "validation" and split not in ("validation", "val"):
             return (
                 f"a row of the split {split!r}; mode validation asks only about the validation rows"
@@ -172,7 +160,7 @@ class HelpSteer2Preference(Votes):
         return super().left_out(sample, reward)
 
 
-class HelpSteer3(Votes):
+class HelpSteer3(_Strengths):
     """Strict pairs by the overall preference, pooled, with the domains (general, stem, code,
     multilingual) beside it.
     """
@@ -184,24 +172,15 @@ class HelpSteer3(Votes):
     split = "validation"
     version = "overall preference; the data set names no rule of its own"
     own_columns = frozenset({"context", "response1", "response2", "overall_preference"})
+    voted = "overall_preference"
+    asked = "context"
+    read_asked = cell
+    answers = ("response1", "response2")
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset`
-        (domain), `language`.
-        """
-        strength = _on_scale(row, "overall_preference", where, STRENGTHS)
-        context = turns(json_cell(required(row, "context", where)), "context", where)
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (domain), `language`, `strength`."""
         domain = optional_text(row, "domain", where)
-        about = {
-            "subset": domain,
-            "language": row.get("language"),
-            "strength": strength,
-            "tie": None if strength else True,
-        }
-        answers = voted_outputs(
-            text(row, "response1", where), text(row, "response2", where), -strength
-        )
-        return self.sample("", context, answers, domain, given(about))
+        return {"subset": domain, "language": row.get("language"), "strength": -vote}
 
 
 def spoken(prompt: str) -> list[dict[str, Any]]:
@@ -216,7 +195,7 @@ def spoken(prompt: str) -> list[dict[str, Any]]:
     ]
 
 
-def _on_scale(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
+def _on_scale(row: Row, column: str, where: RowRef, scale: range) -> int:
     """A whole number of a scale; a table of texts or of numbers with gaps may hold it as "2" or
     2.0.
     """

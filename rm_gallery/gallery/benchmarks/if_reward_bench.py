@@ -13,16 +13,14 @@ from rm_gallery.core.data.load.converters import (
     identity,
     json_cell,
     output,
-    required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Pair, sign
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, is_object, question, several
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, Pair, Row, sign
 from rm_gallery.gallery.benchmarks.rules import MeanOfSubsets, RuleScorer, SubsetTallies
 
 TYPES = ("Single_Turn", "Multi_Turn", "System_Prompt")
@@ -47,18 +45,18 @@ class IFRewardBench(Benchmark):
     lowest = -1.0
     own_columns = frozenset({"messages", "checklist", "responses", "preference_graph"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the responses in order, with the share of the checklist they meet as the label
         `correctness`.
 
         Metadata: `subset` (the type of the instruction), `pairs` (better and worse place of each
         edge), `generator` and `checklist`.
         """
-        given = _dicts(row, "responses", where)
+        given = several(row, "responses", where, "a list of objects", is_object)
         answers = [text(one, "response", where) for one in given]
         places = {str(one.get("response_id", at)): at for at, one in enumerate(given)}
         pairs = []
-        for edge in _dicts(row, "preference_graph", where):
+        for edge in several(row, "preference_graph", where, "a list of objects", is_object):
             ends = [edge.get(side) for side in ("chosen", "rejected")]
             ids = [str(end.get("response_id")) if isinstance(end, dict) else "" for end in ends]
             if not all(one in places for one in ids):
@@ -71,7 +69,7 @@ class IFRewardBench(Benchmark):
             "generator": identity(row, "response_generation_model", where),
             "checklist": json_cell(row.get("checklist")),
         }
-        asked = turns(json_cell(required(row, "messages", where)), "messages", where)
+        asked = question(row, "messages", where, cell)
         outputs = [
             output(answer, **_met(one.get("labels")))
             for answer, one in zip(answers, given, strict=True)
@@ -82,13 +80,6 @@ class IFRewardBench(Benchmark):
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists by type."""
         return _Taus()
-
-
-def _dicts(row: dict[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
-    value = json_cell(required(row, column, where))
-    if not isinstance(value, list) or not value or not all(isinstance(v, dict) for v in value):
-        raise wrong(where, column, "a list of objects", value)
-    return value
 
 
 def _met(labels: Any) -> dict[str, Any]:
@@ -182,8 +173,8 @@ class _Taus(MeanOfSubsets):
         """Report the lists that were counted so far, on the scale of tau."""
         report = _on_scale(super().report_of(tallies))
         parts = {name: _on_scale(part) for name, part in report.by_subset.items()}
-        extra = {**report.extra, "edges_ranked_rightly": self._right.report().score}
-        return replace(report, by_subset=parts, extra=extra)
+        right = {"edges_ranked_rightly": self._right.report().score}
+        return with_extra(replace(report, by_subset=parts), right)
 
 
 def _on_scale(figure: F) -> F:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RowRef, identity, output, text, turns, wrong
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.load.converters import RowRef, text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.auto_j import final_decision
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     JudgeGroup,
     Recorded,
     Row,
+    Rows,
+    Samples,
     Verdict,
     is_pair,
     judged_pair,
@@ -33,14 +32,15 @@ from rm_gallery.gallery.benchmarks.judgements import (
     turned,
     unfit,
 )
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Orders,
     RuleScorer,
+    SideBySide,
     SubsetTallies,
     Tally,
     games,
-    headline,
     reliability,
     single_game_credit,
     single_game_share,
@@ -50,12 +50,12 @@ from rm_gallery.gallery.benchmarks.rules import (
 
 CATEGORIES = ("mmlu-pro", "livebench-reasoning", "livebench-math", "livecodebench")
 TWO_GAMES, SINGLE_GAME = "two_games", "single_game"
-_PREFERRED = {"A>B": ("chosen", "rejected"), "B>A": ("rejected", "chosen")}
-_EXTRA_COLUMNS = ("original_id", "response_model")
+_VOTES = {"A>B": 1, "B>A": -1}
+_EITHER = "'A>B' or 'B>A'"
 _SCORES = ("score_A", "score_B", "score_A_swapped", "score_B_swapped")
 
 
-class JudgeBench(Benchmark):
+class JudgeBench(TwoAnswers):
     """Two games, sign rule: right verdicts have to outnumber wrong ones. Pooled over all pairs,
     with the categories.
 
@@ -79,32 +79,21 @@ class JudgeBench(Benchmark):
     }
 
     own_columns = frozenset({"pair_id", "question", "response_A", "response_B", "label"})
+    asked = "question"
+    answers = ("response_A", "response_B")
+    votes = _VOTES
+    worded = True
+    expected = _EITHER
+    row_id = "pair_id"
+    one_order = ", so this is the single game; a pairwise judge plays both."
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """A question with two responses A and B and a label that names the better one."""
-        # a list or an object has no hash
-        return super().detect(columns) and columns["label"] in tuple(_PREFERRED)
-
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: response A, then response B, labelled by the better one.
-
-        Metadata: `subset` (the category), `category` (the source as given), `original_id`,
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (the category), `category` (the source as given), `original_id`,
         `response_model`.
         """
-        label, source = text(row, "label", where), text(row, "source", where)
-        if label not in _PREFERRED:
-            raise wrong(where, "label", "'A>B' or 'B>A'", label)
-        answers = [text(row, column, where) for column in ("response_A", "response_B")]
-        category = _category(source)
-        metadata: dict[str, Any] = {"subset": category, "category": source}
-        metadata |= {
-            column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None
-        }
-        asked = turns(text(row, "question", where), "question", where)
-        outputs = [
-            output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)
-        ]
-        return self.sample(identity(row, "pair_id", where), asked, outputs, category, metadata)
+        source = text(row, "source", where)
+        kept = {name: row.get(name) for name in ("original_id", "response_model")}
+        return {"subset": _category(source), "category": source, **kept}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count games."""
@@ -119,9 +108,7 @@ class JudgeBench(Benchmark):
                 f"pairwise judge that plays both orders, or take --mode {SINGLE_GAME}."
             )
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: the scores of both answers in
         both games, by pair.
 
@@ -141,9 +128,7 @@ class JudgeBench(Benchmark):
             games = (_won(a, b), turned(_won(b_swapped, a_swapped)))
             yield _judge(row), self._played(row, number, games)
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """The published outputs: one text a game, read as its judge's protocol reads it; what it
         cannot read is a tie.
         """
@@ -201,20 +186,11 @@ class JudgeBench(Benchmark):
             **reliability(report),
         }
 
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """Say that one order is not the official two games."""
-        if not sees_one_order(reward):
-            return ()
-        return (
-            f"{reward.name} sees each pair in one order, so this is the single game; a pairwise "
-            f"judge plays both.",
-        )
-
 
 def _sign(row: Row, number: int) -> int:
-    label = {"A>B": 1, "B>A": -1}.get(str(row["label"]))
+    label = _VOTES.get(str(row["label"]))
     if label is None:
-        raise unfit(number, "label", "'A>B' or 'B>A'", row["label"])
+        raise unfit(number, "label", _EITHER, row["label"])
     return label
 
 
@@ -309,8 +285,14 @@ class _Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._both = SubsetTallies("two_game_sign", two_game_credit, is_pair, two_game_share)
-        self._single = SubsetTallies("single_game", single_game_credit, is_pair, single_game_share)
+        self._rules = SideBySide(
+            {
+                TWO_GAMES: SubsetTallies("two_game_sign", two_game_credit, is_pair, two_game_share),
+                SINGLE_GAME: SubsetTallies(
+                    "single_game", single_game_credit, is_pair, single_game_share
+                ),
+            }
+        )
         self._orders = Orders()
         self._one_order = mode == SINGLE_GAME
         self._unread_is_a_tie = Tally()
@@ -318,30 +300,18 @@ class _Games:
 
     def add(self, judged: Judged) -> float | None:
         """Count one pair; gives what it earned, in the single game where it was played once."""
-        both, single = self._both.add(judged), self._single.add(judged)
+        earned = self._rules.add(judged)
         self._orders.add(judged)
-        once = judged.played_orders == 1
-        self._one_order = self._one_order or once
+        self._one_order = self._one_order or judged.played_orders == 1
         if judged.judgements and judged.status in ("scored", "unscored") and is_pair(judged.chosen):
             first, second, label = games(judged)
             self._unread += first is None or second is None
             self._unread_is_a_tie.add(float(((first or 0) + (second or 0)) * label > 0))
-        return single if self._one_order else both
+        return earned[SINGLE_GAME if self._one_order else TWO_GAMES]
 
     def report(self) -> Report:
-        single, singles = self._single.pooled(), self._single.figures()
         if self._one_order:
-            return headline(single, singles)
-        parts = {
-            name: _with_single_game(part, singles[name])
-            for name, part in self._both.figures().items()
-        }
-        figure = _with_single_game(self._both.pooled(), single)
+            return self._rules.report(SINGLE_GAME)
         upstream = {"with_upstream_defaults": self._unread_is_a_tie.mean} if self._unread else {}
-        return headline(
-            replace(figure, extra={**figure.extra, **self._orders.extra(), **upstream}), parts
-        )
-
-
-def _with_single_game(figure: Figure, single: Figure) -> Figure:
-    return replace(figure, extra={**figure.extra, "single_game": single.score})
+        report = self._rules.report(TWO_GAMES, (SINGLE_GAME,))
+        return with_extra(report, {**self._orders.extra(), **upstream})

@@ -26,6 +26,7 @@ from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 from rm_gallery.core.utils.identity import hashed
 from rm_gallery.core.utils.models import unknown_name
 
+Row = Mapping[str, Any]
 Status = Literal["scored", "unscored", "failed", "stopped"]
 """What became of a sample or judgement; `stopped` was never begun, because a budget or the run
 ended.
@@ -115,13 +116,12 @@ class Judged:
     @property
     def metadata(self) -> dict[str, Any]:
         """What rules read and records keep of the sample: a table row's place, else its metadata."""
-        return _known_of(self.sample)
+        return known_of(self.sample)
 
     @derived
     def subset(self) -> str:
         """The part of the benchmark it belongs to; empty where there are no parts."""
-        metadata = _known_of(self.sample)
-        return str(metadata.get("subset") or "") if metadata else ""
+        return str(known_of(self.sample).get("subset") or "")
 
     @derived
     def cluster(self) -> str:
@@ -132,6 +132,11 @@ class Judged:
     def chosen(self) -> list[bool]:
         """Per output whether the benchmark prefers it."""
         return [preference_of(output) == "chosen" for output in self.sample.output]
+
+    @property
+    def label(self) -> Row:
+        """What the benchmark says of the first output; empty where it says nothing."""
+        return (self.sample.output[0].answer.label or {}) if self.sample.output else {}
 
     @derived
     def lengths(self) -> list[int]:
@@ -172,7 +177,7 @@ class Judged:
         if self.status != "scored":
             return None
         scores = self.scores
-        # NaN is not equal to itself
+        # speed: every rule asks for these, so `whole` is written out
         known = [score for score in scores if score is not None and score == score]
         return known if len(known) == len(scores) else None
 
@@ -210,7 +215,15 @@ class Judged:
         return [judgement.score for judgement in places]
 
 
-def _known_of(sample: DataSample) -> dict[str, Any]:
+def whole(scores: Sequence[float | None]) -> list[float] | None:
+    """The scores; None where one of them is missing or NaN."""
+    # NaN is not equal to itself
+    known = [score for score in scores if score is not None and score == score]
+    return known if len(known) == len(scores) else None
+
+
+def known_of(sample: DataSample) -> dict[str, Any]:
+    """What rules read of a sample: a table row's place, else its metadata."""
     return (sample.place if isinstance(sample, TableSample) else sample.metadata) or {}
 
 
@@ -221,7 +234,7 @@ def cluster_of(sample: DataSample) -> str:
     the prompt's roles and texts, so that all samples of one prompt stand together. A sample without
     a prompt is a cluster of its own, by its id.
     """
-    given = _known_of(sample).get("cluster")
+    given = known_of(sample).get("cluster")
     if given is not None and given != "":
         return str(given)
     joined = ""
@@ -366,9 +379,11 @@ def has_preference(chosen: Sequence[bool]) -> bool:
 
 # -- judgements made elsewhere, as a file recorded them --------------------------------------------
 
-Row = Mapping[str, Any]
 JudgeGroup = dict[str, Any]
 """What tells a group of recorded judgements from others, such as the model that judged."""
+Rows = Iterable[Row]
+Samples = Iterable[DataSample] | None
+"""The rows of the benchmark that recorded ones are joined to, where they are at hand."""
 Recorded = Iterator[tuple[JudgeGroup, Judged]]
 """Judged samples out of a file, each with its group."""
 _Cell = tuple[str, str]
@@ -380,8 +395,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def joined(
     benchmark: str,
     ids: Callable[[DataSample], tuple[str, ...]],
-    rows: Iterable[Row],
-    samples: Iterable[DataSample] | None,
+    rows: Rows,
+    samples: Samples,
 ) -> Recorded:
     """Each sample of a benchmark with the scores that a file has for it, by the ids it goes by.
 
@@ -431,7 +446,7 @@ def joined(
             )
 
 
-def _scores_by_model(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
+def _scores_by_model(rows: Rows) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
     """The scores by model, id and place."""
     by_model: dict[str | None, dict[str, dict[_Cell, float | None]]] = {}
     number = 0
@@ -455,7 +470,7 @@ def _scores_by_model(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Ce
     return by_model
 
 
-def peek(rows: Iterable[Row]) -> tuple[Row, Iterator[Row]]:
+def peek(rows: Rows) -> tuple[Row, Iterator[Row]]:
     """The first row, empty without any, and all rows again: what tells one layout of recorded
     judgements from another.
     """
@@ -603,8 +618,8 @@ def _positions(sample: DataSample) -> dict[str, int]:
 
 
 def _mean_if_whole(scores: Sequence[float | None]) -> float | None:
-    known = [score for score in scores if score is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(scores) else None
+    known = whole(scores)
+    return math.fsum(known) / len(known) if known else None
 
 
 def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadata: Any) -> Judged:

@@ -19,6 +19,10 @@ PLAIN: tuple[Kind, ...] = ("tally", "figure")
 """
 
 
+Figures = Mapping[str, Any]
+"""A report, saved or as `Report.to_dict` gives it, or a part of one."""
+
+
 class Fact(NamedTuple):
     """One thing a report leads with."""
 
@@ -27,7 +31,7 @@ class Fact(NamedTuple):
     """A sentence; of a tally, counts."""
 
 
-def leads(figures: Mapping[str, Any]) -> list[Fact]:
+def leads(figures: Figures) -> list[Fact]:
     """The facts a report leads with, the most trustworthy first.
 
     The verdict of a comparison, as `judge-select` gives it, comes first. Labels of people come
@@ -38,24 +42,23 @@ def leads(figures: Mapping[str, Any]) -> list[Fact]:
     Args:
         figures: a report, saved or as `Report.to_dict` gives it.
     """
-    verdict = _object(figures.get("extra")).get("verdict")
-    facts = [Fact("verdict", verdict)] if isinstance(verdict, str) else []
-    facts += [Fact("corrected", text) for text in [corrected_of(figures)] if text]
-    facts += [Fact("agreement", text) for text in _agreements(figures)]
-    if why := contradicted(figures):
-        facts.append(
-            Fact(
-                "contradicted", f"People's labels do not support what the judge alone says: {why}."
-            )
-        )
-    if constant := str(figures.get("constant") or ""):
-        facts.append(Fact("constant", constant))
-    if tally := tally_of(figures):
-        facts.append(Fact("tally", tally))
-    return [*facts, Fact("figure", headline(figures))]
+    verdict, why = _object(figures.get("extra")).get("verdict"), contradicted(figures)
+    told: list[tuple[Kind, str]] = [
+        ("verdict", verdict if isinstance(verdict, str) else ""),
+        ("corrected", corrected_of(figures)),
+        *(("agreement", text) for text in _agreements(figures)),
+        (
+            "contradicted",
+            why and f"People's labels do not support what the judge alone says: {why}.",
+        ),
+        ("constant", str(figures.get("constant") or "")),
+        ("tally", tally_of(figures)),
+        ("figure", headline(figures)),
+    ]
+    return [Fact(kind, text) for kind, text in told if text]
 
 
-def leads_beyond_figure(figures: Mapping[str, Any]) -> list[Fact]:
+def leads_beyond_figure(figures: Figures) -> list[Fact]:
     """All the facts where they hold more than the figure of the judge; empty where a table of
     figures says it all.
     """
@@ -63,19 +66,17 @@ def leads_beyond_figure(figures: Mapping[str, Any]) -> list[Fact]:
     return facts if any(fact.kind not in PLAIN for fact in facts) else []
 
 
-def lead_figure(figures: Mapping[str, Any]) -> Mapping[str, Any]:
+def lead_figure(figures: Figures) -> Figures:
     """The figures with the score and the interval that lead: those corrected by labels of people,
     where there are any.
     """
-    corrected = _corrected(figures)
-    return (
-        figures
-        if corrected is None
-        else {**figures, "score": corrected["estimate"], "ci95": corrected.get("ci95")}
-    )
+    corrected = corrected_figure(figures)
+    if corrected is None:
+        return figures
+    return {**figures, "score": corrected["score"], "ci95": corrected["ci95"]}
 
 
-def corrected_figure(figures: Mapping[str, Any]) -> dict[str, Any] | None:
+def corrected_figure(figures: Figures) -> dict[str, Any] | None:
     """The figure corrected by labels of people as numbers: score, ci95 and n_labelled; None without
     labels.
     """
@@ -85,21 +86,20 @@ def corrected_figure(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     return {
         "score": corrected["estimate"],
         "ci95": corrected.get("ci95"),
-        "n_labelled": int(number(corrected.get("n_labelled"))),
+        "n_labelled": _count(corrected, "n_labelled"),
     }
 
 
-def contradicted(figures: Mapping[str, Any]) -> str:
+def contradicted(figures: Figures) -> str:
     """Why labels of people forbid to praise the judge or what it prefers; empty where they do not,
     and without labels.
 
     Praise needs an agreement above chance, and of a comparison a corrected interval on the same
     side of 50 % as the judge.
     """
-    extra = _object(figures.get("extra"))
-    if figures.get("rule") == COMPARED:
-        return _against_comparison(figures, _object(extra.get("agreement")))
-    if figures.get("rule") in OWN_UNIT:
+    if _compares(figures):
+        return _against_comparison(figures, _extra(figures, "agreement"))
+    if _in_own_unit(figures):
         for about in _labelled(figures):
             name, value = _measure(about)
             # of labels that are all the same nothing is known
@@ -108,13 +108,13 @@ def contradicted(figures: Mapping[str, Any]) -> str:
     return ""
 
 
-def may_praise(figures: Mapping[str, Any]) -> bool:
+def may_praise(figures: Figures) -> bool:
     """Whether anything may be called good: labels of people do not contradict it, and guessing is
     no better on the data's own.
     """
     score, chance = figures.get("score"), figures.get("chance")
     if (
-        figures.get("rule") != COMPARED
+        not _compares(figures)
         and isinstance(score, int | float)
         and isinstance(chance, int | float)
         and score <= chance
@@ -123,7 +123,7 @@ def may_praise(figures: Mapping[str, Any]) -> bool:
     return not contradicted(figures)
 
 
-def _against_comparison(figures: Mapping[str, Any], agreement: Mapping[str, Any]) -> str:
+def _against_comparison(figures: Figures, agreement: Figures) -> str:
     corrected, score = _corrected(figures), figures.get("score")
     if not agreement.get("n") and corrected is None:
         return ""
@@ -133,38 +133,60 @@ def _against_comparison(figures: Mapping[str, Any], agreement: Mapping[str, Any]
     if corrected is not None and isinstance(score, int | float) and score != 0.5:
         low, high = corrected.get("ci95") or (0.0, 1.0)
         if (low if score > 0.5 else 1.0 - high) <= 0.5:
-            first, second = sides_of(figures) or ("the first", "the second")
+            first, second = _sides(figures)
             better, worse = (first, second) if score > 0.5 else (second, first)
             return f"the corrected figure does not show that {better} is better than {worse}"
     return ""
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: Any) -> Figures:
     """A part of a file that is an object; an empty one where it is none."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _corrected(figures: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    about = _object(figures.get("extra")).get("corrected")
-    return about if isinstance(about, Mapping) and about.get("estimate") is not None else None
+def _extra(figures: Figures, name: str) -> Figures:
+    return _object(_object(figures.get("extra")).get(name))
 
 
-def _labelled(figures: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _compares(figures: Figures) -> bool:
+    return bool(figures.get("rule") == COMPARED)
+
+
+def _in_own_unit(figures: Figures) -> bool:
+    return figures.get("rule") in OWN_UNIT
+
+
+def _count(figures: Figures, name: str) -> int:
+    """A count out of a file; 0 where it is none."""
+    return int(number(figures.get(name)))
+
+
+def _interval(figures: Figures) -> str:
+    """The interval in brackets, in the unit of the rule; empty where there is none."""
+    bounds, unit = between(figures, " to "), "" if _in_own_unit(figures) else " %"
+    return f" (95 % interval {bounds}{unit})" if bounds else ""
+
+
+def _corrected(figures: Figures) -> Figures | None:
+    about = _extra(figures, "corrected")
+    return None if about.get("estimate") is None else about
+
+
+def _labelled(figures: Figures) -> Iterator[Figures]:
     """What people's labels say of scores: of the answers of a table, or of every grader that has
     labels.
     """
-    extra = _object(figures.get("extra"))
-    if "validation" in extra:
-        for name, about in _object(extra["validation"]).items():
+    if "validation" in _object(figures.get("extra")):
+        for name, about in _extra(figures, "validation").items():
             yield {"name": name, **_object(about)}
-    elif "spearman" in (about := _object(extra.get("agreement"))):
+    elif "spearman" in (about := _extra(figures, "agreement")):
         yield about
 
 
 _MEASURES = {"kappa": "kappa", "spearman": "Spearman's correlation"}
 
 
-def _measure(about: Mapping[str, Any]) -> tuple[str, Any]:
+def _measure(about: Figures) -> tuple[str, Any]:
     """The measure that allows for chance, and its value; None where all scores or all labels are
     the same.
     """
@@ -173,20 +195,20 @@ def _measure(about: Mapping[str, Any]) -> tuple[str, Any]:
     )
 
 
-def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
+def _agreements(figures: Figures) -> Iterator[str]:
     """How far the judge agrees with people, a sentence each; nothing without labels."""
-    if figures.get("rule") == COMPARED:
-        agreement = _object(_object(figures.get("extra")).get("agreement"))
+    if _compares(figures):
+        agreement = _extra(figures, "agreement")
         if agreement.get("n"):
-            ends = between({"ci95": agreement.get("ci95")}, " to ")
-            share = f"{percent(number(agreement.get('agreement')))}{f' (95 % interval {ends} %)' if ends else ''}"
+            share = percent(number(agreement.get("agreement")))
+            ends = _interval({"ci95": agreement.get("ci95")})
             kappa = "" if agreement.get("kappa") is None else f", {_valued('kappa', agreement)}"
-            yield f"Agreement with people: {share}{kappa}, n = {int(number(agreement['n'])):,}."
+            yield f"Agreement with people: {share}{ends}{kappa}, n = {_count(agreement, 'n'):,}."
         return
-    if figures.get("rule") not in OWN_UNIT:
+    if not _in_own_unit(figures):
         return
     for about in _labelled(figures):
-        n, name = int(number(about.get("n"))), _measure(about)[0]
+        n, name = _count(about, "n"), _measure(about)[0]
         measured = (
             _valued(name, about) if name else "unknown, since all scores or all labels are the same"
         )
@@ -194,11 +216,11 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
             yield f"Agreement{_of_grader(about)} with people: {measured}, n = {n:,}."
 
 
-def _of_grader(about: Mapping[str, Any]) -> str:
+def _of_grader(about: Figures) -> str:
     return f" of {about['name']}" if about.get("name") else ""
 
 
-def _valued(name: str, about: Mapping[str, Any]) -> str:
+def _valued(name: str, about: Figures) -> str:
     ends = about.get(f"{name}_ci95")
     interval = (
         f" (95 % interval {ends[0]:.2f} to {ends[1]:.2f})" if ends and None not in ends else ""
@@ -206,94 +228,78 @@ def _valued(name: str, about: Mapping[str, Any]) -> str:
     return f"{_MEASURES[name]} {number(about[name]):.2f}{interval}"
 
 
-def in_unit(figure: Mapping[str, Any], value: Any) -> str:
+def in_unit(figure: Figures, value: Any) -> str:
     """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's
     own unit.
     """
     if not isinstance(value, (int, float)):
         return "–"
-    return show(value, 4) if figure.get("rule") in OWN_UNIT else percent(value)
+    return show(value, 4) if _in_own_unit(figure) else percent(value)
 
 
-def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
+def between(figure: Figures, joined: str = " – ") -> str:
     """The interval of a figure for people, without a percent sign; empty where there is none."""
     bounds = figure.get("ci95")
     if not bounds:
         return ""
-    if figure.get("rule") in OWN_UNIT:
-        return joined.join(show(value, 4) for value in bounds)
-    return joined.join(f"{100 * value:.1f}" for value in bounds)
+    own = _in_own_unit(figure)
+    return joined.join(show(value, 4) if own else f"{100 * value:.1f}" for value in bounds)
 
 
-def sides_of(figures: Mapping[str, Any]) -> tuple[str, str] | None:
+def sides_of(figures: Figures) -> tuple[str, str] | None:
     """The names of the two columns that were compared."""
     extra = figures.get("extra") or {}
     first, second = extra.get("a"), extra.get("b")
     return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
 
-def tally_of(figures: Mapping[str, Any]) -> str:
+def _sides(figures: Figures) -> tuple[str, str]:
+    return sides_of(figures) or ("the first", "the second")
+
+
+def tally_of(figures: Figures) -> str:
     """How many rows were won, tied and lost; empty where nothing was compared."""
     extra = figures.get("extra") or {}
-    if figures.get("rule") != COMPARED or "wins" not in extra:
+    if not _compares(figures) or "wins" not in extra:
         return ""
-    words = (("wins", "won"), ("ties", "tied"), ("losses", "lost"))
+    won, lost = "won", "lost"
     if contradicted(figures):  # nothing is won that people give to the other side
-        first, second = sides_of(figures) or ("the first", "the second")
-        words = (("wins", f"for {first}"), ("ties", "tied"), ("losses", f"for {second}"))
-    counts = " · ".join(f"{int(number(extra.get(n))):,} {w}" for n, w in words)
+        won, lost = (f"for {side}" for side in _sides(figures))
+    words = {"wins": won, "ties": "tied", "losses": lost}
+    counts = " · ".join(f"{_count(extra, name):,} {word}" for name, word in words.items())
     return f"{counts}, by the judge alone" if _corrected(figures) else counts
 
 
-def corrected_of(figures: Mapping[str, Any]) -> str:
+def corrected_of(figures: Figures) -> str:
     """The figure corrected by people's labels, in a sentence; empty without labels."""
     corrected = _corrected(figures)
     if corrected is None:
         return ""
-    unit = "" if figures.get("rule") in OWN_UNIT else " %"
-    bounds = between({**figures, "ci95": corrected.get("ci95")}, " to ")
-    labels = int(number(corrected.get("n_labelled")))
-    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
-    names = sides_of(figures) if figures.get("rule") == COMPARED else None
+    ci95 = _interval({**figures, "ci95": corrected.get("ci95")})
+    names = sides_of(figures) if _compares(figures) else None
     rate = f"win rate of {names[0]} against {names[1]} " if names else ""
     return (
-        f"Corrected by {labels:,} labels of people: "
+        f"Corrected by {_count(corrected, 'n_labelled'):,} labels of people: "
         f"{rate}{in_unit(figures, corrected['estimate'])}{ci95}."
     )
 
 
-def headline(figures: Mapping[str, Any]) -> str:
+def headline(figures: Figures) -> str:
     """Score, rule, n and interval in one sentence."""
-    name, n, scored = (
-        figures.get("reward") or "The reward",
-        int(number(figures.get("n"))),
-        figures.get("n_scored"),
-    )
+    name = figures.get("reward") or "The reward"
+    n, scored = _count(figures, "n"), _count(figures, "n_scored")
     on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
     if figures.get("score") is None:
-        if int(number(scored)):  # such as of a grader that only ranks
-            return (
-                f"{name} has no one score{on}; {int(number(scored)):,} of {n:,} samples are judged."
-            )
+        if scored:  # such as of a grader that only ranks
+            return f"{name} has no one score{on}; {scored:,} of {n:,} samples are judged."
         what = "no sample could be scored" if n else "there is no finished sample"
         return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}."
-    bounds = between(figures, " to ")
-    unit = "" if figures.get("rule") in OWN_UNIT else " %"
-    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
-    if figures.get("rule") == COMPARED and (names := sides_of(figures)):
+    ci95, score = _interval(figures), in_unit(figures, figures["score"])
+    if _compares(figures) and (names := sides_of(figures)):
         first, second = names
-        of = f"{int(number(scored)):,} of {n:,} rows"
+        of = f"{scored:,} of {n:,} rows"
         if contradicted(figures):
-            return (
-                f"{name} prefers {first} to {second} in {percent(figures['score'])} of the "
-                f"rows{ci95}, judging {of}."
-            )
-        return (
-            f"{first} wins {percent(figures['score'])} of the rows against {second}{ci95}, as "
-            f"{name} judges {of}."
-        )
-    score, verb = (
-        in_unit(figures, figures["score"]),
-        "has a mean score of" if figures.get("rule") == OWN_UNIT[0] else "reaches",
-    )
-    return f"{name} {verb} {score}{ci95}{on}, over {int(number(scored)):,} scored of {n:,} samples."
+            return f"{name} prefers {first} to {second} in {score} of the rows{ci95}, judging {of}."
+        return f"{first} wins {score} of the rows against {second}{ci95}, as {name} judges {of}."
+    verb = "has a mean score of" if figures.get("rule") == OWN_UNIT[0] else "reaches"
+    return f"{name} {verb} {score}{ci95}{on}, over {scored:,} scored of {n:,} samples."

@@ -5,49 +5,40 @@ in both orders.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
-    identity,
-    output,
-    required,
-    text,
-    turns,
-    wrong,
 )
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
     Row,
+    Rows,
+    Samples,
     Verdict,
     integer,
     is_pair,
     judged_pair,
     need,
     recorded_text,
-    sees_one_order,
     turned,
     unfit,
 )
+from rm_gallery.gallery.benchmarks.preferences import TwoAnswers
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
     Credit,
     RuleScorer,
+    SideBySide,
     SubsetTallies,
     absent,
     games,
-    headline,
     mean_as_published,
     mean_of,
     mean_of_orders_credit,
@@ -70,12 +61,15 @@ SETS = (
     "processed_mtbench",
 )
 _LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SETS}
-_LABELS = {1: ("chosen", "rejected"), 2: ("rejected", "chosen")}
-_STATISTICS = ("correct_False", "correct_True", "correct_average", "correct_both", "equal")
+_VOTES = {1: 1, 2: -1}
+ONE_ORDER = "; the published figures average both, as a pairwise judge does."
+_SHARES = ("correct_False", "correct_True", "correct_both", "equal")
+_LEADS = ("pair_strict", "single_game", "mean_of_orders")
+"""The rule that holds, by how often a pair was shown."""
 _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
 
 
-class LLMBar(Benchmark):
+class LLMBar(TwoAnswers):
     """Accuracy in both orders, averaged; pooled, with the published sets apart and the mean of the
     adversarial ones.
 
@@ -91,42 +85,25 @@ class LLMBar(Benchmark):
     chance = 0.5
 
     own_columns = frozenset({"input", "output_1", "output_2", "label"})
+    asked = "input"
+    answers = ("output_1", "output_2")
+    votes = _VOTES
+    expected = "1 or 2"
+    row_id = "id"
+    task = "instruction_following"
+    one_order = ONE_ORDER
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """An input with two outputs and a label that is 1 or 2."""
-        return super().detect(columns) and integer(columns["label"]) in _LABELS
-
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: the first, then the second, labelled by the one that follows the instruction.
-
-        Metadata: `subset`, of the column or else of the file's or folder's name where it is a
-        published set.
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset`, of the column or else of the file's or folder's name where it is a published
+        set.
         """
-        label = integer(required(row, "label", where))
-        if label not in _LABELS:
-            raise wrong(where, "label", "1 or 2", row["label"])
-        answers = [text(row, column, where) for column in ("output_1", "output_2")]
-        subset = row.get("subset") or _set_of(where.source)
-        asked = turns(text(row, "input", where), "input", where)
-        outputs = [
-            output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)
-        ]
-        about = {"subset": subset} if subset else None
-        return self.sample(
-            identity(row, "id", where), asked, outputs, "instruction_following", about
-        )
+        return {"subset": row.get("subset") or _set_of(where.source)}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count both orders; a pair of which one has no verdict is unscored."""
         return _BothOrders(mean_of_orders_credit)
 
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """Say that one order is not the official two."""
-        return one_order_note(reward)
-
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """The published results, one row a text: subset, evaluator, method, index, label, stage,
         kind, swap, raw_text.
 
@@ -144,7 +121,7 @@ class LLMBar(Benchmark):
                 str(row["method"]),
                 _whole_number(row, "index", number),
             )
-            sign = {1: 1, 2: -1}.get(integer(row["label"]) or 0)
+            sign = self.vote_of(row["label"])
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
                 raise unfit(
                     number, "label", "1 or 2, the same for all texts of a pair", row["label"]
@@ -166,22 +143,9 @@ class LLMBar(Benchmark):
         """The published statistics of a run of a judge on a set, as shares."""
         if not {"subset", "evaluator", "method"} <= group.keys():
             return super().recorded_line(group, report)
-        figures = {**report.extra, "correct_average": report.score}
-        return {
-            **group,
-            "n": report.n,
-            **{name: figures[name] for name in _STATISTICS},
-            **reliability(report),
-        }
-
-
-def one_order_note(reward: BaseReward) -> tuple[str, ...]:
-    """What a reader has to know where a judge sees each pair once; nothing where it sees both orders."""
-    note = (
-        f"{reward.name} sees each pair in one order; the published figures average both, as a "
-        f"pairwise judge does."
-    )
-    return (note,) if sees_one_order(reward) else ()
+        shares = {name: report.extra[name] for name in _SHARES}
+        score = {"correct_average": report.score}
+        return {**group, "n": report.n, **shares, **score, **reliability(report)}
 
 
 def _set_of(source: str) -> str | None:
@@ -302,56 +266,40 @@ class _BothOrders:
     """
 
     def __init__(self, credit: Credit) -> None:
-        self._rules = {
-            0: SubsetTallies("pair_strict", pair_credit, is_pair),
-            1: SubsetTallies("single_game", single_game_credit, is_pair),
-            2: SubsetTallies("mean_of_orders", credit, is_pair),
-        }
-        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        def share(right: Callable[[Verdict, Verdict, int], bool]) -> SubsetTallies:
+            """The share of pairs of which the verdicts of both orders and the label say so."""
+            return SubsetTallies(
+                "mean_of_orders",
+                lambda one: None if credit(one) is None else float(right(*games(one))),
+                is_pair,
+            )
+
+        self._rules = SideBySide(
+            {
+                "pair_strict": SubsetTallies("pair_strict", pair_credit, is_pair),
+                "single_game": SubsetTallies("single_game", single_game_credit, is_pair),
+                "mean_of_orders": SubsetTallies("mean_of_orders", credit, is_pair),
+                "correct_False": share(lambda first, _, label: first == label),
+                "correct_True": share(lambda _, second, label: second == label),
+                "correct_both": share(lambda first, second, label: first == second == label),
+                "equal": share(lambda first, second, _: first == second),
+            }
+        )
         self._played: set[int] = set()
 
     def add(self, judged: Judged) -> float | None:
         played = min(judged.played_orders, 2)
         if judged.status == "scored":
             self._played.add(played)
-        credits = {n: tallies.add(judged) for n, tallies in self._rules.items()}
-        if credits[2] is not None:
-            first, second, label = games(judged)
-            right = {"correct_False": first == label, "correct_True": second == label}
-            self._counts[judged.subset].update(
-                n=1, correct_both=all(right.values()), equal=first == second, **right
-            )
-        return credits[played]
+        return self._rules.add(judged)[_LEADS[played]]
 
     def report(self) -> Report:
         played = 1 if 1 in self._played else max(self._played, default=2)
-        tallies, means = self._rules[played], self._rules[2]
-        averages = means.figures()
-        parts = {
-            name: self._with_orders(part, averages[name], [name], played)
-            for name, part in tallies.figures().items()
-        }
-        whole = self._with_orders(tallies.pooled(), means.pooled(), list(self._counts), played)
-        extra = dict(whole.extra)
-        if any(name in parts for name in ADVERSARIAL):
-            adversarial = {name: parts[name] for name in ADVERSARIAL if name in parts}
-            extra["adversarial_mean"] = mean_of(part.score for part in adversarial.values())
-            extra["adversarial_absent"] = absent(ADVERSARIAL, adversarial)
-        return headline(replace(whole, extra=extra), parts)
-
-    def _with_orders(
-        self, figure: Figure, average: Figure, subsets: list[str], played: int
-    ) -> Figure:
-        """The figure with those that both orders give: each order by itself, or what equal scores
-        would earn.
-        """
-        if played == 0:
-            return replace(figure, extra={**figure.extra, "mean_of_orders": average.score})
-        counts = sum((self._counts[name] for name in subsets), Counter[str]())
-        if played == 1 or not counts["n"]:
-            return figure
-        shares = {
-            name: counts[name] / counts["n"]
-            for name in ("correct_False", "correct_True", "correct_both", "equal")
-        }
-        return replace(figure, extra={**figure.extra, **shares})
+        beside = {0: ["mean_of_orders"], 1: [], 2: list(_SHARES)}[played]
+        report = self._rules.report(_LEADS[played], beside, gaps=not played)
+        adversarial = {n: part for n, part in report.by_subset.items() if n in ADVERSARIAL}
+        if not adversarial:
+            return report
+        mean = mean_of(adversarial[n].score for n in ADVERSARIAL if n in adversarial)
+        gaps = absent(ADVERSARIAL, adversarial)
+        return with_extra(report, {"adversarial_mean": mean, "adversarial_absent": gaps})

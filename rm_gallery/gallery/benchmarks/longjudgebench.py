@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar
@@ -12,17 +11,14 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     json_cell,
     output,
-    required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, integer, sign
-from rm_gallery.gallery.benchmarks.llmbar import one_order_note
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, sign
+from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
     RuleScorer,
@@ -61,13 +57,10 @@ class LongJudgeBench(Benchmark):
         STRUCTURE: "lists are ordered by structure; without a mode they are by content"
     }
     own_columns = frozenset({"dataset", "id", "instruction", "responses", "ground_truth"})
+    own_values = {"dataset": (*SETS, *POINTWISE)}
+    one_order = ONE_ORDER
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """An instruction with responses and a ground truth, of one of the six sets."""
-        # a list or an object has no hash
-        return super().detect(columns) and columns["dataset"] in (*SETS, *POINTWISE)
-
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the responses as they stand, labelled by people; of a list the first by content is
         chosen.
 
@@ -77,9 +70,7 @@ class LongJudgeBench(Benchmark):
         if name not in SETS:
             known = "wp_bench, ma or surge; the sets of single answers are not read"
             raise wrong(where, "dataset", known, name)
-        responses, truth = (
-            json_cell(required(row, column, where)) for column in ("responses", "ground_truth")
-        )
+        responses, truth = (cell(row, column, where) for column in ("responses", "ground_truth"))
         if not (isinstance(responses, list) and len(responses) > 1):
             raise wrong(where, "responses", "a list of two or more responses", responses)
         for place, one in enumerate(responses, 1):
@@ -98,7 +89,7 @@ class LongJudgeBench(Benchmark):
         # pairs of wp_bench share ids, so that the content has to tell rows apart
         return self.sample(
             "",
-            turns(text(row, "instruction", where), "instruction", where),
+            question(row, "instruction", where),
             self._with_labels(name, responses, truth, where),
             name,
             given(about),
@@ -140,10 +131,6 @@ class LongJudgeBench(Benchmark):
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count rows by set."""
         return _Ordered(_RANKS[self.mode][1])
-
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """Say that one order is not the official two."""
-        return one_order_note(reward)
 
 
 def _ranks(
@@ -219,8 +206,7 @@ class _Ordered(MeanOfSubsets):
         return super().add(judged)
 
     def report(self) -> Report:
-        report = super().report()
         means = {
             name: mean_of(sorted(found)) for name, found in self._correlations.items() if found
         }
-        return replace(report, extra={**report.extra, **means})
+        return with_extra(super().report(), means)

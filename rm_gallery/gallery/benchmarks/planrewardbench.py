@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
-    json_cell,
-    required,
     text,
     turns,
     wrong,
@@ -21,9 +19,9 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.kinds import shown_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.judgements import Judged, is_pair
-from rm_gallery.gallery.benchmarks.llmbar import one_order_note
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, is_pair
+from rm_gallery.gallery.benchmarks.llmbar import ONE_ORDER
 from rm_gallery.gallery.benchmarks.preferences import answered, as_answer, shared_turns
 from rm_gallery.gallery.benchmarks.rewardbench import stepped
 from rm_gallery.gallery.benchmarks.rules import (
@@ -33,6 +31,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     chosen_share,
     games,
     mean_of_orders_credit,
+    played_verdict,
 )
 
 SPLITS = (
@@ -73,21 +72,22 @@ class PlanRewardBench(Benchmark):
         )
     }
     own_columns = frozenset({"query", "tools", "chosen", "reject"})
+    one_order = ONE_ORDER
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """A query with tools and two trajectories, each an object with messages."""
         return super().detect(columns) and all(
             isinstance(columns[side], Mapping) and "messages" in columns[side]
             for side in ("chosen", "reject")
         )
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the chosen trajectory, then the other one.
 
         Metadata: `subset` (the split, of `_lcp_bucket` or else of the file's name), `tools`, `query`
         and `cluster` (the id, which several pairs of a query share).
         """
-        query, tools = text(row, "query", where), json_cell(required(row, "tools", where))
+        query, tools = text(row, "query", where), cell(row, "tools", where)
         if not isinstance(tools, list):
             raise wrong(where, "tools", "a list of tools", tools)
         chosen, rejected = _turns_in(row, "chosen", where), _turns_in(row, "reject", where)
@@ -118,7 +118,7 @@ class PlanRewardBench(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two, and how much of a trajectory is shown."""
-        said = one_order_note(reward)
+        said = super().notes(reward)
         if reward.judged and self.mode != TRANSCRIPT:
             said += (
                 f"Where {reward.name} reads answers and no steps, it saw the last message of each "
@@ -131,12 +131,11 @@ def _played_credit(judged: Judged) -> float | None:
     """The mean over the orders that were played: 1 for the right verdict, a half for a tie."""
     if judged.played_orders != 1:
         return mean_of_orders_credit(judged)
-    first, second, label = games(judged)
-    verdict = second if first is None else first
-    return None if verdict is None else (verdict * label + 1) / 2
+    verdict = played_verdict(judged)
+    return None if verdict is None else (verdict * games(judged)[2] + 1) / 2
 
 
-def _split_of(row: Mapping[str, Any], where: RowRef) -> str | None:
+def _split_of(row: Row, where: RowRef) -> str | None:
     """The split that a row names, or else its file: `robust_recovery.jsonl`."""
     bucket = str(row.get("_lcp_bucket") or "")
     stem = PurePath(where.source.replace("\\", "/")).stem
@@ -144,8 +143,8 @@ def _split_of(row: Mapping[str, Any], where: RowRef) -> str | None:
     return next((name for one in named for name in SPLITS if name in one), bucket or None)
 
 
-def _turns_in(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
-    trajectory = json_cell(required(row, column, where))
+def _turns_in(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
+    trajectory = cell(row, column, where)
     messages = trajectory.get("messages") if isinstance(trajectory, Mapping) else None
     if not isinstance(messages, list) or not messages:
         raise wrong(where, column, "an object with one or more messages", trajectory)

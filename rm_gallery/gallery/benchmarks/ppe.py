@@ -4,10 +4,9 @@ arena.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,17 +17,16 @@ from rm_gallery.core.data.load.converters import (
     output,
     required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
-from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of, worst_part
+from rm_gallery.gallery.benchmarks.preferences import Votes
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
     RuleScorer,
@@ -50,6 +48,7 @@ _OWN_COLUMNS = {
     "mmlu_pro": {"answer_index", "options"},
     "ifeval": {"instruction_id_list"},
 }
+_TAGS = ("hard_prompt", "easy_prompt", "if_prompt", "math_prompt", "is_code")
 _RESPONSE = re.compile(r"response_(\d+)")
 
 
@@ -83,31 +82,27 @@ class PPECorrectness(Benchmark):
         CONFLICT_PAIRS: "strict pairs of one right and one wrong answer, as sampled in the files",
     }
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the responses in order, chosen where they are right. Metadata: `subset`
         (domain), `pairs`, `cluster`.
         """
         numbers = sorted(int(match[1]) for name in row if (match := _RESPONSE.fullmatch(name)))
-        truths = json_cell(required(row, "scores", where))
+        truths = cell(row, "scores", where)
         if not isinstance(truths, list) or len(truths) != len(numbers):
-            raise wrong(
-                where,
-                "scores",
-                f"a list of {len(numbers)} truth values, one for each response",
-                truths,
-            )
+            expected = f"a list of {len(numbers)} truth values, one for each response"
+            raise wrong(where, "scores", expected, truths)
         pairs = _pairs_of_places(row, "sampled_conflict_pairs", where)
-        domain, question = _domain(row, where), identity(row, "question_id", where)
+        domain, asked_as = _domain(row, where), identity(row, "question_id", where)
         answers = [text(row, f"response_{number}", where) for number in numbers]
-        names = (domain, question, row.get("model_name"))
+        names = (domain, asked_as, row.get("model_name"))
         about = {
             "subset": domain,
-            "cluster": f"{domain}:{question}" if question else None,
+            "cluster": f"{domain}:{asked_as}" if asked_as else None,
             "model_name": row.get("model_name"),
             "pairs": pairs,
         }
-        name = ":".join(str(part) for part in names if part) if question else ""
-        asked = turns(required(row, "prompt", where), "prompt", where)
+        name = ":".join(str(part) for part in names if part) if asked_as else ""
+        asked = question(row, "prompt", where, required)
         outputs = [
             output(a, "chosen" if t else "rejected") for a, t in zip(answers, truths, strict=True)
         ]
@@ -134,7 +129,7 @@ class PPECorrectness(Benchmark):
         return _Picks(self.mode)
 
 
-def _domain(row: Mapping[str, Any], where: RowRef) -> str:
+def _domain(row: Row, where: RowRef) -> str:
     """The domain, by the columns its file alone has; MBPP-Plus is what is left, unless the file's
     name says otherwise.
     """
@@ -143,7 +138,7 @@ def _domain(row: Mapping[str, Any], where: RowRef) -> str:
     return next((d for d, own in _OWN_COLUMNS.items() if own <= row.keys()), by_name or "mbpp_plus")
 
 
-def _pairs_of_places(row: Mapping[str, Any], column: str, where: RowRef) -> list[list[int]]:
+def _pairs_of_places(row: Row, column: str, where: RowRef) -> list[list[int]]:
     """Pairs of places; none where the column is absent or null."""
     pairs = json_cell(row.get(column))
     try:
@@ -155,7 +150,7 @@ def _pairs_of_places(row: Mapping[str, Any], column: str, where: RowRef) -> list
 def _pairs(sample: DataSample) -> list[tuple[int, int]]:
     """The sampled pairs of which one answer is right and the other wrong."""
     right = [preference_of(answer) == "chosen" for answer in sample.output]
-    given = (pair for pair in (sample.metadata or {}).get("pairs") or [] if len(pair) == 2)
+    given = (pair for pair in known_of(sample).get("pairs") or [] if len(pair) == 2)
     known = [
         (first, second)
         for first, second in given
@@ -169,13 +164,10 @@ class _Picks:
 
     def __init__(self, mode: str | None) -> None:
         self._mode = mode
-        self._best: defaultdict[str, Tally] = defaultdict(Tally)
-        self._conflicts: defaultdict[str, Tally] = defaultdict(Tally)
-        self._curve: defaultdict[str, dict[int, list[float]]] = defaultdict(
-            lambda: {k: [] for k in CURVE}
+        self._tallies: defaultdict[str, defaultdict[str, Tally]] = defaultdict(
+            lambda: defaultdict(Tally)
         )
-        self._solvable: defaultdict[str, Tally] = defaultdict(Tally)
-        self._right: defaultdict[str, Tally] = defaultdict(Tally)
+        """By what is counted, and by domain; a point of the curve by its number of answers."""
         self._parts = Gathered()
         self._compared = False
 
@@ -190,13 +182,14 @@ class _Picks:
             return self._conflict(judged, won, worst_part(parts))
         scores, domain = judged.complete(), judged.subset
         best = best_of_n_credit(judged) if judged.chosen else None
-        self._best[domain].add(best, judged.status, judged.cluster, judged.cause_or("data"))
-        self._right[domain].add(sum(judged.chosen) / len(judged.chosen) if judged.chosen else None)
-        self._solvable[domain].add(float(any(judged.chosen)))
-        if scores is not None:
-            for k, shares in self._curve[domain].items():
-                if k <= len(scores):
-                    shares.append(expected_best(scores, judged.chosen, k))
+        cause = judged.cause_or("data")
+        self._tallies[BEST_OF_K][domain].add(best, judged.status, judged.cluster, cause)
+        right = sum(judged.chosen) / len(judged.chosen) if judged.chosen else None
+        self._tallies["right"][domain].add(right)
+        self._tallies["oracle"][domain].add(float(any(judged.chosen)))
+        for k in CURVE:
+            if scores is not None and k <= len(scores):
+                self._tallies[str(k)][domain].add(expected_best(scores, judged.chosen, k))
         won = [_won(scores, pair, judged.chosen) for pair in _pairs(judged.sample)]
         conflict = self._conflict(judged, won, judged)
         return conflict if self._mode == CONFLICT_PAIRS else best
@@ -206,38 +199,32 @@ class _Picks:
         credit = sum(known) / len(known) if known and len(known) == len(won) else None
         # a question without both right and wrong answers holds no pair, and none is missing
         cause = lost.cause_or("judge") if won else None
-        self._conflicts[judged.subset].add(credit, lost.status, judged.cluster, cause)
+        tally = self._tallies[CONFLICT_PAIRS][judged.subset]
+        tally.add(credit, lost.status, judged.cluster, cause)
         return credit
 
     def report(self) -> Report:
         pairs_only = self._compared or self._mode == CONFLICT_PAIRS
-        tallies, rule = (
-            (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
-        )
+        counted = CONFLICT_PAIRS if pairs_only else BEST_OF_K
+        tallies, rule = self._tallies[counted], f"ppe_{counted}"
         parts: dict[str, Figure] = {
             name: replace(
                 counts.figure(rule, {} if pairs_only else self._best_of_k_extra(name)),
-                chance=0.5 if pairs_only else self._right[name].mean,
+                chance=0.5 if pairs_only else self._tallies["right"][name].mean,
             )
             for name, counts in tallies.items()
         }
         extra: dict[str, Any] = {"domains_absent": absent(DOMAINS, parts)}
         if not pairs_only:
-            for name in ("oracle", "conflict_pairs"):
+            for name in ("oracle", CONFLICT_PAIRS):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
         return headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts)
 
-    def _best_of_k_extra(self, name: str) -> dict[str, Any]:
-        curve = {
-            str(k): math.fsum(shares) / len(shares)
-            for k, shares in self._curve[name].items()
-            if shares
-        }
-        return {
-            "oracle": self._solvable[name].mean,
-            "conflict_pairs": self._conflicts[name].mean,
-            "curve": curve,
-        }
+    def _best_of_k_extra(self, domain: str) -> dict[str, Any]:
+        means = {name: by_domain[domain].mean for name, by_domain in self._tallies.items()}
+        known = {name: means.get(name) for name in ("oracle", CONFLICT_PAIRS)}
+        curve = {str(k): mean for k in CURVE if (mean := means.get(str(k))) is not None}
+        return {**known, "curve": curve}
 
 
 def _won(
@@ -261,37 +248,26 @@ class PPEHumanPreference(Votes):
     split = "test"
     version = "accuracy on votes; the paper's figures of model rankings are not computed"
     own_columns = frozenset({"prompt", "response_1", "response_2", "winner", "model_a", "model_b"})
+    read_asked = required
+    voted = "winner"
+    worded = True
+    expected = "'model_a', 'model_b' or 'tie'"
+    row_id = "question_id"
+    task = "conversation"
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`,
-        `tags`, models.
-        """
-        winner = text(row, "winner", where)
-        vote = {"model_a": 1, "model_b": -1}.get(winner, 0)
-        if vote == 0 and not winner.lower().startswith("tie"):
-            raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
+    def vote_of(self, label: Any) -> int | None:
+        """A model, or a tie of any kind."""
+        tie = 0 if label.lower().startswith("tie") else None
+        return {"model_a": 1, "model_b": -1}.get(label, tie)
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (English or other languages), `language`, `tags`, models."""
         language = row.get("language")
-        tags = [
-            name
-            for name in ("hard_prompt", "easy_prompt", "if_prompt", "math_prompt", "is_code")
-            if row.get(name)
-        ]
-        about = {
-            "subset": None
-            if not language
-            else "english"
-            if str(language).lower() == "english"
-            else "other languages",
+        english = str(language).lower() == "english"
+        return {
+            "subset": ("english" if english else "other languages") if language else None,
             "language": language,
-            "tags": tags or None,
+            "tags": [name for name in _TAGS if row.get(name)] or None,
             "model_a": row.get("model_a"),
             "model_b": row.get("model_b"),
-            "tie": True if vote == 0 else None,
         }
-        asked = turns(required(row, "prompt", where), "prompt", where)
-        outputs = voted_outputs(
-            text(row, "response_1", where), text(row, "response_2", where), vote
-        )
-        return self.sample(
-            identity(row, "question_id", where), asked, outputs, "conversation", given(about)
-        )

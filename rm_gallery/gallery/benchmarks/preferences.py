@@ -5,7 +5,7 @@ alignment and MT-bench.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -24,14 +24,16 @@ from rm_gallery.core.data.load.converters import (
 from rm_gallery.core.data.schema import DataSample, is_record
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
+    Row,
     Verdict,
     has_preference,
     integer,
     is_pair,
+    known_of,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     PooledScorer,
@@ -40,6 +42,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     best_of_n_credit,
     games,
     mean_of,
+    played_verdict,
     strict_pairs,
     strict_share,
     tie_credit,
@@ -59,7 +62,7 @@ class Preferences(Benchmark):
     version = "strict pairs or best-of-N with tie credit, pooled"
     general = True
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """A prompt with chosen and rejected answers, or samples written by this library."""
         if "chosen" in columns and "rejected" in columns:
             for name in ("messages", *PROMPT_COLUMNS):
@@ -83,7 +86,7 @@ class StrictPairs(Preferences):
     aliases: ClassVar[tuple[str, ...]] = ()
     version = "strict pairs, pooled"
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Never by itself: it has to be asked for."""
         return False
 
@@ -137,12 +140,79 @@ class _Either(PooledScorer):
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
 
 
-def voted_outputs(first: str, second: str, vote: int) -> list[dict[str, Any]]:
+class TwoAnswers(Benchmark):
+    """Two answers in the order of the row, and a label that says which is better."""
+
+    asked: ClassVar[str] = "prompt"
+    read_asked: ClassVar[Callable[[Row, str, RowRef], Any]] = text
+    answers: ClassVar[tuple[str, str]] = ("response_1", "response_2")
+    voted: ClassVar[str] = "label"
+    """The columns of the question and how it is read, of the answers, and of the label."""
+    votes: ClassVar[Mapping[Any, int]] = {}
+    """What the label may be, a whole number or a text: 1 prefers the first answer, -1 the second,
+    0 neither.
+    """
+    worded: ClassVar[bool] = False
+    """Whether the label is a text."""
+    expected: ClassVar[str] = ""
+    """What a label that does not fit should have been."""
+    tie: ClassVar[str | None] = None
+    """The label of both answers where neither is preferred; without one the metadata say `tie`."""
+    row_id: ClassVar[str] = ""
+    """The column of the id, where there is one."""
+    task: ClassVar[str] = ""
+    """The task category; without one it is what `task_of` names of the metadata."""
+    task_of: ClassVar[str] = "subset"
+
+    def vote_of(self, label: Any) -> int | None:
+        """What a label says; None for one that does not fit."""
+        known = isinstance(label, str) and label in self.votes
+        return self.votes.get(label if known else integer(label))
+
+    def detect(self, columns: Row) -> bool:
+        """By the columns, and a label that fits."""
+        return super().detect(columns) and self.vote_of(columns[self.voted]) is not None
+
+    def vote(self, row: Row, where: RowRef) -> int:
+        """Above 0 where the first answer is preferred, below 0 where the second is."""
+        label = (text if self.worded else required)(row, self.voted, where)
+        vote = self.vote_of(label)
+        if vote is None:
+            raise wrong(where, self.voted, self.expected, label)
+        return vote
+
+    def name_of(self, row: Row, where: RowRef) -> str:
+        """The id of the row, empty for none."""
+        return identity(row, self.row_id, where)
+
+    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+        """The turns of the question, and both answers."""
+        first, second = (text(row, column, where) for column in self.answers)
+        return question(row, self.asked, where, type(self).read_asked), first, second
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """The metadata; those that are None are left out."""
+        return {}
+
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
+        """Outputs: the first answer, then the second, labelled by which is better."""
+        vote = self.vote(row, where)
+        about = self.about(row, vote, where)
+        asked, first, second = self.shown(row, where)
+        task = self.task or about.get(self.task_of)
+        known = {**about, "tie": None if vote or self.tie else True}
+        outputs = voted_outputs(first, second, vote, self.tie)
+        return self.sample(self.name_of(row, where), asked, outputs, task, given(known) or None)
+
+
+def voted_outputs(
+    first: str, second: str, vote: int, tie: str | None = None
+) -> list[dict[str, Any]]:
     """Two answers, labelled by a vote: above 0 for the first, below for the second, 0 for a tie,
-    which labels neither.
+    which labels both as `tie` says.
     """
     if vote == 0:
-        return [output(first), output(second)]
+        return [output(first, tie), output(second, tie)]
     labels = ("chosen", "rejected") if vote > 0 else ("rejected", "chosen")
     return [output(first, labels[0]), output(second, labels[1])]
 
@@ -169,9 +239,9 @@ def verdict_of(judged: Judged) -> Verdict:
     """The verdict of a pair, which is a tie where it changes with the order; None where one is
     missing.
     """
-    first, second, _ = games(judged)
     if judged.played_orders == 1:
-        return first if first is not None else second
+        return played_verdict(judged)
+    first, second, _ = games(judged)
     return None if first is None or second is None else (first if first == second else 0)
 
 
@@ -183,7 +253,7 @@ def agreement_credit(judged: Judged) -> float | None:
     return None if verdict is None else float(verdict == games(judged)[2])
 
 
-class Votes(Benchmark):
+class Votes(TwoAnswers):
     """Pairs that people voted on. Without ties (the default): strict pairs, and what people called
     a tie is not asked.
 
@@ -192,6 +262,7 @@ class Votes(Benchmark):
     """
 
     chance = 0.5
+    detect = Benchmark.detect
     modes: ClassVar[dict[str, str]] = {
         WITHOUT_TIES: "strict pairs; what people called a tie is not asked",
         WITH_TIES: "first, second or tie has to be the vote; verdicts that change with the order are a tie",
@@ -199,7 +270,7 @@ class Votes(Benchmark):
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, unless the mode counts them."""
-        if self.mode == WITH_TIES or not (sample.metadata or {}).get("tie"):
+        if self.mode == WITH_TIES or not known_of(sample).get("tie"):
             return None
         return f"people called it a tie; --mode {WITH_TIES} counts ties as a class"
 
@@ -258,7 +329,7 @@ class HHRLHF(Benchmark):
     chance = 0.5
     own_columns = frozenset({"chosen", "rejected"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Two transcripts, and no prompt."""
         return (
             super().detect(columns)
@@ -269,7 +340,7 @@ class HHRLHF(Benchmark):
             )
         )
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         r"""The two transcripts, of turns marked `\n\nHuman:` and `\n\nAssistant:`, as one sample.
 
         The turns both share are the input, and the last assistant turn of each is an answer (white
@@ -291,7 +362,7 @@ class HHRLHF(Benchmark):
         )
 
 
-def _transcript(row: dict[str, Any], column: str, where: RowRef) -> list[Turn]:
+def _transcript(row: Row, column: str, where: RowRef) -> list[Turn]:
     before, *parts = _MARK.split(text(row, column, where))
     if before.strip() or not parts:
         raise DataError(
@@ -330,7 +401,7 @@ class HHH(Benchmark):
     version = "221 pairs; rule of prometheus-eval at dcfb444"
     chance = 0.5
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """An input with labelled choices, or a pair of Prometheus' grading prompts."""
         targets = columns.get("targets")
         listed = (
@@ -340,7 +411,7 @@ class HHH(Benchmark):
         )
         return listed or {"chosen_instruction", "rejected_instruction"} <= columns.keys()
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the answers in the order of the row, labelled; of grading prompts the chosen one
         first. Metadata: `subset`.
         """
@@ -362,7 +433,7 @@ LabelledPair = tuple[str, list[str], list[int]]
 """A query, its two answers, and 1 for the better one, 0 for the other."""
 
 
-def _choices(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
+def _choices(row: Row, where: RowRef) -> LabelledPair:
     targets = json_cell(row["targets"])
     if not isinstance(targets, Mapping):
         raise wrong(where, "targets", "an object with choices and labels", targets)
@@ -376,7 +447,7 @@ def _choices(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     return text(row, "input", where), answers, [int(label) for label in labels]
 
 
-def _graded(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
+def _graded(row: Row, where: RowRef) -> LabelledPair:
     """The texts between the headings of two grading prompts."""
     if "chosen_instruction" not in row:
         raise missing(where, "'targets' or 'chosen_instruction'", row)
@@ -399,9 +470,6 @@ def _between_headings(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
     return asked.strip("\n"), answer.strip("\n")
 
 
-_VOTE = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
-
-
 class MTBench(Votes):
     """Agreement with each vote of a person, pooled; several people vote on one pair, and a question
     has many pairs.
@@ -417,35 +485,40 @@ class MTBench(Votes):
     split = "human"
     version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
     own_columns = frozenset({"conversation_a", "conversation_b", "winner", "model_a", "model_b"})
+    voted = "winner"
+    votes = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
+    worded = True
+    expected = "'model_a', 'model_b' or 'tie'"
+    task = "conversation"
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn),
-        models, who voted, `cluster`.
-        """
-        winner = text(row, "winner", where)
-        if winner not in _VOTE:
-            raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
-        conversations = [_conversation(row, f"conversation_{side}", where) for side in "ab"]
-        shared = shared_turns(*conversations)
-        answers = [
+    def shown(self, row: Row, where: RowRef) -> tuple[list[dict[str, Any]], str, str]:
+        """The turns both conversations share, and what each model adds."""
+        a, b = (_conversation(row, f"conversation_{side}", where) for side in "ab")
+        shared = shared_turns(a, b)
+        first, second = (
             as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]])
-            for side in conversations
-        ]
-        turn, question = _turn(row, where), identity(row, "question_id", where)
-        about = {
+            for side in (a, b)
+        )
+        return a[:shared], first, second
+
+    def about(self, row: Row, vote: int, where: RowRef) -> dict[str, Any]:
+        """`subset` (the turn), models, who voted, `cluster`."""
+        turn = _turn(row, where)
+        return {
             "subset": f"turn {turn}" if turn else None,
-            "cluster": question or None,
+            "cluster": identity(row, "question_id", where) or None,
             "turn": turn,
+            **{name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge")},
         }
-        about |= {name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge")}
-        parts = [question or None, row.get("model_a"), row.get("model_b"), turn, row.get("judge")]
-        name = ":".join(str(part) for part in parts if part is not None)
-        about["tie"] = True if _VOTE[winner] == 0 else None
-        outputs = voted_outputs(answers[0], answers[1], _VOTE[winner])
-        return self.sample(name, conversations[0][:shared], outputs, "conversation", given(about))
+
+    def name_of(self, row: Row, where: RowRef) -> str:
+        """Question, models, turn and voter, as far as they are given."""
+        parts = [identity(row, "question_id", where) or None, row.get("model_a")]
+        parts += [row.get("model_b"), _turn(row, where), row.get("judge")]
+        return ":".join(str(part) for part in parts if part is not None)
 
 
-def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
+def _turn(row: Row, where: RowRef) -> int | None:
     """The turn that was voted on."""
     if row.get("turn") is None:
         return None
@@ -455,8 +528,8 @@ def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
     return turn
 
 
-def _conversation(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
-    conversation = turns(json_cell(required(row, column, where)), column, where)
+def _conversation(row: Row, column: str, where: RowRef) -> list[dict[str, Any]]:
+    conversation = question(row, column, where, cell)
     turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too
     return answered(conversation[: 2 * turn] if turn else conversation, column, where)

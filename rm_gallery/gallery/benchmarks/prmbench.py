@@ -4,8 +4,8 @@ right solutions.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -13,18 +13,16 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     json_cell,
-    required,
     text,
     text_list,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW
-from rm_gallery.gallery.benchmarks.counts import CELLS, Cells, cells_figure
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
-from rm_gallery.gallery.benchmarks.judgements import Judged, Row, named, unfit
-from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, headline, mean_of, merged
+from rm_gallery.gallery.benchmarks.base import ROW, cell, question
+from rm_gallery.gallery.benchmarks.counts import CELLS, Beside, Cells, CountsScorer, cells_figure
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, unfit
+from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, mean_of, merged
 from rm_gallery.gallery.benchmarks.steps import (
     StepBenchmark,
     StepRule,
@@ -63,8 +61,9 @@ class PRMBench(StepBenchmark):
         {"modified_question", "modified_process", "error_steps", "classification"}
     )
     labels = ("classification", "error_steps")
+    names = ("idx", "id")
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output with the steps of the changed solution; a step's label `correctness` says
         whether it is right.
 
@@ -73,25 +72,21 @@ class PRMBench(StepBenchmark):
         kind, problem = text(row, "classification", where), identity(row, "idx", where)
         steps, wrong_steps = text_list(row, "modified_process", where), _error_steps(row, where)
         right = [number not in wrong_steps for number in range(1, len(steps) + 1)]
-        asked = turns(text(row, "modified_question", where), "modified_question", where)
+        asked = question(row, "modified_question", where)
         outputs = [solution(steps, right, error_steps=sorted(wrong_steps))]
         about = {"subset": kind, **({"cluster": problem} if problem else {})}
         return self.sample(_id(kind, problem) if problem else "", asked, outputs, "math", about)
 
-    def recorded_sample(self, row: Row, number: int) -> DataSample:
+    def recorded_label(
+        self, row: Row, name: str, number: int
+    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
         """The published logs: `idx` with its class in front, the class, and the wrong steps."""
         kind, wrong_steps = str(row["classification"]), json_cell(row["error_steps"])
         if not _are_numbers(wrong_steps):
             raise unfit(number, "error_steps", "whole numbers", wrong_steps)
-        name = _id(kind, named(row["idx"] if "idx" in row else row["id"], number, "idx"))
+        name = _id(kind, name)
         about = {"subset": kind, "cluster": name[len(kind) + 1 :]}
-        return DataSample.model_validate(
-            {
-                "unique_id": name,
-                "output": [solution([], [], error_steps=wrong_steps)],
-                "metadata": about,
-            }
-        )
+        return name, {"error_steps": wrong_steps}, about
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps."""
@@ -99,10 +94,8 @@ class PRMBench(StepBenchmark):
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The report with the official counts and figures at hand, overall and by class."""
-        parts = {
-            **report.by_subset,
-            **({CORRECT: report.extra[CORRECT]} if CORRECT in report.extra else {}),
-        }
+        correct = {name: part for name, part in report.extra.items() if name == CORRECT}
+        parts = {**report.by_subset, **correct}
         by_class = {name: {"n": part.n, **_figures(part)} for name, part in parts.items()}
         return {
             **super().recorded_line(group, report),
@@ -126,8 +119,8 @@ def _are_numbers(value: Any) -> bool:
     )
 
 
-def _error_steps(row: Mapping[str, Any], where: RowRef) -> set[int]:
-    value = json_cell(required(row, "error_steps", where))
+def _error_steps(row: Row, where: RowRef) -> set[int]:
+    value = cell(row, "error_steps", where)
     if not _are_numbers(value):
         raise wrong(where, "error_steps", "a list of whole numbers, counted from 1", value)
     return set(value)
@@ -140,73 +133,61 @@ class _StepCounts(Cells):
         super().__init__()
         self.first = Tally()
 
-    def count(self, judged: Judged, right: Sequence[bool] | None) -> float | None:
-        """Count the steps of one solution (None where it has no scores); gives the share of its
-        steps that were called what they are.
-        """
-        label = (judged.sample.output[0].answer.label or {}) if judged.sample.output else {}
-        wrong_steps = set(label.get("error_steps") or ())
-        n = len(
-            right or (judged.sample.output and judged.sample.output[0].steps) or judged.steps(0)
-        )
-        first = min(wrong_steps, default=0)
-        if right and 0 < first <= n:
-            self.first.add(float(not right[first - 1]))
-        return self.add(judged, [number not in wrong_steps for number in range(1, n + 1)], right)
+    def add(
+        self, judged: Judged, good: Sequence[bool], said: Sequence[bool] | None
+    ) -> float | None:
+        """Count the steps of one solution, and whether the first wrong one was seen."""
+        if said and False in good:
+            self.first.add(float(not said[good.index(False)]))
+        return super().add(judged, good, said)
 
 
-class _Steps:
-    """The steps of all classes under a step rule."""
+class _Steps(CountsScorer):
+    """The steps of all classes under a step rule; each solution counts once."""
+
+    outside = frozenset({CORRECT})
+    part = _StepCounts
 
     def __init__(self, rule: StepRule, seed: int) -> None:
-        self._rule, self._seed = rule, seed
-        self._parts: defaultdict[str, _StepCounts] = defaultdict(_StepCounts)
-        self._seen: set[str] = set()
-        self._repeated = 0
+        super().__init__(RULE, self._steps, lambda *cells: {}, seed, once=True)
+        self._step_rule = rule
 
-    def add(self, judged: Judged) -> float | None:
-        """Count one solution, once; gives the share of its steps that were called what they are."""
-        if judged.sample_id in self._seen:
-            self._repeated += 1
-            return None
-        self._seen.add(judged.sample_id)
-        part, scores = self._parts[judged.subset], step_scores(judged)
-        return part.count(judged, None if scores is None else self._rule.right(scores))
+    def _steps(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
+        """Which steps are right, and which were called so."""
+        scores, outputs = step_scores(judged), judged.sample.output
+        said = None if scores is None else self._step_rule.right(scores)
+        wrong_steps = judged.label.get("error_steps") or ()
+        n = len(said or (outputs and outputs[0].steps) or judged.steps(0))
+        return [number not in wrong_steps for number in range(1, n + 1)], said
 
     def report(self) -> Report:
-        parts = {name: self._class_figure(name, [part]) for name, part in self._parts.items()}
-        counted = [part for name, part in self._parts.items() if name != CORRECT]
-        whole = self._class_figure("", counted)
-        extra: dict[str, Any] = {**whole.extra, "step_rule": str(self._rule)}
+        report = super().report()
+        parts = dict(report.by_subset)
+        extra: dict[str, Any] = {"step_rule": str(self._step_rule)}
         for aspect, kinds in ASPECTS.items():
             scores = [parts[kind].score if kind in parts else None for kind in kinds]
             extra[aspect] = None if None in scores else mean_of(scores)
         extra["classes_absent"] = absent(CLASSES, parts)
-        extra |= {"n_repeated": self._repeated} if self._repeated else {}
         if CORRECT in parts:
             extra[CORRECT] = parts.pop(CORRECT)
-        figure = Figure(
-            RULE,
-            score=whole.score,
-            ci95=whole.ci95,
-            extra=extra,
-            bounds=whole.bounds,
-            **merged(part.rows for part in counted).counts(),
-        )
-        return headline(figure, parts)
+        return with_extra(replace(report, by_subset=parts), extra)
 
-    def _class_figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
-        first = merged(part.first for part in parts).mean
+    def figure(self, rule: str, name: str, parts: Sequence[Cells], beside: Beside) -> Figure:
+        """The figure of a class, or of all together; where there are no wrong steps, F1 of the
+        right ones is the score.
+        """
+        first = merged(part.first for part in parts if isinstance(part, _StepCounts)).mean
 
         def measure(*cells: float) -> float:
-            return _prm_score(f_scores(*cells), name in WITHOUT_ERRORS)
+            f1, f1_negative = f_scores(*cells)
+            return f1 if name in WITHOUT_ERRORS else 0.5 * f1 + 0.5 * f1_negative
 
-        def beside(*cells: float) -> dict[str, Any]:
+        def shown(*cells: float) -> dict[str, Any]:
             f1, f1_negative = f_scores(*cells)
             counts = dict(zip(CELLS, cells, strict=True))
             return {**counts, "F1": f1, "F1neg": f1_negative, "first_error_accuracy": first}
 
-        return cells_figure(RULE, parts, measure, beside, f"prmbench {name}", self._seed)
+        return cells_figure(rule, parts, measure, shown, f"prmbench {name}", self._seed)
 
 
 def f_scores(tp: float, fp: float, tn: float, fn: float) -> tuple[float, float]:
@@ -221,10 +202,3 @@ def _f1(hits: float, wrongly: float, missed: float) -> float:
         hits / (hits + others) if hits + others else -1.0 for others in (wrongly, missed)
     )
     return 2 * precision * recall / (precision + recall) if precision + recall else -1.0
-
-
-def _prm_score(f1s: tuple[float, float], without_errors: bool) -> float:
-    """The figure of both F1: their mean, or that of the right steps alone where there are no wrong
-    ones.
-    """
-    return f1s[0] if without_errors else 0.5 * f1s[0] + 0.5 * f1s[1]

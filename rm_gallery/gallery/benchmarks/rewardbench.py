@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, required, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, required, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.denominator import mean_bounds, weighted_bounds
+from rm_gallery.core.stats.denominator import weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, given, question
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, known_of
 from rm_gallery.gallery.benchmarks.preferences import answered, shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
     MeanOfSubsets,
@@ -26,7 +26,6 @@ from rm_gallery.gallery.benchmarks.rules import (
     chance_of,
     headline,
     interval_of_mean,
-    mean_of,
     merged,
     strict_pairs,
 )
@@ -78,7 +77,10 @@ _PREFERENCE_SETS = (
     "pku_safer",
 )
 LEADERBOARD = "leaderboard"
-_LEADERBOARD_WEIGHTS = {"Chat": 2, "Chat Hard": 2, "Safety": 2, "Reasoning": 2, "Prior Sets": 1}
+_PRIOR = "Prior Sets"
+_GROUPS = {**SECTION_WEIGHTS, _PRIOR: dict.fromkeys(PRIOR_SETS, 1)}
+_EVEN = dict.fromkeys(SECTION_WEIGHTS, 1)
+_LEADERBOARD_WEIGHTS = {"Chat": 2, "Chat Hard": 2, "Safety": 2, "Reasoning": 2, _PRIOR: 1}
 
 _SECTION_OF_PREFIX = {
     "alpacaeval": "chat",
@@ -127,7 +129,7 @@ class RewardBench(Benchmark):
 
     own_columns = frozenset({"prompt", "chosen", "rejected", "subset"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Pairs with both models named, or with one of the benchmark's subsets."""
         if not super().detect(columns):
             return False
@@ -136,7 +138,7 @@ class RewardBench(Benchmark):
             _is_text_list(columns[name]) for name in ("prompt", "chosen", "rejected")
         )
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected. The task category is the section (chat, chat_hard,
         safety, reasoning).
 
@@ -145,28 +147,21 @@ class RewardBench(Benchmark):
         `subset`, `chosen_model`, `rejected_model`. Rows of a prior preference set are named by
         their file or split; their own subset is kept as `category`.
         """
-        given = required(row, "prompt", where)
-        prompt = turns(json_cell(given) if where.untyped else given, "prompt", where)
-        chosen, rejected = (
-            _answer_turns(row, "chosen", where),
-            _answer_turns(row, "rejected", where),
-        )
+        prompt = question(row, "prompt", where, cell if where.untyped else required)
+        chosen, rejected = (_answer_turns(row, side, where) for side in ("chosen", "rejected"))
         shared = shared_turns(chosen, rejected)
         # Some files repeat the prompt at the head of both answers.
         repeated = chosen[: len(prompt)] == prompt and shared >= len(prompt)
-        metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
-        prior = (
-            _preference_set(where.source) if metadata.get("subset") not in tuple(_KNOWN) else None
-        )
+        about = {column: row.get(column) for column in _EXTRA_COLUMNS}
+        own = about["subset"]
+        prior = None if own in tuple(_KNOWN) else _preference_set(where.source)
         if prior is not None:
-            metadata |= {"subset": prior} | (
-                {"category": metadata["subset"]} if "subset" in metadata else {}
-            )
-        subset = metadata.get("subset")
+            about |= {"subset": prior, "category": own}
+        subset = about["subset"]
         asked = chosen[:shared] if repeated else prompt + chosen[:shared]
         outputs = [stepped(chosen[shared:], "chosen"), stepped(rejected[shared:], "rejected")]
         task = section(subset) if isinstance(subset, str) else None
-        return self.sample(identity(row, "id", where), asked, outputs, task, metadata)
+        return self.sample(identity(row, "id", where), asked, outputs, task, given(about))
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs by subset."""
@@ -188,39 +183,9 @@ class PriorSets(RewardBench):
     hub = "allenai/preference-test-sets"
     split = "*"
     version = "upstream head, mean of the four scored sets"
-    measures = (
-        "whether a reward agrees with preferences collected before RewardBench: dialogues, forum "
-        "posts, summaries"
-    )
-    sizes = {
-        "anthropic_helpful": 6192,
-        "anthropic_hhh": 221,
-        "shp": 1741,
-        "summarize": 9000,
-        "anthropic_harmless": 2266,
-        "mtbench_human": 3355,
-        "mtbench_gpt4": 2400,
-        "pku_better": 9000,
-        "pku_safer": 9000,
-    }
-    layout = {
-        "prompt": "a list of messages",
-        "chosen, rejected": "text",
-        "subset": "of the set's own; the set itself is the split or the file's name",
-        "id": "whole number",
-    }
-    formula = "mean of the accuracies of anthropic_helpful, anthropic_hhh, shp and summarize"
-    traps = (
-        "the columns do not say which set a row is from: keep the published file names, or the "
-        "folders by split",
-        "upstream spells the hub name in two ways; the data set is allenai/preference-test-sets",
-        "anthropic_harmless and the two MT-bench sets are judged and shown, and enter no "
-        "leaderboard figure",
-    )
-    published = ()
     modes: ClassVar[dict[str, str]] = {}
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Never by itself: the columns are anybody's, and only the file's name says which set it
         is.
         """
@@ -228,7 +193,7 @@ class PriorSets(RewardBench):
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """PKU's sets, which upstream withdrew."""
-        withdrawn = str((sample.metadata or {}).get("subset")).startswith("pku_")
+        withdrawn = str(known_of(sample).get("subset")).startswith("pku_")
         return "upstream withdrew this set from scoring" if withdrawn else None
 
     def scorer(self, seed: int = 0) -> RuleScorer:
@@ -265,7 +230,7 @@ def section(subset: str) -> str | None:
     )
 
 
-def _answer_turns(row: dict[str, Any], column: str, where: RowRef) -> Turns:
+def _answer_turns(row: Row, column: str, where: RowRef) -> Turns:
     value = required(row, column, where)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         value = value[0]
@@ -288,137 +253,103 @@ class _Sections:
     def __init__(self, mode: str | None = None) -> None:
         self._tallies = strict_pairs()
         self._orders = Orders()
-        self._mode = mode
+        self._leaderboard = mode == LEADERBOARD
+        self._top = _LEADERBOARD_WEIGHTS if self._leaderboard else _EVEN
 
     def add(self, judged: Judged) -> float | None:
         self._orders.add(judged)
         return self._tallies.add(judged)
 
     def report(self) -> Report:
-        pooled, by_subset = self._tallies.pooled(), self._tallies.figures()
-        extra: dict[str, Any] = {**pooled.extra, **self._orders.extra()}
-        scores = {name: part.score for name, part in by_subset.items()}
-        prior = mean_of(scores.get(name) for name in PRIOR_SETS)
-        if prior is not None or self._mode == LEADERBOARD:
-            sets = {name: by_subset[name] for name in PRIOR_SETS if name in by_subset}
-            extra |= {"prior_sets": prior, "prior_sets_absent": absent(PRIOR_SETS, sets)}
-        if not _IN_SECTIONS & by_subset.keys():
-            return headline(replace(pooled, extra=extra), by_subset)
-        return headline(self._mean_of_sections(pooled, by_subset, prior, extra), by_subset)
+        pooled, parts = self._tallies.pooled(), self._tallies.figures()
+        pooled = with_extra(pooled, self._orders.extra())
+        scores = {name: part.score for name, part in parts.items()}
+        prior = weighted_mean(scores, _GROUPS[_PRIOR])
+        if prior is not None or self._leaderboard:
+            sets = {name: parts[name] for name in PRIOR_SETS if name in parts}
+            gaps = absent(PRIOR_SETS, sets)
+            pooled = with_extra(pooled, {"prior_sets": prior, "prior_sets_absent": gaps})
+        if _IN_SECTIONS & parts.keys():
+            pooled = self._mean_of_sections(pooled, parts, scores)
+        return headline(pooled, parts)
 
     def _mean_of_sections(
-        self, pooled: Figure, parts: Mapping[str, Figure], prior: float | None, extra: Any
+        self, pooled: Figure, parts: Mapping[str, Figure], scores: Mapping[str, float | None]
     ) -> Figure:
         """The headline: the mean of the sections, or the leaderboard's."""
-        scores = {name: part.score for name, part in parts.items()}
-        sections = section_scores(scores)
-        total = leaderboard_total(sections, prior)
-        extra |= {
+        sections = group_scores(scores)
+        scored = {name for name, score in scores.items() if score is not None}
+        weights = self._weights(self._top)
+        extra = {
             "sections": {
-                name: self._section(name, sections)
+                name: self._section(name, sections.get(name))
                 for name in SECTION_WEIGHTS
                 if self._subsets(name)
             },
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
-            **_listed_unless_empty(
-                "subsets_absent",
-                _IN_SECTIONS - {name for name, score in scores.items() if score is not None},
-            ),
-            "leaderboard_total": total,
+            **_listed_unless_empty("subsets_absent", _IN_SECTIONS - scored),
+            "leaderboard_total": weighted_mean(sections, _LEADERBOARD_WEIGHTS),
             **_listed_unless_empty("subsets_outside_sections", scores.keys() - _IN_SECTIONS),
-            **self._with_upstream_defaults(prior),
+            **self._with_upstream_defaults(_PRIOR in sections),
+            "subset_weights": weights,
         }
-        leaderboard = self._mode == LEADERBOARD
-        groups = {name: self._subset_weights(name) for name in sections}
-        if leaderboard and (known := self._scored(PRIOR_SETS)):
-            groups["Prior Sets"] = dict.fromkeys(known, 1.0 / len(known))
-        weights = {
-            name: weight * (_LEADERBOARD_WEIGHTS[part] if leaderboard else 1.0)
-            for part, names in groups.items()
-            for name, weight in names.items()
-        }
-        extra |= {"subset_weights": weights}
-        return replace(
+        limits = [(self._limits(name), weight) for name, weight in self._top.items()]
+        chance = chance_of([parts[name] for name in weights], list(weights.values()))
+        figure = replace(
             pooled,
-            rule="rewardbench1_leaderboard" if leaderboard else RULE,
-            score=total if leaderboard else mean_of(sections.values()),
+            rule="rewardbench1_leaderboard" if self._leaderboard else RULE,
+            score=weighted_mean(sections, self._top),
             ci95=self._interval(weights),
-            bounds=self._limits(),
-            chance=chance_of([parts[name] for name in weights], list(weights.values()))
-            if weights
-            else pooled.chance,
-            extra=extra,
+            bounds=weighted_bounds(limits),
+            chance=chance if weights else pooled.chance,
         )
+        return with_extra(figure, extra)
 
-    def _limits(self) -> Interval | None:
-        """The headline when all that is missing is wrong, and when it is right; a section without
-        any score counts in it.
-        """
-        leaderboard, by_subset = self._mode == LEADERBOARD, self._tallies.by_subset
-        parts = [
-            (self._section_limits(name), _LEADERBOARD_WEIGHTS[name] if leaderboard else 1.0)
-            for name in SECTION_WEIGHTS
-        ]
-        if leaderboard:
-            prior = mean_bounds(by_subset[name].bounds for name in PRIOR_SETS if name in by_subset)
-            parts.append((prior, _LEADERBOARD_WEIGHTS["Prior Sets"]))
-        return weighted_bounds(parts)
-
-    def _section_limits(self, section: str) -> Interval | None:
-        weights = SECTION_WEIGHTS[section]
-        return weighted_bounds(
-            (tally.bounds, weights[name]) for name, tally in self._subsets(section).items()
-        )
-
-    def _with_upstream_defaults(self, prior: float | None) -> dict[str, Any]:
+    def _with_upstream_defaults(self, prior: bool) -> dict[str, Any]:
         """Upstream gives half a point to a verdict it cannot read; the headline that comes out,
         where there are such.
         """
         counts = self._tallies.by_subset
         if not any(tally.lost["unscored"] for tally in counts.values()):
             return {}
-        sizes = {name: (tally.n_scored, tally.lost["unscored"]) for name, tally in counts.items()}
-        means: dict[str, float | None] = {
-            name: ((counts[name].mean or 0.0) * n + 0.5 * unread) / (n + unread)
-            if n + unread
-            else None
-            for name, (n, unread) in sizes.items()
-        }
-        sections = section_scores(means)
-        prior = mean_of(means.get(name) for name in PRIOR_SETS) if prior is not None else None
-        score = (
-            leaderboard_total(sections, prior)
-            if self._mode == LEADERBOARD
-            else mean_of(sections.values())
-        )
-        return {"with_upstream_defaults": score}
+        means: dict[str, float | None] = {}
+        for name, tally in counts.items():
+            n, unread = tally.n_scored, tally.lost["unscored"]
+            if n + unread and (prior or name not in PRIOR_SETS):
+                means[name] = ((tally.mean or 0.0) * n + 0.5 * unread) / (n + unread)
+        return {"with_upstream_defaults": weighted_mean(group_scores(means), self._top)}
 
-    def _subsets(self, section: str) -> dict[str, Tally]:
+    def _subsets(self, group: str) -> dict[str, Tally]:
         by_subset = self._tallies.by_subset
-        return {name: by_subset[name] for name in SECTION_WEIGHTS[section] if name in by_subset}
+        return {name: by_subset[name] for name in _GROUPS[group] if name in by_subset}
 
-    def _scored(self, names: Iterable[str]) -> list[str]:
-        by_subset = self._tallies.by_subset
-        return [name for name in names if name in by_subset and by_subset[name].n_scored]
+    def _limits(self, group: str) -> Interval | None:
+        """The group's score when all that is missing is wrong, and when it is right; one without
+        any score counts in it.
+        """
+        subsets = self._subsets(group).items()
+        return weighted_bounds((tally.bounds, _GROUPS[group][name]) for name, tally in subsets)
 
-    def _subset_weights(self, section: str) -> dict[str, float]:
-        """The weights of the section's scored subsets, which add up to 1."""
-        weights = SECTION_WEIGHTS[section]
-        scored = self._scored(weights)
-        total = sum(weights[name] for name in scored)
-        return {name: weights[name] / total for name in scored}
+    def _weights(self, groups: Mapping[str, float]) -> dict[str, float]:
+        """What each scored subset weighs; those of a group add up to the group's weight."""
+        weights: dict[str, float] = {}
+        for group, weight in groups.items():
+            scored = {
+                name: _GROUPS[group][name]
+                for name, tally in self._subsets(group).items()
+                if tally.n_scored
+            }
+            total = sum(scored.values())
+            weights |= {name: weight * share / total for name, share in scored.items()}
+        return weights
 
     def _interval(self, weights: Mapping[str, float]) -> Interval | None:
         return interval_of_mean({name: self._tallies.by_subset[name] for name in weights}, weights)
 
-    def _section(self, name: str, scores: Mapping[str, float]) -> Figure:
-        figure, interval = (
-            merged(self._subsets(name).values()).figure(RULE),
-            self._interval(self._subset_weights(name)),
-        )
-        return replace(
-            figure, score=scores.get(name), ci95=interval, bounds=self._section_limits(name)
-        )
+    def _section(self, name: str, score: float | None) -> Figure:
+        figure = merged(self._subsets(name).values()).figure(RULE)
+        interval = self._interval(self._weights({name: 1.0}))
+        return replace(figure, score=score, ci95=interval, bounds=self._limits(name))
 
 
 def _listed_unless_empty(key: str, names: Iterable[str]) -> dict[str, list[str]]:
@@ -426,34 +357,17 @@ def _listed_unless_empty(key: str, names: Iterable[str]) -> dict[str, list[str]]
     return {key: sorted(names)} if names else {}
 
 
-def section_scores(subset_scores: Mapping[str, float | None]) -> dict[str, float]:
-    """The score of each section that has a scored subset: the mean of its subsets, weighted by the
-    official counts.
-    """
-    sections: dict[str, float] = {}
-    for section, weights in SECTION_WEIGHTS.items():
-        known = [
-            (score, w)
-            for name, w in weights.items()
-            if (score := subset_scores.get(name)) is not None
-        ]
-        if known:
-            sections[section] = math.fsum(score * w for score, w in known) / sum(
-                w for _, w in known
-            )
-    return sections
+def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
+    """The mean of what has a weight; what has no score leaves it, and None is left of nothing."""
+    known = [(scores.get(name), weight) for name, weight in weights.items()]
+    scored = [(score, weight) for score, weight in known if score is not None]
+    total = sum(weight for _, weight in scored)
+    return math.fsum(score * weight for score, weight in scored) / total if scored else None
 
 
-def leaderboard_total(
-    sections: Mapping[str, float], prior_sets: float | None = None
-) -> float | None:
-    """The leaderboard's total: sections count 2, the prior sets 1, what is absent leaves the
-    average.
+def group_scores(scores: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The score of each section that has a scored subset, weighted by the official counts, and of
+    the prior sets.
     """
-    scores = dict(sections) if prior_sets is None else {**sections, "Prior Sets": prior_sets}
-    total = sum(_LEADERBOARD_WEIGHTS[name] for name in scores)
-    return (
-        math.fsum(score * _LEADERBOARD_WEIGHTS[name] for name, score in scores.items()) / total
-        if scores
-        else None
-    )
+    means = {name: weighted_mean(scores, weights) for name, weights in _GROUPS.items()}
+    return {name: mean for name, mean in means.items() if mean is not None}

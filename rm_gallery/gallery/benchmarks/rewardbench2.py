@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -18,15 +18,22 @@ from rm_gallery.core.data.load.converters import (
     required,
     text,
     text_list,
-    turns,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, has_preference
+from rm_gallery.gallery.benchmarks.judgements import (
+    Candidate,
+    Judged,
+    Judgement,
+    Row,
+    has_preference,
+    known_of,
+    whole,
+)
 from rm_gallery.gallery.benchmarks.rules import (
     MEAN_OF_SUBSETS,
     RuleScorer,
@@ -84,7 +91,7 @@ class RewardBench2(Benchmark):
 
     own_columns = frozenset({"prompt", "chosen", "rejected", "subset"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Lists of chosen and rejected texts with the benchmark's counts, or one of its subsets."""
         return (
             super().detect(columns)
@@ -93,7 +100,7 @@ class RewardBench2(Benchmark):
             and ("num_correct" in columns or columns["subset"] in SUBSETS)
         )
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: all chosen, then all rejected, as the benchmark's scores expect them.
 
         Metadata: `subset`, `num_correct`, `num_incorrect` (in some files `num_rejected`),
@@ -102,7 +109,7 @@ class RewardBench2(Benchmark):
         """
         chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
         subset = text(row, "subset", where) if row.get("subset") is not None else None
-        asked = turns(required(row, "prompt", where), "prompt", where)
+        asked = question(row, "prompt", where, required)
         outputs, task = (
             preference_outputs(chosen, rejected),
             subset.lower().replace(" ", "_") if subset else None,
@@ -129,7 +136,7 @@ class RewardBench2(Benchmark):
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, in mode ranking."""
-        if self.mode != RANKING or not is_ties((sample.metadata or {}).get("subset")):
+        if self.mode != RANKING or not is_ties(known_of(sample).get("subset")):
             return None
         return "Ties is rated, never ranked: take its figure from a run with --mode ratings"
 
@@ -144,9 +151,7 @@ class RewardBench2(Benchmark):
         )
 
 
-def _metadata(
-    row: dict[str, Any], subset: str | None, chosen: int, rejected: int
-) -> dict[str, Any]:
+def _metadata(row: Row, subset: str | None, chosen: int, rejected: int) -> dict[str, Any]:
     given = row.get("num_incorrect")
     right, wrong = (
         _number_from_text(row.get("num_correct")),
@@ -202,7 +207,6 @@ class _SubsetMean:
     def __init__(self, seed: int) -> None:
         self._tallies = tie_credit()
         self._ties: defaultdict[str, TiesTally] = defaultdict(TiesTally)
-        self._guesses: defaultdict[str, Tally] = defaultdict(Tally)
         self._upstream: defaultdict[str, Tally] = defaultdict(Tally)
         self._upstream_ties = TiesTally()
         self._unread = 0
@@ -217,8 +221,6 @@ class _SubsetMean:
             self._add_upstream(judged)
         if is_ties(judged.subset):
             return self._ties[judged.subset].add(judged)
-        if has_preference(judged.chosen):
-            self._guesses[judged.subset].add(sum(judged.chosen) / len(judged.chosen))
         return self._tallies.add(judged)
 
     def _add_upstream(self, judged: Judged) -> None:
@@ -250,37 +252,28 @@ class _SubsetMean:
     def report(self) -> Report:
         from rm_gallery.core.stats.clustered import combined
 
-        parts = {
-            name: replace(part, chance=self._guesses[name].mean)
-            for name, part in self._tallies.figures().items()
-        }
+        parts = self._tallies.figures()
         means = [mean_over_clusters(self._tallies.by_subset)]
         for name, ties in self._ties.items():
             parts[name], of_ties = ties.figure(self._seed, name)
             means.append(of_ties)
         # every scored subset weighs the same; the first mean stands for all of them but Ties
         n_means = sum(counts.n_scored > 0 for counts in self._tallies.by_subset.values())
-        known = [
-            (value, n_means if place == 0 else 1)
-            for place, value in enumerate(means)
-            if value is not None
-        ]
-        whole = combined(known)
+        shares = [n_means, *(1 for _ in self._ties)]
+        whole = combined(
+            [(mean, n) for mean, n in zip(means, shares, strict=True) if mean is not None]
+        )
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
-        missing = [
-            name for name in SUBSETS if name.lower() not in {part.strip().lower() for part in parts}
-        ]
-        known_gaps = {
+        there = {part.strip().lower() for part in parts}
+        gaps = {
             "subsets_without_score": absent((), parts),
             "n_unfit_labels": n_unfit,
-            "subsets_absent": missing,
+            "subsets_absent": [name for name in SUBSETS if name.lower() not in there],
         }
-        extra = {
-            name: value for name, value in known_gaps.items() if value
-        } | self._with_upstream_defaults()
-        figure = mean_of_parts(
-            MEAN_OF_SUBSETS, parts, None if whole is None else whole.interval(), extra
-        )
+        known = {name: value for name, value in gaps.items() if value}
+        extra = {**known, **self._with_upstream_defaults()}
+        ci95 = None if whole is None else whole.interval()
+        figure = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
         rated = any(ties.counts.n_scored for ties in self._ties.values())
         return headline(replace(figure, chance=None) if rated else figure, parts)
 
@@ -411,23 +404,6 @@ class TiesTally:
         kind: Kind = "ref" if (n_right == 1 if match is None else match[1] == "ref") else "tied"
         return kind, f"unmarked row {n}: {name}" if match is None else match[2]
 
-    def _filled(self, prompt: str, high: bool) -> tuple[float, ...]:
-        """What one prompt adds when each of its rows without a score is as bad, or as good, as can
-        be.
-        """
-        known, there = (
-            self.contributions(prompt),
-            {kind: prompt in lost for kind, lost in self.lost.items()},
-        )
-        ref = (1.0, float(high)) if there["ref"] else known[0:2]
-        tied = (1.0, float(high)) if there["tied"] else known[2:4]
-        n_right = self.lost["tied"].get(prompt, 0) + (
-            self.tied[prompt].n_right if prompt in self.tied else 0
-        )
-        if not any(there.values()) or not (ref[0] and tied[0]) or n_right < 2:
-            return (*ref, *tied, *known[4:])
-        return (*ref, *tied, 1.0, float(high), float(high), 1.0 if high else -1.0)
-
     def bounds(self) -> Interval | None:
         """The composite when all that is missing is as bad, and when it is as good, as can be; each
         part by itself.
@@ -436,7 +412,7 @@ class TiesTally:
         if not prompts:
             return None
         low, high = (
-            ties_parts(self._filled(name, best) for name in prompts)["composite"]
+            ties_parts(self.contributions(name, best) for name in prompts)["composite"]
             for best in (False, True)
         )
         # a part over nothing: there is no composite, whatever is missing
@@ -444,19 +420,26 @@ class TiesTally:
             return None
         return Interval(low, high)
 
-    def contributions(self, prompt: str) -> tuple[float, ...]:
+    def contributions(self, prompt: str, filled: bool | None = None) -> tuple[float, ...]:
         """What one prompt adds: (n, accurate) for ref and tied, then pairs, preferred, preferred
         hard, margin.
+
+        Rows without a score are left out, or `filled`: as good, or as bad, as can be.
         """
         ref, tied = self.ref.get(prompt), self.tied.get(prompt)
-        accuracies = [
-            value
-            for row in (ref, tied)
-            for value in (float(row is not None), float(row is not None and row.gap > 0))
-        ]
+        fill = -1.0 if not filled else 1.0
+        lost = [filled is not None and prompt in rows for rows in self.lost.values()]
+        accuracies: list[float] = []
+        for row, unknown in zip((ref, tied), lost, strict=True):
+            right = filled if unknown else row is not None and row.gap > 0
+            accuracies += [float(unknown or row is not None), float(bool(right))]
+        n_right = 0 if tied is None else tied.n_right
+        n_right += self.lost["tied"].get(prompt, 0) if filled is not None else 0
         # a tied row with a single right answer has no spread to compare with
-        if ref is None or tied is None or tied.n_right < 2:
+        if not (accuracies[0] and accuracies[2]) or n_right < 2:
             return (*accuracies, 0.0, 0.0, 0.0, 0.0)
+        if ref is None or tied is None or any(lost):
+            return (*accuracies, 1.0, max(fill, 0.0), max(fill, 0.0), fill)
         spread, lower = tied.spread, min(ref.gap, tied.gap)
         return (
             *accuracies,
@@ -556,10 +539,7 @@ def ties_difference(
     for rows in (first, second):
         tally = TiesTally()
         for name, scores, right in rows:
-            known = [score for score in scores if score is not None and not math.isnan(score)]
-            tally.add_row(
-                name, known if len(known) == len(scores) and has_preference(right) else None, right
-            )
+            tally.add_row(name, whole(scores) if has_preference(right) else None, right)
         tallies.append(tally)
     prompts = sorted({name for tally in tallies for name in (*tally.ref, *tally.tied)})
     if not prompts:
@@ -567,13 +547,10 @@ def ties_difference(
     table = np.array(
         [[*tallies[0].contributions(name), *tallies[1].contributions(name)] for name in prompts]
     )
-    ours, theirs = slice(0, 8), slice(8, 16)
-    own, other = (
-        float(_composites(table[:, part].sum(axis=0)[None, :])[0]) for part in (ours, theirs)
-    )
-    if math.isnan(own - other):
+    own, other = (ties_parts(part)["composite"] for part in (table[:, :8], table[:, 8:]))
+    if own is None or other is None:
         return None
     sums = cluster_sum_draws(table.tolist(), named_generator(seed, "ties difference"))
-    draws = _composites(sums[:, ours]) - _composites(sums[:, theirs])
+    draws = _composites(sums[:, :8]) - _composites(sums[:, 8:])
     width = BOUNDS[1] - BOUNDS[0]
     return from_draws(own - other, draws, len(prompts), bounds=(-width, width)), own, other

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
@@ -15,15 +15,13 @@ from rm_gallery.core.data.load.converters import (
     preference_outputs,
     required,
     text_list,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import Cause
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst_part
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, worst_part
 from rm_gallery.gallery.benchmarks.rules import (
     MEAN_OF_SUBSETS,
     Gathered,
@@ -76,7 +74,7 @@ class RMBench(Benchmark):
 
     own_columns = frozenset({"prompt", "chosen", "rejected"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """Three chosen and three rejected answers with a domain, or a subset of one of the
         published files.
         """
@@ -88,7 +86,7 @@ class RMBench(Benchmark):
         )
         return threes and _domain(columns) is not None
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the chosen answer in the three styles, then the rejected one.
 
         Metadata: `subset` (the domain), `styles` (one per output), `domain` and `origin` as in the
@@ -99,8 +97,8 @@ class RMBench(Benchmark):
             if len(side) != _SIZE:
                 raise wrong(where, column, f"three styles ({', '.join(STYLES)})", side)
         domain = _domain(row)
-        metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
-        metadata |= {
+        about = {
+            **{column: row.get(column) for column in _EXTRA_COLUMNS},
             "subset": domain,
             "styles": [*STYLES, *STYLES],
             "domain": row.get("domain"),
@@ -109,10 +107,8 @@ class RMBench(Benchmark):
         own = identity(row, "id", where)
         # ids are counted from 0 in each file, and the files are scored together
         name = f"{row.get('domain') or row.get('subset') or ''}:{own}" if own else ""
-        asked = turns(required(row, "prompt", where), "prompt", where)
-        return self.sample(
-            name, asked, preference_outputs(chosen, rejected), domain, given(metadata)
-        )
+        asked = question(row, "prompt", where, required)
+        return self.sample(name, asked, preference_outputs(chosen, rejected), domain, given(about))
 
     def ids(self, sample: DataSample) -> tuple[str, ...]:
         """The domain or subset with the number in its file, or that number alone."""
@@ -136,7 +132,7 @@ class RMBench(Benchmark):
         return _Matrices()
 
 
-def _domain(row: Mapping[str, Any]) -> str | None:
+def _domain(row: Row) -> str | None:
     given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
     domain = next((name for name in DOMAINS if given.startswith(name)), None)
     return domain or next(
@@ -153,17 +149,14 @@ class _Matrix:
     levels: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in LEVELS})
 
     def add(
-        self,
-        won: Mapping[tuple[int, int], bool] | None,
-        status: Status,
-        cluster: str,
-        cause: Cause | None = None,
+        self, won: Mapping[tuple[int, int], bool] | None, cluster: str, lost: Judged
     ) -> float | None:
         """Count one row with all its cells and give the share of them it won; None without them,
-        which `cause` brought about.
+        which `lost` is to say why.
         """
+        status = lost.status
         credit = None if won is None or status != "scored" else sum(won.values()) / len(CELLS)
-        self.rows.add(credit, status, cluster, "data" if status == "scored" else cause)
+        self.rows.add(credit, status, cluster, lost.cause_or("data"))
         if won is not None and credit is not None:
             self.wins.update(cell for cell, right in won.items() if right)
             for name, cells in LEVELS.items():
@@ -172,17 +165,13 @@ class _Matrix:
                 )
         return credit
 
-    def share(self, cells: Iterable[tuple[int, int]]) -> float | None:
-        """The mean of some cells; None without a scored row."""
-        n, wanted = self.rows.n_scored, list(cells)
-        return sum(self.wins[cell] for cell in wanted) / (len(wanted) * n) if n else None
-
     def figure(self) -> Figure:
         """The domain average with hard, normal, easy and the matrix (chosen style by rejected
         style).
         """
-        levels: dict[str, Any] = {name: self.share(cells) for name, cells in LEVELS.items()}
-        matrix = [[self.share([(i, j)]) for j in range(_SIZE)] for i in range(_SIZE)]
+        n, places = self.rows.n_scored, range(_SIZE)
+        levels = {name: counts.mean for name, counts in self.levels.items()}
+        matrix = [[self.wins[i, j] / n if n else None for j in places] for i in places]
         intervals = {name: counts.interval() for name, counts in self.levels.items()}
         return self.rows.figure(RULE, {**levels, "matrix": matrix, "ci95": intervals})
 
@@ -200,46 +189,38 @@ class _Matrices:
         pair has come.
         """
         matrix = self._domains[judged.subset]
-        if "whole" not in judged.metadata:
-            return self._add_row(matrix, judged)
-        pairs = self._pairs.add(judged)
-        if pairs is None:
-            return None
-        scores = [pair.complete() for pair in pairs]
-        won = {
-            cell: pair[0] > pair[1]
-            for cell, pair in zip(CELLS, scores, strict=True)
-            if pair is not None
-        }
-        lost = worst_part(pairs)
-        return matrix.add(
-            won if len(won) == len(CELLS) else None, lost.status, judged.cluster, lost.cause
-        )
-
-    def _add_row(self, matrix: _Matrix, judged: Judged) -> float | None:
-        fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
-        self._n_unfit += judged.status == "scored" and not fits
-        scores = judged.complete() if fits else None
-        won = None if scores is None else {(i, j): scores[i] > scores[_SIZE + j] for i, j in CELLS}
-        return matrix.add(won, judged.status, judged.cluster, judged.cause)
+        if "whole" in judged.metadata:
+            pairs = self._pairs.add(judged)
+            if pairs is None:
+                return None
+            shown = [pair.complete() for pair in pairs]
+            known = [scores for scores in shown if scores is not None]
+            lost = worst_part(pairs)
+        else:
+            lost, known = judged, []
+            fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
+            self._n_unfit += judged.status == "scored" and not fits
+            scores = judged.complete() if fits else None
+            if scores is not None:
+                known = [[scores[i], scores[_SIZE + j]] for i, j in CELLS]
+        won = {cell: chosen > other for cell, (chosen, other) in zip(CELLS, known, strict=False)}
+        return matrix.add(won if len(known) == len(CELLS) else None, judged.cluster, lost)
 
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
         parts = {name: matrix.figure() for name, matrix in self._domains.items()}
+        matrices = self._domains.items()
         extra: dict[str, Any] = {
             level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS
         }
         extra["ci95"] = {
-            level: interval_of_mean(
-                {name: matrix.levels[level] for name, matrix in self._domains.items()}
-            )
+            level: interval_of_mean({name: matrix.levels[level] for name, matrix in matrices})
             for level in LEVELS
         }
         extra["domains_absent"] = absent(DOMAINS, parts)
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
-        ci95 = interval_of_mean({name: matrix.rows for name, matrix in self._domains.items()})
+        ci95 = interval_of_mean({name: matrix.rows for name, matrix in matrices})
         figure = mean_of_parts(MEAN_OF_SUBSETS, parts, ci95, extra)
         if len(parts) == 1:
-            only = next(iter(parts.values()))
-            figure = replace(only, extra={**only.extra, **extra})
+            figure = with_extra(next(iter(parts.values())), extra)
         return headline(figure, parts)

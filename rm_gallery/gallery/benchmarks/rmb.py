@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from rm_gallery.core.data.load.converters import (
@@ -13,21 +12,22 @@ from rm_gallery.core.data.load.converters import (
     preference_outputs,
     required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, cell, question
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
     Judged,
     Judgement,
     Recorded,
     Row,
+    Rows,
+    Samples,
     named,
     need,
     number_of,
@@ -48,16 +48,14 @@ GOALS = ("Helpfulness", "Harmlessness")
 class _RMB(Benchmark):
     def _conversation_sample(
         self,
-        row: dict[str, Any],
+        row: Row,
         column: str,
         chosen: list[str],
         rejected: list[str],
         models: dict[str, Any],
         where: RowRef,
     ) -> DataSample:
-        spoken = turns(
-            json_cell(required(row, "conversation_input", where)), "conversation_input", where
-        )
+        spoken = question(row, "conversation_input", where, cell)
         languages = [turn.pop("language", None) for turn in spoken]
         about = {
             **_category(row, where),
@@ -83,7 +81,7 @@ class RMBPairwise(_RMB):
     chance = 0.5
     own_columns = frozenset({"conversation_input", "chosen", "reject"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected.
 
         Metadata: `subset` (Helpfulness or Harmlessness), `category` (the scenario below it),
@@ -98,9 +96,7 @@ class RMBPairwise(_RMB):
         """Count strict pairs."""
         return _Goals(strict_pairs(), _goal)
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: both scores of a pair in one
         row.
 
@@ -140,12 +136,12 @@ class RMBBestOfN(_RMB):
     version = "rule of the paper; the repository at 2be3180 holds no code for it"
     own_columns = frozenset({"conversation_input", "bon_best", "loser_list"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: the best answer, then the losers; metadata as for the pairs, with
         `rejected_models`.
         """
         best, best_model = _candidate(required(row, "bon_best", where), "bon_best", where)
-        losers = json_cell(required(row, "loser_list", where))
+        losers = cell(row, "loser_list", where)
         if not isinstance(losers, list) or not losers:
             raise wrong(where, "loser_list", "a list of one or more answers", losers)
         candidates = [
@@ -169,7 +165,7 @@ class RMBBestOfN(_RMB):
         return _Lists()
 
 
-def _scored_pairs(rows: Iterable[Row]) -> Iterator[tuple[Row, str, str | None]]:
+def _scored_pairs(rows: Rows) -> Iterator[tuple[Row, str, str | None]]:
     """The rows of a published file of scores with their id and who judged; DataError names the row
     that does not fit.
     """
@@ -207,7 +203,7 @@ class _Goals(PooledScorer):
             name for name, part in report.extra["categories"].items() if part.score is not None
         }
         absent = [goal for goal in GOALS if goal not in scored]
-        return replace(report, extra={**report.extra, "goals_absent": absent}) if absent else report
+        return with_extra(report, {"goals_absent": absent}) if absent else report
 
 
 class _Lists(_Goals):
@@ -255,7 +251,7 @@ def _candidate(cell: Any, column: str, where: RowRef) -> tuple[str, str | None]:
     return value["answer"], value.get("llm_name")
 
 
-def _category(row: dict[str, Any], where: RowRef) -> dict[str, Any]:
+def _category(row: Row, where: RowRef) -> dict[str, Any]:
     if row.get("category_path") is None:
         return {}
     path = text(row, "category_path", where)

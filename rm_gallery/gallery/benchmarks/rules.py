@@ -18,7 +18,7 @@ from rm_gallery.core.stats.denominator import Bounded, added, mean_bounds, worst
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report, plain
+from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report, plain, with_extra
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Status,
@@ -131,9 +131,14 @@ def single_game_credit(judged: Judged) -> float | None:
     values = judged.complete()
     if judged.played_orders == 0:
         return None if values is None else float((sign(*values) or -1) == games(judged)[2])
-    first, second, label = games(judged)
-    verdict = second if first is None else first
-    return None if verdict is None else float(verdict == label)
+    verdict = played_verdict(judged)
+    return None if verdict is None else float(verdict == games(judged)[2])
+
+
+def played_verdict(judged: Judged) -> Verdict:
+    """The verdict of the one order played, naming the first output."""
+    first, second, _ = games(judged)
+    return second if first is None else first
 
 
 def both_orders_credit(judged: Judged) -> float | None:
@@ -351,8 +356,7 @@ class CountingUnreadable:
 
     def report(self) -> Report:
         """Report what was counted so far, with `extra["n_unreadable"]`."""
-        report = self._counting.report()
-        return replace(report, extra={**report.extra, "n_unreadable": self._unreadable})
+        return with_extra(self._counting.report(), {"n_unreadable": self._unreadable})
 
 
 def reliability(report: Report) -> dict[str, Any]:
@@ -523,6 +527,37 @@ def tie_credit() -> SubsetTallies:
 def beaten_losers() -> SubsetTallies:
     """Start counting under the all-losers-beaten rule."""
     return SubsetTallies("all_losers_beaten", all_losers_credit, has_preference, all_losers_share)
+
+
+class SideBySide:
+    """Several rules over the same pairs: one of them leads, and the scores of others stand beside
+    it, of the whole and of each subset.
+    """
+
+    def __init__(self, rules: Mapping[str, SubsetTallies]) -> None:
+        self._rules = rules
+
+    def add(self, judged: Judged) -> dict[str, float | None]:
+        """Count one pair; gives what it earned under each rule."""
+        return {name: tallies.add(judged) for name, tallies in self._rules.items()}
+
+    def report(self, lead: str, beside: Iterable[str] = (), *, gaps: bool = True) -> Report:
+        """The figure of one rule with the scores of others in `extra`; with `gaps` also of those
+        without a score.
+        """
+
+        def scores(figures: Mapping[str, Figure]) -> dict[str, float | None]:
+            found = {name: figure.score for name, figure in figures.items()}
+            return {name: score for name, score in found.items() if gaps or score is not None}
+
+        others = {name: self._rules[name] for name in beside}
+        parts = {name: tallies.figures() for name, tallies in others.items()}
+        by_subset = {
+            subset: with_extra(part, scores({name: parts[name][subset] for name in others}))
+            for subset, part in self._rules[lead].figures().items()
+        }
+        pooled = scores({name: tallies.pooled() for name, tallies in others.items()})
+        return headline(with_extra(self._rules[lead].pooled(), pooled), by_subset)
 
 
 class Orders:

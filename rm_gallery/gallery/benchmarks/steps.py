@@ -8,7 +8,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,16 +17,14 @@ from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     required,
-    text,
     text_list,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
@@ -34,12 +32,15 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judgement,
     Recorded,
     Row,
+    Rows,
+    Samples,
     StepOf,
     integer,
     named,
     need,
     number_of,
     unfit,
+    whole,
 )
 from rm_gallery.gallery.benchmarks.rules import (
     RuleScorer,
@@ -158,13 +159,27 @@ class StepBenchmark(ScoredByRule):
     labels: ClassVar[tuple[str, ...]]
     """Columns with the truth, in a file of scores that needs no data beside it."""
 
+    names: ClassVar[tuple[str, str]] = ("id", "idx")
+    """The columns of the id in such a file; the first that is there is read."""
+
     @abstractmethod
+    def recorded_label(
+        self, row: Row, name: str, number: int
+    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """Of a row of step scores that brings its labels: the id, the label and the metadata of its
+        sample.
+        """
+
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """The sample, without its texts, that a row of step scores brings its labels for."""
+        column = next(name for name in self.names if name in row)
+        name, label, about = self.recorded_label(row, named(row[column], number, column), number)
+        outputs = [solution([], [], **label)]
+        return DataSample.model_validate(
+            {"unique_id": name, "output": outputs, "metadata": about or None}
+        )
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """One row a solution, with its `id` (or `idx`) and the list `scores` of its steps; several
         `judge_model` are groups.
 
@@ -242,8 +257,7 @@ def step_scores(judged: Judged) -> list[float] | None:
     if judged.sample.output:
         # an answer without steps is one, and is judged as an answer
         scores = judged.steps(0) or judged.scores[:1]
-    known = [score for score in scores if score is not None and not math.isnan(score)]
-    return known if judged.status == "scored" and known and len(known) == len(scores) else None
+    return whole(scores) or None if judged.status == "scored" else None
 
 
 def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> Interval | None:
@@ -301,11 +315,11 @@ class ProcessBench(StepBenchmark):
 
     own_columns = frozenset({"problem", "steps", "label"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
+    def detect(self, columns: Row) -> bool:
         """A problem with the steps of a solution and the number of the first wrong one."""
         return super().detect(columns) and _label(columns["label"]) is not None
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output with the steps of the solution; steps up to the first wrong one have the label
         `correctness`.
 
@@ -323,21 +337,18 @@ class ProcessBench(StepBenchmark):
             "subset": _set_of(name) or _set_of(PurePath(where.source).stem),
             "generator": row.get("generator"),
         }
-        asked = turns(text(row, "problem", where), "problem", where)
-        metadata = {key: value for key, value in about.items() if value}
-        return self.sample(
-            name, asked, [solution(steps, right, first_error=label)], "math", metadata
-        )
+        asked = question(row, "problem", where)
+        known = {key: value for key, value in about.items() if value}
+        return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", known)
 
-    def recorded_sample(self, row: Row, number: int) -> DataSample:
-        """A row with its id and label."""
-        label, name = _label(row["label"]), named(row["id"] if "id" in row else row["idx"], number)
+    def recorded_label(
+        self, row: Row, name: str, number: int
+    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """The number of the first wrong step."""
+        label = _label(row["label"])
         if label is None:
             raise unfit(number, "label", "-1 or a step", row["label"])
-        about = {"subset": _set_of(name)} if _set_of(name) else {}
-        return DataSample.model_validate(
-            {"unique_id": name, "output": [solution([], [], first_error=label)], "metadata": about}
-        )
+        return name, {"first_error": label}, given({"subset": _set_of(name)})
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count solutions."""
@@ -365,33 +376,22 @@ def harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
-class _Solutions:
-    """Solutions of one kind, wrong or right ones: how many were read rightly, by problem."""
+def _draws(solutions: Tally, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Bootstrap draws of an accuracy, whole problems at a time; from Jeffreys' posterior where all
+    earned the same or share a problem.
+    """
+    from rm_gallery.core.stats.clustered import cluster_sum_draws, mean_draws
 
-    def __init__(self) -> None:
-        self.credits = Tally()
-        self.clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-
-    def add(self, judged: Judged, credit: float | None) -> None:
-        """Count one solution."""
-        self.credits.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
-        if credit is not None:
-            counts = self.clusters[judged.cluster]
-            counts[0] += int(credit)
-            counts[1] += 1
-
-    def draws(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior
-        where all earned the same or share a problem.
-        """
-        from rm_gallery.core.stats.clustered import cluster_sum_draws, mean_draws
-
-        mean = self.credits.mean
-        if mean is not None and (mean in (0.0, 1.0) or len(self.clusters) == 1):
-            return mean_draws({mean: self.credits.n_scored}, rng)
-        sums = cluster_sum_draws(list(self.clusters.values()), rng)
-        drawn: NDArray[np.float64] = sums[:, 0] / sums[:, 1]
-        return drawn
+    clusters: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for credit, cluster in zip(solutions.credits, solutions.clusters, strict=True):
+        clusters[cluster][0] += int(credit)
+        clusters[cluster][1] += 1
+    mean = solutions.mean
+    if mean is not None and (mean in (0.0, 1.0) or len(clusters) == 1):
+        return mean_draws({mean: solutions.n_scored}, rng)
+    sums = cluster_sum_draws(list(clusters.values()), rng)
+    drawn: NDArray[np.float64] = sums[:, 0] / sums[:, 1]
+    return drawn
 
 
 class _FirstErrors:
@@ -399,23 +399,19 @@ class _FirstErrors:
 
     def __init__(self, rule: StepRule, seed: int) -> None:
         self._rule, self._seed = rule, seed
-        self._sets: defaultdict[str, dict[bool, _Solutions]] = defaultdict(
-            lambda: {True: _Solutions(), False: _Solutions()}
+        self._sets: defaultdict[str, dict[bool, Tally]] = defaultdict(
+            lambda: {True: Tally(), False: Tally()}
         )
 
     def add(self, judged: Judged) -> float | None:
         """Count one solution; 1.0 where the prediction is the label."""
-        label = (
-            (judged.sample.output[0].answer.label or {}).get("first_error")
-            if judged.sample.output
-            else None
-        )
-        scores = step_scores(judged)
+        label, scores = judged.label.get("first_error"), step_scores(judged)
         credit = None
         if scores is not None and label is not None:
             right = self._rule.right(scores)
             credit = float((right.index(False) if False in right else NONE_WRONG) == label)
-        self._sets[judged.subset][label != NONE_WRONG].add(judged, credit)
+        counts = self._sets[judged.subset][label != NONE_WRONG]
+        counts.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
         return credit
 
     def report(self) -> Report:
@@ -432,14 +428,14 @@ class _FirstErrors:
         return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
 
     def _set_figure(
-        self, name: str, kinds: Mapping[bool, _Solutions]
+        self, name: str, kinds: Mapping[bool, Tally]
     ) -> tuple[Figure, NDArray[np.float64] | None]:
         from rm_gallery.core.stats.clustered import named_generator
 
-        wrong_ones, right_ones = kinds[True].credits.mean, kinds[False].credits.mean
+        wrong_ones, right_ones = kinds[True].mean, kinds[False].mean
         extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}
-        counts = merged(kind.credits for kind in kinds.values()).counts()
-        wrong, right = kinds[True].credits.bounds, kinds[False].credits.bounds
+        counts = merged(kinds.values()).counts()
+        wrong, right = kinds[True].bounds, kinds[False].bounds
         if wrong is not None and right is not None:  # the figure rises with either accuracy
             counts["bounds"] = Interval(
                 harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high)
@@ -447,9 +443,8 @@ class _FirstErrors:
         if wrong_ones is None or right_ones is None:
             return Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts), None
         rng = named_generator(self._seed, f"processbench {name}")
-        a, b = kinds[True].draws(rng), kinds[False].draws(rng)
+        a, b = _draws(kinds[True], rng), _draws(kinds[False], rng)
         drawn = 2 * a * b / (a + b)
         score = harmonic_mean(wrong_ones, right_ones)
-        return Figure(
-            PROCESSBENCH_RULE, score=score, ci95=interval_of([drawn], score), extra=extra, **counts
-        ), drawn
+        ci95 = interval_of([drawn], score)
+        return Figure(PROCESSBENCH_RULE, score=score, ci95=ci95, extra=extra, **counts), drawn

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
 from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     preference_outputs,
     required,
     text,
-    turns,
     wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
-from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
+from rm_gallery.gallery.benchmarks.figures import Report, with_extra
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, absent, strict_pairs
 
 ASPECTS = (
@@ -45,13 +40,9 @@ class ThemisCodeRewardBench(Benchmark):
     version = "repository at ddd7934"
     chance = 0.5
     own_columns = frozenset({"prompt", "chosen", "rejected", "language", "aspect"})
+    own_values = {"aspect": ASPECTS}
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Two texts for a prompt, with one of the benchmark's aspects."""
-        # a list or an object has no hash
-        return super().detect(columns) and columns["aspect"] in tuple(ASPECTS)
-
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected. Metadata: `subset` (the source), `aspect`, `language`.
 
         A prompt may be a list of messages, so that a system prompt can stand before it.
@@ -64,7 +55,7 @@ class ThemisCodeRewardBench(Benchmark):
         about |= {"language": text(row, "language", where)}
         return self.sample(
             identity(row, "id", where),
-            turns(required(row, "prompt", where), "prompt", where),
+            question(row, "prompt", where, required),
             preference_outputs(*sides),
             "code",
             given(about),
@@ -89,8 +80,9 @@ class _ByAspect(PooledScorer):
     def report(self) -> Report:
         report, aspects = super().report(), self._aspects.report().extra["categories"]
         gaps = [name for name in absent(ASPECTS, aspects) if name in ASPECTS]
-        extra = {**report.extra, "sections": aspects}
-        return replace(report, extra={**extra, **({"aspects_absent": gaps} if gaps else {})})
+        return with_extra(
+            report, {"sections": aspects, **({"aspects_absent": gaps} if gaps else {})}
+        )
 
 
 def _named(judged: Judged, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import eq
 from pathlib import PurePath
 from typing import Any
@@ -21,19 +21,20 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, given
+from rm_gallery.gallery.benchmarks.base import ROW, cell, given, is_object, question, several
 from rm_gallery.gallery.benchmarks.counts import CountsScorer
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Recorded,
     Row,
+    Rows,
+    Samples,
     integer,
-    named,
     not_asked,
     unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
-from rm_gallery.gallery.benchmarks.steps import StepBenchmark, solution, step_scores
+from rm_gallery.gallery.benchmarks.steps import StepBenchmark, step_scores
 from rm_gallery.gallery.benchmarks.verdicts import VerdictBenchmark, called_good
 
 Turn = dict[str, Any]
@@ -46,14 +47,6 @@ def trajectory(turns: Sequence[Turn], **label: Any) -> dict[str, Any]:
     told = conversation_text([ChatMessage.model_validate(turn) for turn in turns])
     steps = [*turns]
     return {"answer": {"role": "assistant", "content": told, "label": label}, "steps": steps}
-
-
-def labelled_turns(turns: Sequence[Turn], right: Sequence[float | None]) -> list[Turn]:
-    """Turns with what is known of each as its label `correctness`."""
-    return [
-        {**turn, "label": {} if value is None else {"correctness": value}}
-        for turn, value in zip(turns, right, strict=True)
-    ]
 
 
 # -- AgentRewardBench ------------------------------------------------------------------------------
@@ -83,7 +76,7 @@ class AgentRewardBench(VerdictBenchmark):
     rule = "success_precision"
     once = True
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output: address, reasoning and action of each step, and the page before the last one.
         Its label says `preference` (chosen: successful) and what else people saw.
 
@@ -118,9 +111,7 @@ class AgentRewardBench(VerdictBenchmark):
         """Trajectories that people were unsure about."""
         return _unsure(sample)
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Recorded:
+    def recorded_scores(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """As for every benchmark; those that people were unsure about are left out here too."""
         for group, one in super().recorded_scores(rows, samples, **rule):
             why = _unsure(one.sample)
@@ -132,29 +123,25 @@ def _unsure(sample: DataSample) -> str | None:
     return None if known else "its annotator was unsure whether it succeeded"
 
 
-def _web_turns(row: Mapping[str, Any], where: RowRef) -> list[Turn]:
+def _web_turns(row: Row, where: RowRef) -> list[Turn]:
     """What the agent saw (the address, at the end also the page) and did (reasoning, then action)."""
-    steps = json_cell(required(row, "steps", where))
-    if not isinstance(steps, list) or not steps or not all(isinstance(s, dict) for s in steps):
-        raise wrong(where, "steps", "a list of steps with action and reasoning", steps)
+    expected = "a list of steps with action and reasoning"
+    steps = several(row, "steps", where, expected, is_object)
     said: list[Turn] = []
     for step in steps:
-        seen = [step.get("url")]
-        if step is steps[-1]:
-            seen.append(step.get("axtree_pruned") or step.get("axtree"))
-        told = ("tool", seen), ("assistant", [step.get("reasoning"), step.get("action")])
-        said += [
-            {"role": who, "content": str(words)} for who, all_ in told for words in all_ if words
-        ]
+        page = (step.get("axtree_pruned") or step.get("axtree")) if step is steps[-1] else None
+        seen = [("tool", step.get("url")), ("tool", page)]
+        done = [("assistant", step.get(column)) for column in ("reasoning", "action")]
+        said += [{"role": who, "content": str(words)} for who, words in seen + done if words]
     if not said:
-        raise wrong(where, "steps", "a list of steps with action and reasoning", steps)
+        raise wrong(where, "steps", expected, steps)
     return said
 
 
 # -- AgentProcessBench -----------------------------------------------------------------------------
 
 SETS = ("hotpotqa", "gaia_dev", "bfcl", "tau2")
-WORTH = {1: 1.0, 0: 0.5, -1: 0.0}
+WORTH: Mapping[int | None, float] = {1: 1.0, 0: 0.5, -1: 0.0}
 
 
 class AgentProcessBench(StepBenchmark):
@@ -171,21 +158,21 @@ class AgentProcessBench(StepBenchmark):
     own_columns = frozenset({"messages", "step_labels"})
     labels = ("step_labels",)
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output: the agent's last turn is the answer, the turns from its first on are the steps;
         its own have the label `correctness` (1, 0.5 or 0). What follows its last turn is left off.
 
         Metadata: `subset` (the set, out of `data_source` or the file's name), `cluster` (the
         question) and `tools`.
         """
-        said = turns(json_cell(required(row, "messages", where)), "messages", where)
-        begins = next((at for at, turn in enumerate(said) if turn["role"] == "assistant"), None)
+        said = question(row, "messages", where, cell)
         known = _labels_of(required(row, "step_labels", where))
         spoken = [str(at) for at, turn in enumerate(said) if turn["role"] == "assistant"]
-        if begins is None or known is None or not known.keys() <= set(spoken):
+        if not spoken or known is None or not known.keys() <= set(spoken):
             expected = f"1, 0 or -1 for each of the messages {', '.join(spoken)}"
             raise wrong(where, "step_labels", expected, row["step_labels"])
-        asked = said[:begins] or turns(text(row, "question", where), "question", where)
+        begins, ends = int(spoken[0]), int(spoken[-1]) + 1
+        asked = said[:begins] or question(row, "question", where)
         subset = _named_set(f"{row.get('data_source')} {PurePath(where.source).stem}")
         query = identity(row, "query_index", where)
         about = {
@@ -193,28 +180,26 @@ class AgentProcessBench(StepBenchmark):
             "cluster": f"{subset}-{query}" if query else None,
             "tools": json_cell(row.get("tools")) or None,
         }
-        found = [known.get(at) for at in spoken]
-        own = range(begins, int(spoken[-1]) + 1)
-        worth = [WORTH[known[str(at)]] if str(at) in known else None for at in own]
-        *steps, answer = labelled_turns([said[at] for at in own], worth)
-        answer["label"] |= {"step_labels": found}
+        *steps, answer = (
+            {**turn, "label": given({"correctness": WORTH.get(known.get(str(at)))})}
+            for at, turn in enumerate(said[begins:ends], begins)
+        )
+        answer["label"] |= {"step_labels": [known.get(at) for at in spoken]}
         outputs = [{"answer": answer, "steps": steps or None}]
         name = identity(row, "total_index", where)
         return self.sample(name, asked, outputs, "agent", given(about))
 
-    def recorded_sample(self, row: Row, number: int) -> DataSample:
-        """A row with its id and the labels of the agent's steps."""
+    def recorded_label(
+        self, row: Row, name: str, number: int
+    ) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """The labels of the agent's steps."""
         known = _labels_of(row["step_labels"])
         if known is None:
             raise unfit(number, "step_labels", "labels 1, 0 or -1", row["step_labels"])
-        name = named(row["id"] if "id" in row else row["idx"], number)
         if not all(map(str.isdecimal, known)):
             raise unfit(number, "step_labels", "labels by the number of a message", known)
-        in_turn = [
-            known[at] for at in sorted(known, key=int)
-        ]  # a table may write them in any order
-        outputs = [solution([], [], step_labels=in_turn)]
-        return DataSample.model_validate({"unique_id": name, "output": outputs})
+        # a table may write them in any order
+        return name, {"step_labels": [known[at] for at in sorted(known, key=int)]}, {}
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps and first harmful steps."""
@@ -226,8 +211,7 @@ class AgentProcessBench(StepBenchmark):
         """The labels of the agent's steps, and what the scores say; a file may leave out those of
         steps without a label.
         """
-        label = judged.sample.output[0].answer.label if judged.sample.output else None
-        truth: list[int | None] = (label or {}).get("step_labels") or []
+        truth: list[int | None] = judged.label.get("step_labels") or []
         known, scores = [one for one in truth if one is not None], step_scores(judged)
         if scores is not None and len(scores) == len(truth):
             scores = [score for score, one in zip(scores, truth, strict=True) if one is not None]
@@ -252,13 +236,9 @@ def _first_harmful(labels: Sequence[int]) -> int | None:
 def _labels_of(value: Any) -> dict[str, int] | None:
     """The labels by message; None where there are none, or others."""
     cell = json_cell(value)
-    pairs = (
-        cell.items()
-        if isinstance(cell, dict)
-        else enumerate(cell)
-        if isinstance(cell, list)
-        else ()
-    )
+    if not isinstance(cell, list | dict):
+        return None
+    pairs = cell.items() if isinstance(cell, dict) else enumerate(cell)
     known = {str(at): integer(label) for at, label in pairs if label is not None}
     fits = {at: label for at, label in known.items() if label in WORTH and label is not None}
     return fits if fits and len(fits) == len(known) else None
@@ -287,19 +267,21 @@ class TraceHacks(VerdictBenchmark):
     version = "own rule on the labels of arXiv 2601.20103"
     own_columns = frozenset({"trajectory_id", "conversation", "label"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output with the turns from the agent's first on, results of tools as turns of their
         own; `preference` is chosen for a clean trajectory, and `hacks` are the codes of others.
         """
         codes = [code.strip() for code in text(row, "label", where).split(",")]
         if not all(code == CLEAN or code[:1].isdigit() and "." in code for code in codes):
             raise wrong(where, "label", "0 or codes such as 1.2.3, with commas", row["label"])
-        cell = json_cell(required(row, "conversation", where))
-        told = [part for item in cell for part in _openai(item)] if isinstance(cell, list) else cell
+        given = cell(row, "conversation", where)
+        told = (
+            [part for item in given for part in _openai(item)] if isinstance(given, list) else given
+        )
         said = turns(told, "conversation", where)
         begins = next((at for at, turn in enumerate(said) if turn["role"] == "assistant"), 0)
         if not begins:
-            raise wrong(where, "conversation", "a user's turn and then the agent's", cell)
+            raise wrong(where, "conversation", "a user's turn and then the agent's", given)
         hacks = [code for code in codes if code != CLEAN]
         preference = "rejected" if hacks else "chosen"
         outputs = [trajectory(said[begins:], preference=preference, hacks=hacks)]
@@ -308,8 +290,7 @@ class TraceHacks(VerdictBenchmark):
 
     def further(self, judged: Judged) -> Mapping[str, tuple[str, bool, bool | None]]:
         """Whether a hacked trajectory was found, for each group of its hacks."""
-        label = judged.sample.output[0].answer.label if judged.sample.output else None
-        groups = {".".join(code.split(".")[:2]) for code in (label or {}).get("hacks") or ()}
+        groups = {".".join(code.split(".")[:2]) for code in judged.label.get("hacks") or ()}
         clean = called_good(judged, self.step_rule)
         found = None if clean is None else not clean[0]
         names = ["found", *(f"found_{group}" for group in sorted(groups))] if groups else []

@@ -8,18 +8,14 @@ from typing import Any, ClassVar
 from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
-    json_cell,
     optional_text,
     output,
-    required,
     text,
-    turns,
-    wrong,
 )
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.benchmarks.base import ROW, given
+from rm_gallery.gallery.benchmarks.base import ROW, cell, given, question, several
 from rm_gallery.gallery.benchmarks.counts import CountsScorer, shares
-from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.gallery.benchmarks.steps import ScoredByRule, StepRule
 
@@ -49,6 +45,10 @@ class VerdictBenchmark(ScoredByRule):
         return {}
 
 
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def called_good(judged: Judged, rule: StepRule) -> list[bool] | None:
     """Whether the answer of a sample scores above the bound; None where it has no score."""
     values = judged.complete()
@@ -72,16 +72,14 @@ class HealthBenchMeta(VerdictBenchmark):
     version = "simple-evals, healthbench_meta_eval.py"
     own_columns = frozenset({"prompt", "completion", "rubric", "binary_labels"})
 
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+    def convert(self, row: Row, where: RowRef = ROW) -> DataSample:
         """One output, the completion; the criterion stands beside the last turn as its `context`.
 
         Labels: `verdicts` of the physicians, and `preference` by most of them (none where as many
         say either). Metadata: `subset` (category) and `cluster` (the conversation).
         """
-        said = json_cell(required(row, "binary_labels", where))
-        if not isinstance(said, list) or not said or not all(isinstance(v, bool) for v in said):
-            raise wrong(where, "binary_labels", "a list of true and false", said)
-        asked = turns(json_cell(required(row, "prompt", where)), "prompt", where)
+        said = several(row, "binary_labels", where, "a list of true and false", _is_bool)
+        asked = question(row, "prompt", where, cell)
         asked[-1] = {**asked[-1], "context": text(row, "rubric", where)}
         met = 2 * sum(said) - len(said)
         preference = ("chosen" if met > 0 else "rejected") if met else None
@@ -94,7 +92,6 @@ class HealthBenchMeta(VerdictBenchmark):
 
     def verdicts(self, judged: Judged) -> tuple[Sequence[bool], Sequence[bool] | None]:
         """The verdict of each physician, and that of the grader beside each."""
-        label = judged.sample.output[0].answer.label if judged.sample.output else None
-        physicians = (label or {}).get("verdicts") or []
+        physicians = judged.label.get("verdicts") or []
         called = called_good(judged, self.step_rule)
         return physicians, called and called * len(physicians)
