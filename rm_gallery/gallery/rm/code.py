@@ -8,14 +8,13 @@ import textwrap
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field, field_serializer
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
-from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import (
     KillableRule,
@@ -39,7 +38,7 @@ from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_in_worker, same_results
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
-from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
+from rm_gallery.core.text.canonical import split_reasoning, turn_text
 from rm_gallery.core.utils.errors import (
     Cause,
     DataError,
@@ -95,10 +94,10 @@ class CodeExecutionReward(RuleReward):
     (2105.09938).
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
-    touches: ClassVar[Touches] = {"programs": ()}
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "code_execution"
+    needs = frozenset({"tests", "sandbox"})
+    touches = {"programs": ()}
+    looks_at = frozenset({"characters"})
+    name = "code_execution"
     sandbox: str = "auto"
     """Where the code runs: auto or bwrap, subprocess, or fusion:URL."""
     timeout: float = Field(default=10.0, gt=0)
@@ -181,8 +180,8 @@ class CodeUnitTestsReward(CodeExecutionReward):
     `code_execution`, which scores the share.
     """
 
-    name: str = "code_unit_tests"
-    all_or_nothing: bool = True
+    name = "code_unit_tests"
+    all_or_nothing = True
     example = Example(
         _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
@@ -284,9 +283,9 @@ class SqlResultEqualityReward(RuleReward):
     2305.03111), duplicates counted.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reference", "schema"})
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "sql_result_equality"
+    needs = frozenset({"reference", "schema"})
+    looks_at = frozenset({"characters"})
+    name = "sql_result_equality"
     timeout: float = Field(default=5.0, gt=0)
     """Seconds one query may run."""
     max_rows: int = Field(default=10_000, gt=0)
@@ -425,8 +424,8 @@ class PatchSimilarityReward(RuleReward):
     on long texts.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "code_patch_similarity"
+    needs = frozenset({"reference"})
+    name = "code_patch_similarity"
 
     example = Example(
         sample_of(
@@ -510,8 +509,8 @@ class SyntaxCheckReward(KillableRule):
     better; unscored (`no_code`) without a block.
     """
 
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "code_syntax_check"
+    looks_at = frozenset({"characters"})
+    name = "code_syntax_check"
 
     example = Example(
         sample_of(
@@ -583,8 +582,8 @@ class CodeStyleReward(KillableRule):
     (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
     """
 
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "code_style"
+    looks_at = frozenset({"characters"})
+    name = "code_style"
 
     example = Example(
         sample_of(

@@ -5,7 +5,7 @@ confidence.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, extraction_of, references_of, shown
 from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
-from rm_gallery.core.score import Bounds, Score
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.answer import Extraction, final_text
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
@@ -37,8 +37,8 @@ class MathVerifyReward(RuleReward):
     better.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "math_verify"
+    needs = frozenset({"reference"})
+    name = "math_verify"
     timeout: float = Field(default=5.0, gt=0)
     """Seconds one comparison may take."""
     in_process: bool = True
@@ -152,8 +152,8 @@ class CalibratedMathReward(MathVerifyReward):
     2; Brier (1950).
     """
 
-    score_range: ClassVar[Bounds] = (-1.0, 1.0)
-    name: str = "calibrated_math"
+    score_range = (-1.0, 1.0)
+    name = "calibrated_math"
     brier_only: bool = False
     """Whether the score leaves out correctness."""
 
@@ -232,10 +232,10 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     2504.10481).
     """
 
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
-    needs: ClassVar[frozenset[str]] = frozenset({"llm", "reference"})
-    name: str = "hybrid_math"
-    template: type[BasePromptTemplate] | None = EquivalenceTemplate
+    score_range = (0.0, 1.0)
+    needs = frozenset({"llm", "reference"})
+    name = "hybrid_math"
+    template = EquivalenceTemplate
     language: Literal["en", "zh"] = "en"
     """Language of the instructions; question and answer may be in any."""
     extraction: Extraction = "any"

@@ -403,7 +403,7 @@ class _OfCheckpoint(BaseLLMReward):
         )
     )
 
-    template: type[BasePromptTemplate] | None = PublishedPrompt
+    template = PublishedPrompt
     judge: str
     """The checkpoint's name, or a YAML file like those of the gallery."""
     rubrics: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -74,8 +74,8 @@ class UnisolatedCommandJudge(ActingJudge):
     SandboxUnavailable as root where there is no process namespace.
     """
 
-    sandbox: ClassVar[str] = "subprocess"
-    name: str = "unisolated_command_judge"
+    sandbox = "subprocess"
+    name = "unisolated_command_judge"
     command: list[str] = Field(default_factory=list)
     """The program and its arguments."""
     environment: list[str] = Field(default_factory=list)

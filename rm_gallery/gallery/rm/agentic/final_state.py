@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
-from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, known, shown
@@ -140,13 +139,13 @@ class FinalStateReward(RuleReward):
     1.0
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"checks"})
-    touches: ClassVar[Touches] = {
+    needs = frozenset({"checks"})
+    touches = {
         "files": ("workspace", "start"),
         "programs": ("checks",),
         "network": ("checks",),
     }
-    name: str = "final_state"
+    name = "final_state"
     checks: list[dict[str, Any]] = Field(default_factory=list)
     """The checks, where a sample has none of its own."""
     all_or_nothing: bool = False

@@ -20,7 +20,7 @@ from rm_gallery.core.engine.context import current_deadline, questions
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.abstract import Touches, prompts_hash
+from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
 from rm_gallery.core.reward.base import BaseTrajectoryReward
 from rm_gallery.core.reward.compose import METRICS, metric
@@ -33,7 +33,7 @@ from rm_gallery.core.reward.rule import known
 from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceTooLarge, whose_size
-from rm_gallery.core.score import Bounds, Score
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
 from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace
@@ -105,11 +105,11 @@ class ActingJudge(BaseTrajectoryReward):
     what a judgement without a verdict means.
     """
 
-    judged: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset({"workspace"})
-    touches: ClassVar[Touches] = {"files": ("workspace", "start"), "programs": ()}
-    deterministic: ClassVar[bool] = False
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    judged = True
+    needs = frozenset({"workspace"})
+    touches = {"files": ("workspace", "start"), "programs": ()}
+    deterministic = False
+    score_range = (0.0, 1.0)
     sandbox: ClassVar[str] = "auto"
     """Where programs of the judge run; a reward of another name has another one."""
 
@@ -265,8 +265,8 @@ class AgentJudge(ActingJudge):
     F1); a sandbox that is part of the name, as in verifiers' `agentic_judge`.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"llm", "workspace"})
-    name: str = "agent_judge"
+    needs = frozenset({"llm", "workspace"})
+    name = "agent_judge"
 
     if TYPE_CHECKING:
         llm: Judge = Judge()
@@ -535,5 +535,5 @@ class UnisolatedAgentJudge(AgentJudge):
     Range [0, 1], higher is better; everything else is as in `agent_judge`.
     """
 
-    sandbox: ClassVar[str] = "subprocess"
-    name: str = "unisolated_agent_judge"
+    sandbox = "subprocess"
+    name = "unisolated_agent_judge"

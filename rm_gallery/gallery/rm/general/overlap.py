@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, SerializeAsAny, field_validator
 from rapidfuzz.distance import LCSseq
@@ -19,7 +19,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, answer_text, references_of, rule
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
-from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
+from rm_gallery.core.text.canonical import split_reasoning, turn_text
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, words
 from rm_gallery.core.text.language import tokenizer as tokenize
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
@@ -322,10 +322,10 @@ class EmbeddingSimilarityReward(RuleReward):
     Raises ConfigError without `embeddings`.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
-    needs: ClassVar[frozenset[str]] = frozenset({"reference", "embeddings"})
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "embedding_similarity"
+    score_range = (-1.0, 1.0)
+    needs = frozenset({"reference", "embeddings"})
+    looks_at = frozenset({"characters"})
+    name = "embedding_similarity"
     embeddings: SerializeAsAny[BaseEmbeddings] | None = None
     """The embedding model: an OpenaiEmbeddings, a model's name, or a dict of its settings."""
 

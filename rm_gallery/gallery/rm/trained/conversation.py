@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import (
     DataSample,
@@ -202,7 +202,7 @@ class ProcessReward(BaseStepWiseReward):
     for the last step as the answer's score, C. Snell et al., arXiv 2408.03314.
     """
 
-    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    score_range = (0.0, 1.0)
 
     def plan(self, sample: DataSample) -> list[Job]:
         """One job per output; none for a trajectory, which no process reward model was trained on."""

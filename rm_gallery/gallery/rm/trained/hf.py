@@ -297,8 +297,8 @@ class _LocalReward(BaseReward):
     """A checkpoint and how it is used; what `hf:` and `hf-prm:` share."""
 
     SCHEME: ClassVar[str] = "hf:"
-    deterministic: ClassVar[bool] = False  # another batch adds in another order
-    needs: ClassVar[frozenset[str]] = frozenset({"hf"})
+    deterministic = False  # another batch adds in another order
+    needs = frozenset({"hf"})
 
     path: str = Field(min_length=1)
     """Folder of a checkpoint, or its name on the hub."""
@@ -491,7 +491,7 @@ class HFProcessReward(_LocalReward, ProcessReward):
     (classifier).
     """
 
-    SCHEME: ClassVar[str] = "hf-prm:"
+    SCHEME = "hf-prm:"
 
     separator: str | None = Field(default=None, min_length=1)
     """What stands behind every step, as in the model's training; None takes the tokenizer's own

@@ -51,7 +51,7 @@ class _ServedReward(BaseReward):
     """A reward server and how to call it; common base of `served:` and `served-prm:`."""
 
     SCHEME: ClassVar[str] = "served:"
-    needs: ClassVar[frozenset[str]] = frozenset({"server"})
+    needs = frozenset({"server"})
 
     url: str = Field(min_length=1)
     """Where the server is; its path may name the endpoint, as in http://host:8000/classify."""
@@ -239,12 +239,11 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         ConfigError: no URL, no `separator`, or more than two numbers per step and no `label`.
     """
 
-    SCHEME: ClassVar[str] = "served-prm:"
+    SCHEME = "served-prm:"
 
-    endpoint: EndpointName | None = "vllm/pooling"
+    endpoint = "vllm/pooling"
     separator: str = ""
     """What stands behind every step, as in the model's training, such as <extra_0>."""
-    chat_template: str = "auto"
 
     example = Example(
         STEPPED,
@@ -306,8 +305,8 @@ class BehindServer(BasePointWiseReward):
     SCHEME: ClassVar[str] = ""
     EXAMPLE_URL: ClassVar[str] = ""
     SERVER: ClassVar[type[RewardServer]] = RewardServer
-    needs: ClassVar[frozenset[str]] = frozenset({"reward_server"})
-    settles_worst: ClassVar[bool] = True
+    needs = frozenset({"reward_server"})
+    settles_worst = True
 
     url: str = Field(min_length=1)
     """Where it is asked for."""
@@ -403,8 +402,8 @@ class RemoteReward(BehindServer):
         ConfigError: a URL that names no reward.
     """
 
-    SCHEME: ClassVar[str] = "remote:"
-    EXAMPLE_URL: ClassVar[str] = "http://127.0.0.1:8000/v1/rewards/math"
+    SCHEME = "remote:"
+    EXAMPLE_URL = "http://127.0.0.1:8000/v1/rewards/math"
 
     example = Example(
         sample_of("How much is 2 + 2?", "4", "5"),

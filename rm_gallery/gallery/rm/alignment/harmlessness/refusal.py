@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -361,8 +361,8 @@ class DetoxifyReward(RuleReward):
     Source: Hanu & Unitary 2020, https://github.com/unitaryai/detoxify.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"toxicity"})
-    name: str = "detoxify_reward"
+    needs = frozenset({"toxicity"})
+    name = "detoxify_reward"
     model_name: Literal[
         "original", "unbiased", "multilingual", "original-small", "unbiased-small"
     ] = "unbiased"
