@@ -18,6 +18,7 @@ from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import fold
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.tool_calls import MadeCall, Untyped, as_call, tool_calls_of
 
 
@@ -301,7 +302,7 @@ def loop_detection(
     sample: DataSample,
     *,
     min_repeats: Annotated[int, Field(ge=2)] = 3,
-    max_period: Annotated[int, Field(ge=1)] = 10,
+    max_period: Count = 10,
     max_word_period: Annotated[int, Field(ge=1, le=1000)] = 50,
 ) -> Score[float]:
     """1 - the largest share of repeated items, among a trajectory's tool calls, lines or words.

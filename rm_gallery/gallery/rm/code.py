@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import Field, field_serializer
+from pydantic import Field, PositiveFloat, PositiveInt, field_serializer
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.data.schema import DataSample
@@ -100,9 +100,9 @@ class CodeExecutionReward(RuleReward):
     name = "code_execution"
     sandbox: str = "auto"
     """Where the code runs: auto or bwrap, subprocess, or fusion:URL."""
-    timeout: float = Field(default=10.0, gt=0)
+    timeout: PositiveFloat = 10.0
     """Seconds one test may take."""
-    total_timeout: float = Field(default=60.0, gt=0)
+    total_timeout: PositiveFloat = 60.0
     """Seconds all tests of one answer may take, from when they start; those not reached count as
     failed.
     """
@@ -286,9 +286,9 @@ class SqlResultEqualityReward(RuleReward):
     needs = frozenset({"reference", "schema"})
     looks_at = frozenset({"characters"})
     name = "sql_result_equality"
-    timeout: float = Field(default=5.0, gt=0)
+    timeout: PositiveFloat = 5.0
     """Seconds one query may run."""
-    max_rows: int = Field(default=10_000, gt=0)
+    max_rows: PositiveInt = 10_000
     """Rows a query may return."""
 
     example = Example(

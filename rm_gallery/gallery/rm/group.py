@@ -11,7 +11,7 @@ from itertools import takewhile
 from textwrap import indent
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, PositiveFloat, field_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import (
@@ -69,7 +69,7 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     name = "group_pairwise"
     aggregation: Aggregation = "win_rate"
     """How wins become scores; each reward of this family has its own."""
-    prior: float = Field(default=1.0, gt=0)
+    prior: PositiveFloat = 1.0
     """Bradley–Terry: drawn games of each answer against an average one; the more, the nearer scores
     are to 0.5.
     """

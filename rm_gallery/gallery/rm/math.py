@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
@@ -39,7 +39,7 @@ class MathVerifyReward(RuleReward):
 
     needs = frozenset({"reference"})
     name = "math_verify"
-    timeout: float = Field(default=5.0, gt=0)
+    timeout: PositiveFloat = 5.0
     """Seconds one comparison may take."""
     in_process: bool = True
     """Whether plain numbers are compared without a worker process; the verdicts are the same."""

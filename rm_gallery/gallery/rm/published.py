@@ -49,6 +49,7 @@ from rm_gallery.core.utils.errors import ConfigError, ParseError, reason_of
 from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.models import error_message, unknown_name
 from rm_gallery.core.utils.shown import excerpt
+from rm_gallery.gallery.rm.bounds import Count
 
 HERE = Path(__file__).parent / "judges"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -96,7 +97,7 @@ class PublishedJudge(RubricFile):
     form: str
     thinks: bool = False
     sampling: dict[str, Any] = Field(default_factory=dict)
-    votes: int = Field(default=1, ge=1)
+    votes: Count = 1
     ties: str = ""
     source: str
     licence: str

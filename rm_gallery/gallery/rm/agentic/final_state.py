@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
@@ -152,7 +152,7 @@ class FinalStateReward(RuleReward):
     """Whether the value is 1 when every check holds and 0 otherwise."""
     sandbox: Literal["auto", "bwrap", "subprocess"] = "auto"
     """Where programs and tests run; subprocess has no walls, and a hostile answer can forge there."""
-    timeout: float = Field(default=10.0, gt=0)
+    timeout: PositiveFloat = 10.0
     """Seconds that one program, test, pattern, query or request may take."""
     memory_mb: int = Field(default=512, ge=64)
     """Megabytes that a program may use."""
@@ -160,9 +160,9 @@ class FinalStateReward(RuleReward):
     """Folders with packages that programs and tests may import."""
     hosts: list[str] = Field(default_factory=list)
     """Hosts that may be asked beside this machine."""
-    max_file_mb: float = Field(default=64.0, gt=0)
+    max_file_mb: PositiveFloat = 64.0
     """Megabytes that are read of one file; sixteen times as much of all."""
-    max_files: int = Field(default=100_000, gt=0)
+    max_files: PositiveInt = 100_000
     """Files that a workspace may hold."""
 
     example = Example(

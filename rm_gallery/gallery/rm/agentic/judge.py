@@ -12,7 +12,15 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, SerializeAsAny, ValidationError, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+)
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine import loop as library_loop
@@ -45,6 +53,7 @@ from rm_gallery.gallery.rm.agentic.verdict import (
     says_twice,
     submit_tool,
 )
+from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call, calls_alone
 
 if TYPE_CHECKING:
@@ -120,11 +129,11 @@ class ActingJudge(BaseTrajectoryReward):
     """What is decided: texts, items in any format of `read_rubric`, a Rubric or the path of a file."""
     store: dict[str, str] = Field(default_factory=dict)
     """Documents by name that the judge may fetch, where a sample has no `store` of its own."""
-    max_seconds: float = Field(default=300.0, gt=0)
+    max_seconds: PositiveFloat = 300.0
     """Seconds that the judge's own work may take; what it waits for its model does not count."""
-    max_file_mb: float = Field(default=16.0, gt=0)
+    max_file_mb: PositiveFloat = 16.0
     """Megabytes that are read of one file; sixteen times as much of all."""
-    max_files: int = Field(default=100_000, gt=0)
+    max_files: PositiveInt = 100_000
     """Files that a workspace may hold."""
     language: str = Field(default="en", pattern="^(en|zh)$")
     """Language of the instructions."""
@@ -275,11 +284,11 @@ class AgentJudge(ActingJudge):
             default=None,
             description="The judge: a model object, a model's name, or a dict of its settings.",
         )
-    max_calls: int = Field(default=20, ge=1)
+    max_calls: Count = 20
     """Calls of tools that one judgement may make."""
-    program_seconds: float = Field(default=10.0, gt=0)
+    program_seconds: PositiveFloat = 10.0
     """Seconds that one program of the judge may run."""
-    repair_attempts: int = Field(default=2, ge=0)
+    repair_attempts: NonNegativeInt = 2
     """How often a verdict that cannot be taken, or a reply without a call, is asked for again."""
     max_tokens: int | None = Field(default=None, gt=0)
     """Tokens, read and written, that one judgement may take; None for no limit."""

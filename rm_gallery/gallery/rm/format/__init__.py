@@ -22,6 +22,7 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json, split_fences, tagged
 from rm_gallery.core.text.canonical import folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.gallery.rm.bounds import Share
 from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call
 
 
@@ -351,7 +352,7 @@ def json_schema(
     text: str,
     *,
     json_schema: Annotated[dict[str, Any] | bool | None, AfterValidator(_is_schema)] = None,
-    syntax_credit: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    syntax_credit: Share = 0.0,
     allow_fence: bool = True,
     check_formats: bool = False,
 ) -> Score[float]:

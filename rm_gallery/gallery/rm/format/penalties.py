@@ -16,6 +16,7 @@ from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.rm.bounds import Amount, Count, Penalty, Share
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
 Scope = Literal["full", "thought"]
@@ -41,11 +42,11 @@ def ngram_repetition_penalty(
     sample: DataSample,
     text: str,
     *,
-    n: Annotated[int, Field(ge=1)] = 3,
-    penalty_threshold: Annotated[float, Field(ge=0, le=1)] = 0.3,
-    penalty_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0,
+    n: Count = 3,
+    penalty_threshold: Share = 0.3,
+    penalty_rate: Amount = 1.0,
     use_soft_penalty: bool = False,
-    max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
+    max_penalty: Penalty = -1.0,
     min_scaling: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     tokenizer: Annotated[TokenizerSetting, Field(repr=False)] = "words",
     analyze_scope: Scope = "full",
@@ -372,8 +373,8 @@ def _known_kinds(value: tuple[str, ...]) -> tuple[str, ...]:
 def privacy_leakage(
     sample: DataSample,
     *,
-    penalty_per_leak: Annotated[float, Field(ge=-1, le=0)] = -0.5,
-    max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
+    penalty_per_leak: Penalty = -0.5,
+    max_penalty: Penalty = -1.0,
     kinds: Annotated[tuple[str, ...], AfterValidator(_known_kinds)] = KINDS,
     allow_from_user: bool = False,
 ) -> Score[float]:

@@ -22,6 +22,7 @@ from rm_gallery.core.text.canonical import compared, fold
 from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.bounds import Share
 from rm_gallery.gallery.rm.general.overlap import Overlap
 
 _CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
@@ -252,8 +253,8 @@ def search_answer(
     references: Sequence[str],
     *,
     metric: Literal["em", "subem", "f1"] = "em",
-    format_score: Annotated[float, Field(ge=0, le=1)] = 0.0,
-    abstention_score: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    format_score: Share = 0.0,
+    abstention_score: Share = 0.0,
 ) -> Score[float]:
     """Exact match, or the best token F1, of the short answer in the last `<answer>` tag with the
     references and their aliases.

@@ -11,9 +11,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
@@ -50,6 +49,7 @@ from rm_gallery.core.text.quantities import (
     same_kind,
 )
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.bounds import Amount
 from rm_gallery.gallery.rm.general.overlap import MOST_WORDS
 
 Mode = Literal["ordered", "any_order", "final"]
@@ -72,7 +72,7 @@ def number_accuracy(
     answer: str,
     references: Sequence[str],
     *,
-    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-6,
+    tolerance: Amount = 1e-6,
     mode: Mode = "ordered",
     extraction: Extraction = "any",
 ) -> Score[float]:
@@ -220,8 +220,8 @@ def tolerance_number_match(
     text: str,
     references: Sequence[str],
     *,
-    relative_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-3,
-    absolute_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0,
+    relative_tolerance: Amount = 1e-3,
+    absolute_tolerance: Amount = 0.0,
     require_unit: bool = False,
     extraction: Extraction = "any",
 ) -> Score[float]:

@@ -8,9 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import NonNegativeInt, SerializeAsAny, field_validator
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
@@ -23,6 +23,7 @@ from rm_gallery.core.text.canonical import split_reasoning, turn_text
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, words
 from rm_gallery.core.text.language import tokenizer as tokenize
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
+from rm_gallery.gallery.rm.bounds import Count
 
 SUMMARY = sample_of(
     "Sum up the report in one sentence.",
@@ -283,9 +284,9 @@ def chrf(
     answer: str,
     references: Sequence[str],
     *,
-    char_order: Annotated[int, Field(ge=1)] = 6,
-    word_order: Annotated[int, Field(ge=0)] = 0,
-    beta: Annotated[int, Field(ge=1)] = 2,
+    char_order: Count = 6,
+    word_order: NonNegativeInt = 0,
+    beta: Count = 2,
     lowercase: bool = False,
 ) -> Score[float]:
     """The chrF of the answer against the best of its references, divided by 100: the F-score (beta

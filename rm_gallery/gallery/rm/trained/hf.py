@@ -28,6 +28,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.score import Detail, Score, scored_by
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
+from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.checkpoint import (
     CheckpointSource,
     Head,
@@ -308,9 +309,9 @@ class _LocalReward(BaseReward):
     """Numbers the model computes in; auto takes those it was saved in."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
-    batch_size: int = Field(default=32, ge=1)
+    batch_size: Count = 32
     """Inputs scored together, at most."""
-    batch_tokens: int = Field(default=32768, ge=1)
+    batch_tokens: Count = 32768
     """The longest input of a batch times their number, at most; halved by itself where memory does
     not suffice.
     """

@@ -7,7 +7,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from jinja2.exceptions import TemplateError
-from pydantic import Field, SecretStr, field_serializer, field_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    SecretStr,
+    field_serializer,
+    field_validator,
+)
 
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample
@@ -31,6 +38,7 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.conversation import (
     STEPPED,
     Dialogue,
@@ -71,9 +79,9 @@ class _ServedReward(BaseReward):
     which is then rendered here; auto is what the endpoint usually takes."""
     label: str | int | None = None
     """Which of several numbers is the score, by name or number."""
-    timeout: float = Field(default=120.0, gt=0)
+    timeout: PositiveFloat = 120.0
     """Seconds one attempt may take."""
-    max_attempts: int = Field(default=6, ge=1)
+    max_attempts: Count = 6
     """Attempts per call, the first included."""
     max_outage: float | None = Field(default=None, ge=0)
     """Seconds a server that answered before may be down until the run stops; None for what judges
@@ -314,11 +322,11 @@ class BehindServer(BasePointWiseReward):
     """Token of the server; without it that of the environment variable in the class's text."""
     default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
     """Headers of every request."""
-    timeout: float = Field(default=120.0, gt=0)
+    timeout: PositiveFloat = 120.0
     """Seconds one attempt may take; sent to the server as its deadline."""
-    max_attempts: int = Field(default=6, ge=1)
+    max_attempts: Count = 6
     """Attempts per call, the first included."""
-    max_outage: float = Field(default=30.0, ge=0)
+    max_outage: NonNegativeFloat = 30.0
     """Seconds a server that answered before may be away until the run stops; 0 never waits."""
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:
