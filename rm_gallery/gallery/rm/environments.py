@@ -52,7 +52,6 @@ class NemoGymReward(BehindServer):
     """
 
     SCHEME = "nemo-gym:"
-    EXAMPLE_URL = "http://127.0.0.1:8000"
     SERVER = NemoGymServer
 
     reference_column: str = Field(default="expected_answer", min_length=1)
@@ -206,8 +205,9 @@ class OrsReward(BehindServer):
         name = urlsplit(known).path.rpartition("/")[2]
         return known.removesuffix(f"/{name}") if name else known, unquote(name)
 
-    def _url_settings(self, target: str) -> dict[str, Any]:
-        return {"env": target, "tool": self.tool, "argument": self.argument}
+    def _own_settings(self, target: str) -> dict[str, Any]:
+        own = {"env": target, "tool": self.tool, "argument": self.argument}
+        return {**super()._own_settings(target), **own}
 
     def item(self, sample: DataSample) -> dict[str, Any]:
         """The task and the answer."""
