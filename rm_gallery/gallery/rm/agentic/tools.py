@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import Step
@@ -34,11 +36,13 @@ from rm_gallery.core.utils.errors import (
     SandboxUnavailable,
     Unscored,
 )
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.shown import one_line
 
 OUTPUT_CHARS = 20_000
 """Characters of one output that a judge is shown."""
 _MOST_LINES, _MOST_HITS, _MOST_FILES, _MOST_ROWS = 400, 100, 500, 100
+"""Of lines tools.yaml says so too."""
 _SQL_SECONDS = 5.0
 _KEPT_TEXTS = 4
 _LETTER = r"[\dA-Za-z\u00c0-\u058f]"  # of scripts that put spaces between words
@@ -49,52 +53,11 @@ class ToolRefusal(Exception):
     """A call that cannot be made; the judge is told why, and may make another."""
 
 
-def _tool(tool: str, does: str, required: Sequence[str] = (), **fields: str) -> dict[str, Any]:
-    kinds = {"first": "integer", "last": "integer"}
-    properties = {
-        field: {"type": kinds.get(field, "string"), "description": text}
-        for field, text in fields.items()
-    }
-    parameters = {"type": "object", "properties": properties, "required": list(required)}
-    about = {"name": tool, "description": does, "parameters": parameters}
-    return {"type": "function", "function": about}
-
-
-_OF_FILES = [
-    _tool("list_files", "The files of the workspace with their sizes.", folder="Only below this."),
-    _tool(
-        "read_file",
-        f"Lines of a file, {_MOST_LINES} at most.",
-        ["path"],
-        path="Below the workspace.",
-        first="First line, from 1.",
-        last="Last line.",
-    ),
-    _tool(
-        "search",
-        "Lines that hold a text, as it is written.",
-        ["text"],
-        text="What to look for.",
-        folder="Only below this.",
-    ),
-    _tool(
-        "run_python",
-        "Run a Python program on a copy of the workspace, which is its folder; no network.",
-        ["code"],
-        code="The program; print what you want to know.",
-    ),
-    _tool(
-        "query_sql",
-        "Rows of a query that only reads, from an SQLite file of the workspace.",
-        ["path", "query"],
-        path="The database's file.",
-        query="One SELECT.",
-    ),
-]
-_OF_STORE = _tool("fetch", "A document of the store.", ["name"], name="Its name.")
-_OF_TURNS = _tool(
-    "read_turns", "The agent's turns.", first="First turn, from 1.", last="Last turn."
-)
+@lru_cache(maxsize=1)
+def tool_definitions() -> dict[str, list[dict[str, Any]]]:
+    """The tools of tools.yaml in OpenAI's layout, by what there has to be for them."""
+    found: dict[str, list[dict[str, Any]]] = read_file(Path(__file__).with_name("tools.yaml"))
+    return found
 
 
 class Copied(NamedTuple):
@@ -161,8 +124,9 @@ class Toolbox:
 
     def definitions(self) -> list[dict[str, Any]]:
         """The tools there are, in OpenAI's layout."""
-        of_files = _OF_FILES if self.folder is not None else []
-        return [*of_files, *([_OF_STORE] if self.store else []), _OF_TURNS]
+        there = {"files": self.folder is not None, "store": bool(self.store), "turns": True}
+        known = tool_definitions()
+        return [tool for of, is_there in there.items() if is_there for tool in known[of]]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """What a call gives, kept for evidence.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.reward.echo import is_copied
 from rm_gallery.core.reward.rubric import Criterion
 from rm_gallery.gallery.graders.checklist import first_level
-from rm_gallery.gallery.rm.agentic.tools import Toolbox
+from rm_gallery.gallery.rm.agentic.tools import Toolbox, tool_definitions
 
 SUBMIT = "submit_verdict"
 _MOST_PROBLEMS = 5
@@ -45,42 +45,7 @@ class VerdictProblem(Exception):
 
 def submit_tool() -> dict[str, Any]:
     """The tool that takes the verdict, in OpenAI's layout."""
-    text = {"type": "string"}
-    evidence = {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "properties": {
-                "source": {**text, "description": "call:N, turn:N, file:PATH or store:NAME"},
-                "quote": {**text, "description": "Words that stand there exactly so."},
-            },
-            "required": ["source", "quote"],
-        },
-    }
-    one = {
-        "type": "object",
-        "properties": {
-            "criterion": {"type": "integer", "description": "Its number, from 1."},
-            "verdict": {
-                "type": ["boolean", "number", "null"],
-                "description": "true or false, a level, a number; null where it does not apply.",
-            },
-            "reason": text,
-            "evidence": evidence,
-        },
-        "required": ["criterion", "verdict", "evidence"],
-    }
-    verdicts = {"type": "array", "items": one}
-    parameters = {
-        "type": "object",
-        "properties": {"verdicts": verdicts},
-        "required": ["verdicts"],
-    }
-    about = "Decide every criterion, once. This ends your work."
-    return {
-        "type": "function",
-        "function": {"name": SUBMIT, "description": about, "parameters": parameters},
-    }
+    return tool_definitions()["verdict"][0]
 
 
 def says_twice(text: str) -> bool:
