@@ -6,8 +6,9 @@ import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from pydantic import NonNegativeInt, SerializeAsAny, field_validator
@@ -47,10 +48,13 @@ def overlap(common: int, given: int, wanted: int) -> Overlap:
     """The overlap of lists of `given` and `wanted` tokens that have `common` ones; all 0 where they
     have none.
     """
-    if not common:
-        return Overlap(0.0, 0.0, 0.0)
-    precision, recall = common / given, common / wanted
-    return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
+    return harmonic(common / given, common / wanted) if common else Overlap(0.0, 0.0, 0.0)
+
+
+def harmonic(precision: float, recall: float) -> Overlap:
+    """Precision, recall and their harmonic mean (0 where both are 0)."""
+    total = precision + recall
+    return Overlap(precision, recall, 2 * precision * recall / total if total else 0.0)
 
 
 @rule(
@@ -84,13 +88,15 @@ def token_f1(
     text: str, references: Sequence[str], tokens: TokenizerName = "words"
 ) -> Overlap | None:
     """Tokens in common with the best of the references; None where they hold none."""
-    given, best = tokenize(tokens)(text), None
-    for reference in references:
-        size, counts = _token_counts(tokens, reference)
-        if size:
-            score = overlap(_in_common(given, counts), len(given), size)
-            best = score if best is None or score.f1 > best.f1 else best
-    return best
+    given = tokenize(tokens)(text)
+    counted = [_token_counts(tokens, reference) for reference in references]
+    return _best(
+        overlap(_in_common(given, counts), len(given), size) for size, counts in counted if size
+    )
+
+
+def _best(scores: Iterable[Overlap]) -> Overlap | None:
+    return max(scores, key=attrgetter("f1"), default=None)
 
 
 @lru_cache(maxsize=4096)
@@ -157,13 +163,12 @@ def rouge(
 
 def best_rouge(text: str, references: Sequence[str], variant: Variant = "rougeL") -> Overlap | None:
     """ROUGE of a text with the best of its references; None where they hold no word."""
-    best: Overlap | None = None
-    for reference in references:
-        latin, target = _reference_words(reference)
-        if target:
-            score = rouge_of(_latin_words(text) if latin else words(text), target, variant)
-            best = score if best is None or score.f1 > best.f1 else best
-    return best
+    scripts = [_reference_words(reference) for reference in references]
+    return _best(
+        rouge_of(_latin_words(text) if latin else words(text), target, variant)
+        for latin, target in scripts
+        if target
+    )
 
 
 MOST_WORDS = 30_000
@@ -238,7 +243,8 @@ def bleu(
         lowercase: Whether case is ignored.
     """
     chosen = tokenization_of(references[0]) if tokenize == "auto" else tokenize
-    score = _bleu(chosen, lowercase).sentence_score(answer, references)
+    metric = _sacrebleu("BLEU", tokenize=chosen, lowercase=lowercase, effective_order=True)
+    score = metric.sentence_score(answer, references)
     about = {"tokenize": chosen, "brevity_penalty": score.bp}
     return Score(min(score.score / 100, 1.0), extra=about)
 
@@ -265,10 +271,8 @@ def tokenization_of(text: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _bleu(tokenize: str, lowercase: bool) -> Any:
-    return sacrebleu_metrics("bleu").BLEU(
-        tokenize=tokenize, lowercase=lowercase, effective_order=True
-    )
+def _sacrebleu(metric: str, **settings: Any) -> Any:
+    return getattr(sacrebleu_metrics(metric.lower()), metric)(**settings)
 
 
 @rule(
@@ -300,15 +304,10 @@ def chrf(
         beta: How many times more recall weighs than precision.
         lowercase: Whether case is ignored.
     """
-    metric = _chrf(char_order, word_order, beta, lowercase)
-    return Score(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
-
-
-@lru_cache(maxsize=32)
-def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> Any:
-    return sacrebleu_metrics("chrf").CHRF(
-        char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase
+    metric = _sacrebleu(
+        "CHRF", char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase
     )
+    return Score(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
 
 
 @RewardRegistry.register("embedding_similarity")
@@ -346,24 +345,24 @@ class EmbeddingSimilarityReward(RuleReward):
 
     def check(self) -> None:
         """Raise ConfigError without an embedding model, or when it could not be called at all."""
+        self._model().check()
+
+    def _model(self) -> BaseEmbeddings:
         if self.embeddings is None:
             raise ConfigError(
                 f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…), "
                 f"or a model's name."
             )
-        self.embeddings.check()
+        return self.embeddings
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         references = references_of(sample, self.name, turn_text)
         answer = split_reasoning(answer_text(sample)).final.strip()
         if not answer:
             return Score(0.0, "The answer is empty.")
-        if self.embeddings is None:
-            raise ConfigError(
-                f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…)."
-            )
+        embeddings = self._model()
         replies = await asyncio.gather(
-            *(self.embeddings.aembed([text]) for text in [answer, *references])
+            *(embeddings.aembed([text]) for text in [answer, *references])
         )
         (given, *wanted) = [vectors[0] for vectors in replies]
         near = [cosine(given, vector) for vector in wanted]
@@ -374,16 +373,14 @@ class EmbeddingSimilarityReward(RuleReward):
                 reason="zero_vector",
                 cause="judge",
             )
-        return Score(best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'.")
+        return Score(best, f"Cosine similarity {best:.3f} with '{embeddings.model}'.")
 
     def describe(self) -> dict[str, Any]:
         """What identifies this reward in a manifest; the embedding model without its secrets."""
         own = self.model_copy(update={"embeddings": None})
         settings = super(EmbeddingSimilarityReward, own).describe()
-        return {
-            **settings,
-            "embeddings": self.embeddings.describe() if self.embeddings is not None else None,
-        }
+        known = None if self.embeddings is None else self.embeddings.describe()
+        return {**settings, "embeddings": known}
 
 
 def cosine(a: Sequence[float], b: Sequence[float]) -> float | None:
