@@ -42,7 +42,7 @@ from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceTooLarge, whose_size
 from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
 from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace
 from rm_gallery.gallery.rm.agentic.verdict import (
@@ -166,16 +166,14 @@ class ActingJudge(BaseTrajectoryReward):
                 folder, left_out = await asyncio.to_thread(stack.enter_context, copying)
             except WorkspaceTooLarge as error:
                 cause = await asyncio.to_thread(whose_size, known(sample, "start"), bounds)
-                raise Unscored(f"{self.name}: {error}", reason=error.reason, cause=cause) from error
+                raise self.no_verdict(error.reason, str(error), cause) from error
             except StateFault as error:
-                raise Unscored(f"{self.name}: {error}", reason="state", cause="answer") from error
+                raise self.no_verdict("state", str(error), "answer") from error
             if folder is not None and os.path.lexists(os.path.join(folder, VERDICT_FILE)):
-                raise Unscored(
-                    f"{self.name}: the workspace holds {VERDICT_FILE}, a verdict that the judge has "
-                    "not written.",
-                    reason="forged_verdict",
-                    cause="answer",
+                forged = (
+                    f"the workspace holds {VERDICT_FILE}, a verdict that the judge has not written."
                 )
+                raise self.no_verdict("forged_verdict", forged, "answer")
             turns = [*(output.steps or ()), output.answer]
             tools = Toolbox(folder, turns, store, self.sandbox, bounds, left_out=left_out)
             decisions, transcript = await self._decide(sample, rubric, tools, recorded)
@@ -186,6 +184,10 @@ class ActingJudge(BaseTrajectoryReward):
     ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
         """The decision of each criterion, and the transcript in OpenAI's layout."""
         raise NotImplementedError(f"{type(self).__name__} says how its judge decides.")
+
+    def no_verdict(self, code: str, problem: str, cause: Cause = "judge") -> Unscored:
+        """Why there is no verdict; the judge's doing unless another cause is given."""
+        return Unscored(f"{self.name}: {problem}", reason=code, cause=cause)
 
     def _rubric_of(self, sample: DataSample) -> Rubric:
         given = known(sample, "criteria")
@@ -346,18 +348,14 @@ class AgentJudge(ActingJudge):
             if replies is not None:  # a replay takes the time it takes
                 await session.take(said)
             elif not await _in_time(session.take(said), session.clock):
-                raise self._exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
+                raise self.exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
         return session.decisions
 
     async def _reply(self, session: _JudgeSession, recorded: Iterator[Any] | None) -> ChatMessage:
         if recorded is not None:
             said = next((each for each in recorded if each.get("role") == "assistant"), None)
             if said is None:
-                raise Unscored(
-                    f"{self.name}: the transcript holds no verdict.",
-                    reason="no_verdict",
-                    cause="judge",
-                )
+                raise self.no_verdict("no_verdict", "the transcript holds no verdict.")
             try:
                 return ChatMessage.model_validate(said)
             except ValidationError as error:
@@ -388,14 +386,11 @@ class AgentJudge(ActingJudge):
         elif session.asked > self.max_calls + 2 * self.repair_attempts + 1:
             what = f"{self.max_calls} calls (max_calls)"
         if what:
-            raise self._exhausted(what)
+            raise self.exhausted(what)
 
-    def _exhausted(self, what: str) -> Unscored:
-        return Unscored(
-            f"{self.name}: the judge spent its {what} without a verdict.",
-            reason="exhausted",
-            cause="judge",
-        )
+    def exhausted(self, what: str) -> Unscored:
+        """That nothing is left of what it may spend."""
+        return self.no_verdict("exhausted", f"the judge spent its {what} without a verdict.")
 
 
 async def _in_time(work: Coroutine[Any, Any, None], clock: Deadline) -> bool:
@@ -454,7 +449,10 @@ class _JudgeSession:
         outputs = [each if isinstance(each, str) else await self._output_of(each) for each in read]
         if by_field:
             made = zip(said.tool_calls or (), outputs, strict=True)
-            self.spoken += [_output(call.id, output) for call, output in made]
+            self.spoken += [
+                {"role": "tool", "tool_call_id": call.id or "", "content": output}
+                for call, output in made
+            ]
         else:
             self.spoken.append({"role": "user", "content": "\n\n".join(outputs)})
 
@@ -474,10 +472,8 @@ class _JudgeSession:
             for call in said.tool_calls or ()
         )
         if twice or len(set(verdicts)) > 1:
-            raise Unscored(
-                f"{self._judge.name}: the judge submitted more than one verdict at once.",
-                reason="two_verdicts",
-                cause="judge",
+            raise self._judge.no_verdict(
+                "two_verdicts", "the judge submitted more than one verdict at once."
             )
 
     async def _output_of(self, call: MadeCall) -> str:
@@ -495,12 +491,7 @@ class _JudgeSession:
             return ""
         if self._made >= self._judge.max_calls:
             if self._told:
-                raise Unscored(
-                    f"{self._judge.name}: the judge spent its {self._judge.max_calls} calls "
-                    "(max_calls) without a verdict.",
-                    reason="exhausted",
-                    cause="judge",
-                )
+                raise self._judge.exhausted(f"{self._judge.max_calls} calls (max_calls)")
             self._told = True
             return NO_MORE[self._judge.language]
         self._made += 1
@@ -529,11 +520,7 @@ class _JudgeSession:
     def _repair(self, code: str, problem: str) -> None:
         self._repairs += 1
         if self._repairs > self._judge.repair_attempts:
-            raise Unscored(f"{self._judge.name}: {problem}", reason=code, cause="judge")
-
-
-def _output(call: str | None, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call or "", "content": text}
+            raise self._judge.no_verdict(code, problem)
 
 
 @RewardRegistry.register("unisolated_agent_judge")

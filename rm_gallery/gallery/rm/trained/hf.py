@@ -365,16 +365,9 @@ class _LocalReward(BaseReward):
         raise NotImplementedError
 
     def _checkpoint(self, head: Head, tokens: list[str], *, per_token: bool) -> CheckpointSource:
-        how = (
-            self.revision,
-            self.dtype,
-            self.device,
-            head,
-            per_token,
-            tuple(tokens),
-            self.trust_remote_code,
-        )
-        return CheckpointSource(self.path, *how, stamp=stamp_of(self.path))
+        how = (self.revision, self.dtype, self.device, head, per_token, tuple(tokens))
+        stamp = stamp_of(self.path)
+        return CheckpointSource(self.path, *how, self.trust_remote_code, stamp)
 
     def _input_settings(self) -> InputSettings:
         raise NotImplementedError
@@ -436,7 +429,7 @@ class HFReward(_LocalReward, BasePointWiseReward):
     activation: Literal["auto", "none", "sigmoid", "softmax"] = "auto"
     """What is made of the head's numbers: auto leaves one label and regression heads as they are,
     takes the softmax over several labels, and the sigmoid of multi-label heads."""
-    head: Literal["auto", "classification", "value", "tokens"] = "auto"
+    head: Head = "auto"
     """Where the score comes from; auto asks the checkpoint."""
     tokens: list[str] = Field(default_factory=list, max_length=2)
     """A token, such as Yes, and its opposite: reads the score from a language model's next token.
@@ -500,7 +493,7 @@ class HFProcessReward(_LocalReward, ProcessReward):
     """
     label: str | int | None = None
     """The label of a right step, in a head of more than two."""
-    head: Literal["auto", "classification", "value", "tokens"] = "auto"
+    head: Head = "auto"
     """Where the scores come from; auto asks the checkpoint."""
     tokens: list[str] = Field(default_factory=list, max_length=2)
     """With a language model: the token of a right step and that of a wrong one."""

@@ -249,12 +249,8 @@ class LocalModel:
         loaded = self.loaded
         longest = max(map(len, batch))
         pad = loaded.pad if loaded.pad is not None else self._free_token(batch)
-        shape = (len(batch), longest)
-        ids, mask, kinds = (
-            np.full(shape, pad, dtype=np.int64),
-            np.zeros(shape, dtype=np.int64),
-            np.zeros(shape, dtype=np.int64),
-        )
+        ids, mask, kinds = np.zeros((3, len(batch), longest), dtype=np.int64)
+        ids[:] = pad
         for row, tokens in enumerate(batch):
             held = (
                 slice(longest - len(tokens), None) if padding == "left" else slice(0, len(tokens))
@@ -262,12 +258,12 @@ class LocalModel:
             ids[row, held], mask[row, held] = tokens.ids, 1
             if tokens.kinds is not None:
                 kinds[row, held] = tokens.kinds
-        arguments = {
-            "input_ids": torch.from_numpy(ids).to(loaded.device),
-            "attention_mask": torch.from_numpy(mask).to(loaded.device),
-        }
+        given = {"input_ids": ids, "attention_mask": mask}
         if self._kinds:
-            arguments["token_type_ids"] = torch.from_numpy(kinds).to(loaded.device)
+            given["token_type_ids"] = kinds
+        arguments = {
+            name: torch.from_numpy(values).to(loaded.device) for name, values in given.items()
+        }
         if loaded.head == "classification" and not self.source.per_token:
             return self._sequence_numbers(arguments, pad)
         shift = [longest - len(tokens) if padding == "left" else 0 for tokens in batch]
@@ -289,13 +285,7 @@ class LocalModel:
             if get is not None:
                 get().pad_token_id = pad
         made = self.loaded.model(**arguments)
-        numbers = (
-            made[0]
-            if isinstance(made, tuple)
-            else made.logits
-            if hasattr(made, "logits")
-            else made[0]
-        )
+        numbers = _logits(made)
         if numbers.dim() == 3:  # a model of its own code, with a number for every token
             mask = arguments["attention_mask"]
             last = mask.shape[1] - 1 - mask.flip(1).argmax(1)
@@ -319,8 +309,7 @@ class LocalModel:
             kept, where = torch.unique(at, return_inverse=True)
             logits = loaded.model(**arguments, logits_to_keep=kept).logits[rows, where]
         else:
-            made = loaded.model(**arguments)
-            logits = (made.logits if hasattr(made, "logits") else made[0])[rows, at]
+            logits = _logits(loaded.model(**arguments))[rows, at]
         return logits[..., list(loaded.token_ids)] if loaded.head == "tokens" else logits
 
     def _free_token(self, batch: list[TokenizedInput]) -> int:
@@ -395,6 +384,11 @@ class LocalModel:
             self.source.named(),
         )
         return "none"
+
+
+def _logits(made: Any) -> Any:
+    """The numbers a model gives; one of its own code may give a plain tuple."""
+    return made.logits if hasattr(made, "logits") else made[0]
 
 
 def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[int, ...]:
