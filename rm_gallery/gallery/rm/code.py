@@ -8,7 +8,7 @@ import textwrap
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_serializer
 from rapidfuzz.distance import Indel
@@ -23,6 +23,7 @@ from rm_gallery.core.reward.rule import (
     final_answer,
     known,
     references_of,
+    rule,
     shown,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
@@ -202,11 +203,11 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
         (source for source in sources if any(_is_given(source.get(key)) for key in _TESTS)), None
     )
     if tests is None:
-        why = (
+        raise Unscored(
             f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in "
-            f"answer.label or metadata."
+            f"answer.label or metadata.",
+            reason="no_tests",
         )
-        raise Unscored(why, reason="no_tests")
     record = {
         key: value
         for key, value in {
@@ -360,8 +361,10 @@ class SqlResultEqualityReward(RuleReward):
                     _REFERENCES.clear()
                 _REFERENCES[key] = result
         if result.error:
-            message = f"{self.name}: the reference query does not run: {result.error}"
-            raise Unscored(message, reason="bad_reference")
+            raise Unscored(
+                f"{self.name}: the reference query does not run: {result.error}",
+                reason="bad_reference",
+            )
         return result
 
 
@@ -560,18 +563,19 @@ def parse(code: str) -> ast.AST | str:
     return tree if isinstance(tree, str) else compile_problem(code) or tree
 
 
-class Style(NamedTuple):
-    """What was looked at in one or more blocks."""
-
-    indents: Counter[str]
-    """Count of each unit of indentation."""
-    good: list[str]
-    bad: list[str]
-    """Names that follow PEP 8, and those that do not."""
-
-
-@RewardRegistry.register("code_style")
-class CodeStyleReward(KillableRule):
+@rule(
+    "code_style",
+    looks_at="characters",
+    killable=True,
+    example=Example(
+        sample_of(
+            "Write a Python function that doubles a number.",
+            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+            "~~~python\ndef doubleIt(X):\n  result = 2 * X\n  return result\n~~~",
+        )
+    ),
+)
+def code_style(sample: DataSample) -> Score[float]:
     """0.5 x share of indented blocks using the code's most common indentation + 0.5 x share of
     names following PEP 8.
 
@@ -581,48 +585,24 @@ class CodeStyleReward(KillableRule):
     better; unscored without a fenced Python block (`no_code`) or when none compiles
     (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
     """
-
-    looks_at = frozenset({"characters"})
-    name = "code_style"
-
-    example = Example(
-        sample_of(
-            "Write a Python function that doubles a number.",
-            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
-            "~~~python\ndef doubleIt(X):\n  result = 2 * X\n  return result\n~~~",
-        )
+    units, names = Counter[str](), list[tuple[str, bool]]()
+    parsed = [(block, parse(block)) for block in required_blocks(sample, "code_style")]
+    problems = [tree for _, tree in parsed if isinstance(tree, str)]
+    if len(problems) == len(parsed):
+        raise Unscored(f"no block compiles ({problems[0]}).", reason="syntax_error", cause="answer")
+    for block, tree in parsed:
+        if not isinstance(tree, str):
+            units.update(_indents(block.split("\n"), tree))
+            names += _names_with_fit(tree)
+    bad = [name for name, fits in names if not fits]
+    indentation = max(units.values()) / units.total() if units else 1.0
+    naming = (len(names) - len(bad)) / len(names) if names else 1.0
+    listed = f" (not PEP 8: {', '.join(map(shown, bad[:5]))})" if bad else ""
+    return Score(
+        (indentation + naming) / 2,
+        f"Indentation {indentation:.2f}, names {naming:.2f}{listed}.",
+        extra={"indentation": indentation, "naming": naming},
     )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
-        style = Style(Counter(), [], [])
-        problems = []
-        blocks = required_blocks(sample, self.name)
-        for block in blocks:
-            tree = parse(block)
-            if isinstance(tree, str):
-                problems.append(tree)
-                continue
-            style.indents.update(_indents(block.split("\n"), tree))
-            for name, fits in _names_with_fit(tree):
-                (style.good if fits else style.bad).append(name)
-        if len(problems) == len(blocks):
-            raise Unscored(
-                f"{self.name}: no block compiles ({problems[0]}).",
-                reason="syntax_error",
-                cause="answer",
-            )
-        indents, names = style.indents.total(), len(style.good) + len(style.bad)
-        indentation = style.indents.most_common(1)[0][1] / indents if indents else 1.0
-        naming = len(style.good) / names if names else 1.0
-        reason = f"Indentation {indentation:.2f}, names {naming:.2f}"
-        reason += (
-            f" (not PEP 8: {', '.join(shown(name) for name in style.bad[:5])})."
-            if style.bad
-            else "."
-        )
-        return Score(
-            (indentation + naming) / 2, reason, extra={"indentation": indentation, "naming": naming}
-        )
 
 
 def _indents(lines: list[str], tree: ast.AST) -> Iterator[str]:

@@ -303,11 +303,11 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
         tools = (sample.metadata or {}).get("tools")
         return {
             **super()._before_evaluate(sample, **kwargs),
-            "tools": ""
-            if not tools
-            else tools
+            "tools": tools
             if isinstance(tools, str)
-            else json.dumps(tools, ensure_ascii=False),
+            else json.dumps(tools, ensure_ascii=False)
+            if tools
+            else "",
             "shared": group.shared,
             "answers": group.distinct,
         }

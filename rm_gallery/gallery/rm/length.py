@@ -310,8 +310,8 @@ def _labelled(value: Any) -> bool:
         value = _WORDS.get(value.strip().lower())
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         return bool(value)
-    why = (
+    raise Unscored(
         f"it needs answer.label['correctness']: true, false, 'correct' or 'error'; found "
-        f"{shown(value)}."
+        f"{shown(value)}.",
+        reason="no_label",
     )
-    raise Unscored(why, reason="no_label")

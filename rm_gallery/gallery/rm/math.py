@@ -105,11 +105,11 @@ class MathVerifyReward(RuleReward):
                     verify_answer, gold, gold, deadline=limit, urgent=True
                 )
             except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
-                why = (
+                raise Unscored(
                     f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: "
-                    f"{shown(gold)}."
-                )
-                raise Unscored(why, reason="bad_reference") from error
+                    f"{shown(gold)}.",
+                    reason="bad_reference",
+                ) from error
             return (
                 self_check
                 if self_check.status == "no_gold"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -63,11 +63,8 @@ def cited_sentences(text: str) -> list[Sentence]:
 
 
 def _split_at_sentence_ends(text: str) -> list[str]:
-    parts, start = [], 0
-    for end in _SENTENCE_END.finditer(text):
-        parts.append(text[start : end.end()])
-        start = end.end()
-    return [*parts, text[start:]]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    return [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
 
 
 def _cited_numbers(group: str) -> list[int]:

@@ -91,8 +91,11 @@ def _written_text(message: ChatMessage, name: str, asked: bool = False) -> str:
             (part.get("type") for part in content if part.get("type") not in TEXT_PARTS), None
         )
         if odd is not None:
-            why = f"{name} reads text; the conversation holds {str(odd)[:40]!r}."
-            raise Unscored(why, reason="not_applicable", cause="rule" if asked else "answer")
+            raise Unscored(
+                f"{name} reads text; the conversation holds {str(odd)[:40]!r}.",
+                reason="not_applicable",
+                cause="rule" if asked else "answer",
+            )
     # a checkpoint's score is that of the text as it was written; lone surrogates are no text any
     # tokenizer or server takes
     text = message.written if isinstance(message, Step) else message.text

@@ -210,8 +210,10 @@ class _ServedReward(_Elsewhere):
         try:
             return {"input": rendered(self.chat_template, dialogue.messages()), "templated": True}
         except TemplateError as error:
-            message = f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}"
-            raise Unscored(message, reason="not_applicable") from error
+            raise Unscored(
+                f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}",
+                reason="not_applicable",
+            ) from error
 
     def _score_place(self, numbers: Numbers, usual: int | None = None) -> int:
         """Which number of a row is the score; ConfigError where no label says so."""
