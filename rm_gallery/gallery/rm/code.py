@@ -208,14 +208,8 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
             f"answer.label or metadata.",
             reason="no_tests",
         )
-    record = {
-        key: value
-        for key, value in {
-            **{key: metadata[key] for key in _PROBLEM_KEYS if key in metadata},
-            **tests,
-        }.items()
-        if _is_given(value)
-    }
+    problem = {key: metadata[key] for key in _PROBLEM_KEYS if key in metadata}
+    record = {key: value for key, value in {**problem, **tests}.items() if _is_given(value)}
     if "test" in record and "prompt" not in record:
         record["prompt"] = _prompt_code(sample.query_text(), str(record.get("entry_point", "")))
     try:
@@ -226,12 +220,16 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
 
 def reason_of(report: CodeTestReport) -> str:
     """How many tests passed and how the first failures ended, without expected values."""
-    failed = [
-        f"test {unit.index + 1}: {unit.reason}" for unit in report.outcomes if not unit.passed
-    ]
-    more = [f"{len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else []
-    listed = "; ".join([*failed[:_SHOWN], *more])
-    return f"{report.passed} of {report.total} tests passed" + (f": {listed}." if listed else ".")
+    failed = failed_tests(report)
+    if len(failed) > _SHOWN:
+        failed[_SHOWN:] = [f"{len(failed) - _SHOWN} more"]
+    listed = f": {'; '.join(failed)}" if failed else ""
+    return f"{report.passed} of {report.total} tests passed{listed}."
+
+
+def failed_tests(report: CodeTestReport) -> list[str]:
+    """Each test that failed, by its number, and how it ended."""
+    return [f"test {unit.index + 1}: {unit.reason}" for unit in report.outcomes if not unit.passed]
 
 
 def _without_turn_ends(value: Any) -> Any:

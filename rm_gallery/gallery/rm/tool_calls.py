@@ -116,19 +116,14 @@ def calls_in_text(text: str) -> ToolCalls:
         if opening in text:
             bodies = _bodies_between(text, opening, closing)
             return _calls_and_problems([call for body in bodies for call in read(body)])
-    bodies = [
-        block.body
-        for block in split_fences(text)[0]
-        if block.language in ("json", "tool_call", "tool_code", "")
-    ]
+    blocks = split_fences(text)[0]
+    fenced = ("json", "tool_call", "tool_code", "")
+    bodies = [block.body for block in blocks if block.language in fenced]
     for body in bodies or [text]:
         calls = _calls_in_json(body.strip())
         if calls is not None:
             return calls
-    code = next(
-        (block.body.strip() for block in split_fences(text)[0] if block.language == "tool_code"),
-        text,
-    )
+    code = next((block.body.strip() for block in blocks if block.language == "tool_code"), text)
     if _PYTHON_CALLS.match(code) and len(code) <= _MAX_PYTHON:
         return _python_calls(code)
     mark = _UNREAD.search(text)
@@ -161,14 +156,21 @@ def calls_alone(text: str) -> ToolCalls:
             bodies, outside = [part[0] for part in parts], "".join(part[2] for part in parts)
         alone = not _UNREAD.sub("", outside).strip()
         return _all_or_none([call for body in bodies for call in read(body)], alone)
-    blocks, outside = split_fences(text)
-    if text.startswith(("```", "~~~")) and not outside.strip() and len(blocks) == 1:
-        text = blocks[0].body.strip()
+    text = unfenced(text).strip()
     if (found := _calls_in_json(text)) is None and _PYTHON_CALLS.match(text[:_MAX_PYTHON]):
         found = _python_calls(text[:_MAX_PYTHON])
     if found is None:
         return _all_or_none(_found(text), False)
     return found if not found.problems else ToolCalls([], found.problems)
+
+
+def unfenced(text: str) -> str:
+    """A text without the fence around all of it."""
+    if text.startswith(("```", "~~~")):
+        blocks, outside = split_fences(text)
+        if len(blocks) == 1 and not outside.strip():
+            return blocks[0].body
+    return text
 
 
 def _found(text: str) -> list[MadeCall | str]:

@@ -66,6 +66,7 @@ from rm_gallery.gallery.rm.agentic.state_checks import (
     read_state_check,
     several,
 )
+from rm_gallery.gallery.rm.code import failed_tests
 
 _MOST_BODY = 4 << 20
 _MOST_CODE = 1 << 20
@@ -389,8 +390,7 @@ class FinalStateReward(RuleReward):
             )
         except (VacuousTests, DataError) as error:
             return unscored("bad_tests", str(error), "data")
-        wrong = [f"test {one.index + 1}: {one.reason}" for one in report.outcomes if not one.passed]
-        return "; ".join(wrong[:LISTED])
+        return "; ".join(failed_tests(report)[:LISTED])
 
     async def _query(self, check: QueryCheck, folder: str) -> str:
         with temporary_folder() as own:

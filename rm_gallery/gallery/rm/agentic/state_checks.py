@@ -346,12 +346,11 @@ class CallsCheck(StateCheck):
         """Why it fails; '' where it holds."""
         calls = _calls_made(output)
         if self.order is not None:
-            names = iter(name for name, _ in calls)
-            missing = next(
-                (tool for tool in self.order if not any(names_tool(name, tool) for name in names)),
-                None,
-            )
-            return "" if missing is None else f"{missing} is not called in its place"
+            names = iter([name for name, _ in calls])
+            for tool in self.order:
+                if not any(names_tool(name, tool) for name in names):
+                    return f"{tool} is not called in its place"
+            return ""
         of_tool = [given for name, given in calls if names_tool(name, self.tool or "")]
         unread = of_tool.count(None) if self.arguments else 0
         count = sum(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rm_gallery.core.data.schema import Step
 from rm_gallery.core.reward.kinds import shown_text
@@ -38,6 +38,8 @@ from rm_gallery.core.utils.errors import (
 )
 from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.shown import one_line
+
+V = TypeVar("V")
 
 OUTPUT_CHARS = 20_000
 """Characters of one output that a judge is shown."""
@@ -210,17 +212,17 @@ class Toolbox:
             text = None if text is None else " ".join(text.split())
         if text is not None:
             self._texts[source] = text
-            if len(self._texts) > _KEPT_TEXTS:
-                del self._texts[next(iter(self._texts))]
+        if len(self._texts) > _KEPT_TEXTS:
+            del self._texts[next(iter(self._texts))]
         return text
 
     def _source(self, source: str) -> str | None:
         kind, _, name = source.strip().partition(":")
         if kind == "call":
-            return self.outputs[at] if (at := _place(name, self.outputs)) is not None else None
+            return _numbered(name, self.outputs)
         if kind == "turn":
-            at = _place(name, self.turns)
-            return None if at is None else shown_text(self.turns[at])
+            turn = _numbered(name, self.turns)
+            return None if turn is None else shown_text(turn)
         if kind == "store":
             return self.store.get(name)
         if kind == "file" and self.folder is not None:
@@ -271,11 +273,8 @@ class Toolbox:
             raw = workspace.read(path)
         if raw is None:
             why = self.left_out.get(path.removeprefix("./"))
-            raise ToolRefusal(
-                f"{path[:80]!r} is left out of the copy: {why}."
-                if why
-                else _NO_FILE.format(path[:80])
-            )
+            absent = f"{path[:80]!r} is left out of the copy: {why}."
+            raise ToolRefusal(absent if why else _NO_FILE.format(path[:80]))
         return raw.decode("utf-8", "replace")
 
     def _inner(self, path: str) -> None:
@@ -363,12 +362,10 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
-def _place(number: str, of: Sequence[Any]) -> int | None:
-    """Where the item of a number stands, None where there is none."""
-    number = number.strip()
-    if re.fullmatch(r"[0-9]{1,9}", number) is None or not 0 < int(number) <= len(of):
-        return None
-    return int(number) - 1
+def _numbered(number: str, of: Sequence[V]) -> V | None:
+    """The item of a number from 1, None where there is none."""
+    written = re.fullmatch(r"\s*[0-9]{1,9}\s*", number)
+    return of[int(number) - 1] if written and 0 < int(number) <= len(of) else None
 
 
 def _whole(words: str) -> re.Pattern[str]:

@@ -50,17 +50,16 @@ def submit_tool() -> dict[str, Any]:
 
 def says_twice(text: str) -> bool:
     """Whether an object of a JSON text has a key twice, of which readers take either."""
-    found = []
+    repeated = []
 
     def once(pairs: list[tuple[str, Any]]) -> None:
-        if len({key for key, _ in pairs}) < len(pairs):
-            found.append(True)
+        repeated.append(len(dict(pairs)) < len(pairs))
 
     try:
         json.JSONDecoder(object_pairs_hook=once).raw_decode(text.lstrip())
     except (ValueError, RecursionError):
         return False
-    return bool(found)
+    return any(repeated)
 
 
 def read_verdict(
@@ -82,11 +81,7 @@ def read_verdict(
     problems: list[str] = []
     for row in rows:
         number = row.get("criterion")
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int)
-            or not 0 < number <= len(criteria)
-        ):
+        if type(number) is not int or not 0 < number <= len(criteria):
             problems.append(f"there is no criterion {number!r:.40}")
         elif number in decided:
             problems.append(f"criterion {number} is decided twice")
@@ -95,9 +90,9 @@ def read_verdict(
             found = _evidence(row.get("evidence"), number, one, tools, problems)
             value = _value(one, row.get("verdict"), number, problems)
             decided[number] = CriterionDecision(value, found, str(row.get("reason") or "")[:2000])
-    absent = [str(number) for number in range(1, len(criteria) + 1) if number not in decided]
+    absent = sorted(set(range(1, len(criteria) + 1)) - decided.keys())
     if absent:
-        problems.append(f"criterion {', '.join(absent)} is not decided")
+        problems.append(f"criterion {', '.join(map(str, absent))} is not decided")
     if problems:
         more = len(problems) - _MOST_PROBLEMS
         shown = "; ".join(problems[:_MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")

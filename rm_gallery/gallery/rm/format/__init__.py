@@ -19,11 +19,11 @@ from rm_gallery.core.reward.rule import (
 )
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
-from rm_gallery.core.text.blocks import read_json, split_fences, tagged
+from rm_gallery.core.text.blocks import read_json, tagged
 from rm_gallery.core.text.canonical import folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.bounds import Share
-from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call
+from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call, unfenced
 
 
 def _format_score(problem: str | None) -> Score[float]:
@@ -412,11 +412,7 @@ def json_part(text: str, allow_fence: bool = True) -> str:
     all of it.
     """
     text = split_reasoning(text).final.strip()
-    if allow_fence and text.startswith(("```", "~~~")):
-        blocks, outside = split_fences(text)
-        if len(blocks) == 1 and not outside.strip():
-            return blocks[0].body
-    return text
+    return unfenced(text) if allow_fence else text
 
 
 def schema_problem(schema: Any) -> str | None:

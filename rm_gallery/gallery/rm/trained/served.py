@@ -228,11 +228,10 @@ class _ServedReward(_Elsewhere):
             raise ConfigError(
                 f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
             )
-        wanted = str(self.label).casefold()
-        match = next((place for place, name in enumerate(names) if name.casefold() == wanted), None)
-        if match is None:
-            raise ConfigError(unknown_name(f"label of {self.name}", str(self.label), names))
-        return match
+        wanted, known = str(self.label), [name.casefold() for name in names]
+        if wanted.casefold() not in known:
+            raise ConfigError(unknown_name(f"label of {self.name}", wanted, names))
+        return known.index(wanted.casefold())
 
 
 @RewardRegistry.register("served:")
