@@ -181,13 +181,8 @@ def dapo_soft_overlong_punishment(
 
 Correctness = Literal["exact", "number", "math", "label"]
 _WORDS = {
-    "correct": True,
-    "right": True,
-    "true": True,
-    "incorrect": False,
-    "wrong": False,
-    "error": False,
-    "false": False,
+    **dict.fromkeys(("correct", "right", "true"), True),
+    **dict.fromkeys(("incorrect", "wrong", "error", "false"), False),
 }
 
 
@@ -264,11 +259,9 @@ async def cosine_length_scaling(
     right = await _is_right(sample, correctness=correctness, timeout=timeout)
     length = length_of(sample.output[0].answer, unit, tokenizer)
     # at no length, and at the greatest one
-    of_right, of_wrong = (
-        (max_value_correct, min_value_correct),
-        (min_value_wrong, max_value_wrong),
-    )
-    short, long = of_right if right else of_wrong
+    short, long = min_value_wrong, max_value_wrong
+    if right:
+        short, long = max_value_correct, min_value_correct
     score = long + (short - long) * (1 + math.cos(math.pi * min(length / max_length, 1.0))) / 2
     if exceed_value is not None and length >= max_length:
         score = exceed_value

@@ -169,10 +169,8 @@ class CalibratedMathReward(MathVerifyReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         verdict, reason = await self._verdict_and_reason(sample)
-        right, confidence = (
-            float(verdict.status == "correct"),
-            stated_confidence(final_text(sample.answer_text())),
-        )
+        right = float(verdict.status == "correct")
+        confidence = stated_confidence(final_text(sample.answer_text()))
         if confidence is None:
             return Score(-1.0, f"{reason} The answer states no confidence.")
         brier = (confidence - right) ** 2

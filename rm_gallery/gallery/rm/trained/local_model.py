@@ -97,11 +97,8 @@ class LocalModel:
             try:
                 texts.append(self._model_text(without_marks(request, self._marks)))
             except (TemplateError, TypeError, ValueError) as error:
-                message = (
-                    f"{self.source.named()}: its chat template refuses the conversation: "
-                    f"{str(error)[:200]}"
-                )
-                texts.append(Unscored(message, reason="not_applicable"))
+                why = f"its chat template refuses the conversation: {str(error)[:200]}"
+                texts.append(self._unscored("not_applicable", why))
         good = [text for text in texts if not isinstance(text, Exception)]
         encoded = iter(self._tokens(good)) if good else iter(())
         return [text if isinstance(text, Exception) else next(encoded) for text in texts]
@@ -160,29 +157,30 @@ class LocalModel:
             at = _tokens_at(made["offset_mapping"][place], ends) if steps else ()
             inputs.append(self._fitting(TokenizedInput(ids, kinds, at), text, pair))
             if steps and len(set(at)) != len(ends):
-                inputs[-1] = Unscored(
-                    f"{self.source.named()}: two of {len(ends)} steps end in one token; give a "
-                    f"separator that is a token of "
-                    "its own with separator=.", reason="steps",
-                )  # fmt: skip
+                inputs[-1] = self._unscored(
+                    "steps",
+                    f"two of {len(ends)} steps end in one token; give a separator that is a token "
+                    "of its own with separator=.",
+                )
         return inputs
+
+    def _unscored(self, reason: str, why: str) -> Unscored:
+        return Unscored(f"{self.source.named()}: {why}", reason=reason)
 
     def _fitting(
         self, tokens: TokenizedInput, text: str, pair: str | None
     ) -> TokenizedInput | Exception:
         if not tokens.ids:
-            return Unscored(
-                f"{self.source.named()}: the conversation has no tokens.", reason="empty"
-            )
+            return self._unscored("empty", "the conversation has no tokens.")
         if self._limit is None or len(tokens) <= self._limit:
             return tokens
         way = self.reading.too_long
         if way == "unscored" or self.source.per_token:
-            return Unscored(
-                f"{self.source.named()}: the conversation has {len(tokens)} tokens and the model "
-                f"reads {self._limit}; a part of "
-                "it is scored with too_long=cut_left or cut_right.", reason="too_long",
-            )  # fmt: skip
+            return self._unscored(
+                "too_long",
+                f"the conversation has {len(tokens)} tokens and the model reads {self._limit}; a "
+                "part of it is scored with too_long=cut_left or cut_right.",
+            )
         tokenizer = self.loaded.tokenizer
         side, tokenizer.truncation_side = tokenizer.truncation_side, way.removeprefix("cut_")
         try:
