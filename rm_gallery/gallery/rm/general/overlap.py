@@ -6,9 +6,8 @@ import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from pydantic import NonNegativeInt, SerializeAsAny, field_validator
@@ -48,7 +47,10 @@ def overlap(common: int, given: int, wanted: int) -> Overlap:
     """The overlap of lists of `given` and `wanted` tokens that have `common` ones; all 0 where they
     have none.
     """
-    return harmonic(common / given, common / wanted) if common else Overlap(0.0, 0.0, 0.0)
+    if not common:
+        return Overlap(0.0, 0.0, 0.0)
+    precision, recall = common / given, common / wanted
+    return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
 
 
 def harmonic(precision: float, recall: float) -> Overlap:
@@ -88,15 +90,13 @@ def token_f1(
     text: str, references: Sequence[str], tokens: TokenizerName = "words"
 ) -> Overlap | None:
     """Tokens in common with the best of the references; None where they hold none."""
-    given = tokenize(tokens)(text)
-    counted = [_token_counts(tokens, reference) for reference in references]
-    return _best(
-        overlap(_in_common(given, counts), len(given), size) for size, counts in counted if size
-    )
-
-
-def _best(scores: Iterable[Overlap]) -> Overlap | None:
-    return max(scores, key=attrgetter("f1"), default=None)
+    given, best = tokenize(tokens)(text), None
+    for reference in references:
+        size, counts = _token_counts(tokens, reference)
+        if size:
+            score = overlap(_in_common(given, counts), len(given), size)
+            best = score if best is None or score.f1 > best.f1 else best
+    return best
 
 
 @lru_cache(maxsize=4096)
@@ -163,12 +163,13 @@ def rouge(
 
 def best_rouge(text: str, references: Sequence[str], variant: Variant = "rougeL") -> Overlap | None:
     """ROUGE of a text with the best of its references; None where they hold no word."""
-    scripts = [_reference_words(reference) for reference in references]
-    return _best(
-        rouge_of(_latin_words(text) if latin else words(text), target, variant)
-        for latin, target in scripts
-        if target
-    )
+    best: Overlap | None = None
+    for reference in references:
+        latin, target = _reference_words(reference)
+        if target:
+            score = rouge_of(_latin_words(text) if latin else words(text), target, variant)
+            best = score if best is None or score.f1 > best.f1 else best
+    return best
 
 
 MOST_WORDS = 30_000
