@@ -18,6 +18,7 @@ from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import fold
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.tool_calls import MadeCall, Untyped, as_call, tool_calls_of
 
 
@@ -90,10 +91,10 @@ def tool_call_match(
 def _expected_calls(sample: DataSample) -> list[ExpectedCall]:
     value = known(sample, "tool_calls", "expected_tool_calls", "reference", "ground_truth")
     if value is None:
-        why = (
-            "it needs the expected calls: set answer.label['tool_calls'] or metadata['tool_calls']."
+        raise Unscored(
+            "it needs the expected calls: set answer.label['tool_calls'] or metadata['tool_calls'].",
+            reason="no_reference",
         )
-        raise Unscored(why, reason="no_reference")
     wanted = read_wanted(value)
     if not isinstance(wanted, str) and len(wanted) > MOST_CALLS:
         wanted = f"there are {len(wanted):,}, and at most {MOST_CALLS} are compared."
@@ -301,7 +302,7 @@ def loop_detection(
     sample: DataSample,
     *,
     min_repeats: Annotated[int, Field(ge=2)] = 3,
-    max_period: Annotated[int, Field(ge=1)] = 10,
+    max_period: Count = 10,
     max_word_period: Annotated[int, Field(ge=1, le=1000)] = 50,
 ) -> Score[float]:
     """1 - the largest share of repeated items, among a trajectory's tool calls, lines or words.
@@ -441,11 +442,11 @@ def _budgets(given: Any, own: Mapping[str, float | None]) -> dict[str, float]:
     }
     budgets = {metric: float(limit) for metric, limit in limits.items() if limit}
     if not budgets:
-        why = (
+        raise Unscored(
             "it needs a budget: set max_steps, max_tokens, max_cost, max_latency or "
-            "metadata['budget']."
+            "metadata['budget'].",
+            reason="no_budget",
         )
-        raise Unscored(why, reason="no_budget")
     return budgets
 
 
@@ -487,23 +488,15 @@ def spent(
         return total
     if metric == "tokens":
         return sum(tokens)
-    return (
-        (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6
-        if metric == "cost" and prices is not None
-        else None
-    )
+    if metric != "cost" or prices is None:
+        return None
+    return (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6
 
 
 def number(value: Any) -> float | None:
     """A finite number that is not negative, else None."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or value < 0
-    ):
-        return None
-    return float(value)
+    fits = type(value) is not bool and isinstance(value, int | float) and 0 <= value < math.inf
+    return float(value) if fits else None
 
 
 def _total_usage(records: list[dict[str, Any]]) -> tuple[float, float] | None:
@@ -516,10 +509,8 @@ def _token_usage(source: dict[str, Any]) -> tuple[float, float] | None:
     usage = source.get("usage")
     if not isinstance(usage, dict):
         return None
-    given, made = (
-        _first_number(usage, ("input_tokens", "prompt_tokens")),
-        _first_number(usage, ("output_tokens", "completion_tokens")),
-    )
+    given = _first_number(usage, ("input_tokens", "prompt_tokens"))
+    made = _first_number(usage, ("output_tokens", "completion_tokens"))
     if given is None and made is None:
         total = number(usage.get("total_tokens"))
         return None if total is None else (total, 0.0)

@@ -8,14 +8,13 @@ import textwrap
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
-from pydantic import Field, field_serializer
+from pydantic import Field, PositiveFloat, PositiveInt, field_serializer
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
-from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import (
     KillableRule,
@@ -24,6 +23,7 @@ from rm_gallery.core.reward.rule import (
     final_answer,
     known,
     references_of,
+    rule,
     shown,
 )
 from rm_gallery.core.reward.schema import Example, sample_of
@@ -39,7 +39,7 @@ from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_in_worker, same_results
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
-from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
+from rm_gallery.core.text.canonical import split_reasoning, turn_text
 from rm_gallery.core.utils.errors import (
     Cause,
     DataError,
@@ -95,15 +95,15 @@ class CodeExecutionReward(RuleReward):
     (2105.09938).
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
-    touches: ClassVar[Touches] = {"programs": ()}
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "code_execution"
+    needs = frozenset({"tests", "sandbox"})
+    touches = {"programs": ()}
+    looks_at = frozenset({"characters"})
+    name = "code_execution"
     sandbox: str = "auto"
     """Where the code runs: auto or bwrap, subprocess, or fusion:URL."""
-    timeout: float = Field(default=10.0, gt=0)
+    timeout: PositiveFloat = 10.0
     """Seconds one test may take."""
-    total_timeout: float = Field(default=60.0, gt=0)
+    total_timeout: PositiveFloat = 60.0
     """Seconds all tests of one answer may take, from when they start; those not reached count as
     failed.
     """
@@ -181,8 +181,8 @@ class CodeUnitTestsReward(CodeExecutionReward):
     `code_execution`, which scores the share.
     """
 
-    name: str = "code_unit_tests"
-    all_or_nothing: bool = True
+    name = "code_unit_tests"
+    all_or_nothing = True
     example = Example(
         _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
@@ -203,19 +203,13 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
         (source for source in sources if any(_is_given(source.get(key)) for key in _TESTS)), None
     )
     if tests is None:
-        why = (
+        raise Unscored(
             f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in "
-            f"answer.label or metadata."
+            f"answer.label or metadata.",
+            reason="no_tests",
         )
-        raise Unscored(why, reason="no_tests")
-    record = {
-        key: value
-        for key, value in {
-            **{key: metadata[key] for key in _PROBLEM_KEYS if key in metadata},
-            **tests,
-        }.items()
-        if _is_given(value)
-    }
+    problem = {key: metadata[key] for key in _PROBLEM_KEYS if key in metadata}
+    record = {key: value for key, value in {**problem, **tests}.items() if _is_given(value)}
     if "test" in record and "prompt" not in record:
         record["prompt"] = _prompt_code(sample.query_text(), str(record.get("entry_point", "")))
     try:
@@ -226,12 +220,16 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
 
 def reason_of(report: CodeTestReport) -> str:
     """How many tests passed and how the first failures ended, without expected values."""
-    failed = [
-        f"test {unit.index + 1}: {unit.reason}" for unit in report.outcomes if not unit.passed
-    ]
-    more = [f"{len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else []
-    listed = "; ".join([*failed[:_SHOWN], *more])
-    return f"{report.passed} of {report.total} tests passed" + (f": {listed}." if listed else ".")
+    failed = failed_tests(report)
+    if len(failed) > _SHOWN:
+        failed[_SHOWN:] = [f"{len(failed) - _SHOWN} more"]
+    listed = f": {'; '.join(failed)}" if failed else ""
+    return f"{report.passed} of {report.total} tests passed{listed}."
+
+
+def failed_tests(report: CodeTestReport) -> list[str]:
+    """Each test that failed, by its number, and how it ended."""
+    return [f"test {unit.index + 1}: {unit.reason}" for unit in report.outcomes if not unit.passed]
 
 
 def _without_turn_ends(value: Any) -> Any:
@@ -284,12 +282,12 @@ class SqlResultEqualityReward(RuleReward):
     2305.03111), duplicates counted.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reference", "schema"})
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "sql_result_equality"
-    timeout: float = Field(default=5.0, gt=0)
+    needs = frozenset({"reference", "schema"})
+    looks_at = frozenset({"characters"})
+    name = "sql_result_equality"
+    timeout: PositiveFloat = 5.0
     """Seconds one query may run."""
-    max_rows: int = Field(default=10_000, gt=0)
+    max_rows: PositiveInt = 10_000
     """Rows a query may return."""
 
     example = Example(
@@ -361,8 +359,10 @@ class SqlResultEqualityReward(RuleReward):
                     _REFERENCES.clear()
                 _REFERENCES[key] = result
         if result.error:
-            message = f"{self.name}: the reference query does not run: {result.error}"
-            raise Unscored(message, reason="bad_reference")
+            raise Unscored(
+                f"{self.name}: the reference query does not run: {result.error}",
+                reason="bad_reference",
+            )
         return result
 
 
@@ -425,8 +425,8 @@ class PatchSimilarityReward(RuleReward):
     on long texts.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "code_patch_similarity"
+    needs = frozenset({"reference"})
+    name = "code_patch_similarity"
 
     example = Example(
         sample_of(
@@ -510,8 +510,8 @@ class SyntaxCheckReward(KillableRule):
     better; unscored (`no_code`) without a block.
     """
 
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "code_syntax_check"
+    looks_at = frozenset({"characters"})
+    name = "code_syntax_check"
 
     example = Example(
         sample_of(
@@ -561,18 +561,19 @@ def parse(code: str) -> ast.AST | str:
     return tree if isinstance(tree, str) else compile_problem(code) or tree
 
 
-class Style(NamedTuple):
-    """What was looked at in one or more blocks."""
-
-    indents: Counter[str]
-    """Count of each unit of indentation."""
-    good: list[str]
-    bad: list[str]
-    """Names that follow PEP 8, and those that do not."""
-
-
-@RewardRegistry.register("code_style")
-class CodeStyleReward(KillableRule):
+@rule(
+    "code_style",
+    looks_at="characters",
+    killable=True,
+    example=Example(
+        sample_of(
+            "Write a Python function that doubles a number.",
+            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+            "~~~python\ndef doubleIt(X):\n  result = 2 * X\n  return result\n~~~",
+        )
+    ),
+)
+def code_style(sample: DataSample) -> Score[float]:
     """0.5 x share of indented blocks using the code's most common indentation + 0.5 x share of
     names following PEP 8.
 
@@ -582,48 +583,24 @@ class CodeStyleReward(KillableRule):
     better; unscored without a fenced Python block (`no_code`) or when none compiles
     (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
     """
-
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "code_style"
-
-    example = Example(
-        sample_of(
-            "Write a Python function that doubles a number.",
-            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
-            "~~~python\ndef doubleIt(X):\n  result = 2 * X\n  return result\n~~~",
-        )
+    units, names = Counter[str](), list[tuple[str, bool]]()
+    parsed = [(block, parse(block)) for block in required_blocks(sample, "code_style")]
+    problems = [tree for _, tree in parsed if isinstance(tree, str)]
+    if len(problems) == len(parsed):
+        raise Unscored(f"no block compiles ({problems[0]}).", reason="syntax_error", cause="answer")
+    for block, tree in parsed:
+        if not isinstance(tree, str):
+            units.update(_indents(block.split("\n"), tree))
+            names += _names_with_fit(tree)
+    bad = [name for name, fits in names if not fits]
+    indentation = max(units.values()) / units.total() if units else 1.0
+    naming = (len(names) - len(bad)) / len(names) if names else 1.0
+    listed = f" (not PEP 8: {', '.join(map(shown, bad[:5]))})" if bad else ""
+    return Score(
+        (indentation + naming) / 2,
+        f"Indentation {indentation:.2f}, names {naming:.2f}{listed}.",
+        extra={"indentation": indentation, "naming": naming},
     )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
-        style = Style(Counter(), [], [])
-        problems = []
-        blocks = required_blocks(sample, self.name)
-        for block in blocks:
-            tree = parse(block)
-            if isinstance(tree, str):
-                problems.append(tree)
-                continue
-            style.indents.update(_indents(block.split("\n"), tree))
-            for name, fits in _names_with_fit(tree):
-                (style.good if fits else style.bad).append(name)
-        if len(problems) == len(blocks):
-            raise Unscored(
-                f"{self.name}: no block compiles ({problems[0]}).",
-                reason="syntax_error",
-                cause="answer",
-            )
-        indents, names = style.indents.total(), len(style.good) + len(style.bad)
-        indentation = style.indents.most_common(1)[0][1] / indents if indents else 1.0
-        naming = len(style.good) / names if names else 1.0
-        reason = f"Indentation {indentation:.2f}, names {naming:.2f}"
-        reason += (
-            f" (not PEP 8: {', '.join(shown(name) for name in style.bad[:5])})."
-            if style.bad
-            else "."
-        )
-        return Score(
-            (indentation + naming) / 2, reason, extra={"indentation": indentation, "naming": naming}
-        )
 
 
 def _indents(lines: list[str], tree: ast.AST) -> Iterator[str]:

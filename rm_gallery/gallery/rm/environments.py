@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
@@ -13,7 +13,6 @@ from rm_gallery.core.data.load.rollouts import RECORDED
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.environment_servers import NemoGymServer, OrsServer
 from rm_gallery.core.model.message import part_text, picture_of, text_of
-from rm_gallery.core.model.reward_servers import RewardServer
 from rm_gallery.core.model.transport import check_url
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, sample_of
@@ -52,9 +51,8 @@ class NemoGymReward(BehindServer):
         ConfigError: no URL, or a server that verifies no recorded rollout.
     """
 
-    SCHEME: ClassVar[str] = "nemo-gym:"
-    EXAMPLE_URL: ClassVar[str] = "http://127.0.0.1:8000"
-    SERVER: ClassVar[type[RewardServer]] = NemoGymServer
+    SCHEME = "nemo-gym:"
+    SERVER = NemoGymServer
 
     reference_column: str = Field(default="expected_answer", min_length=1)
     """Column in which the server looks for the reference."""
@@ -177,9 +175,9 @@ class OrsReward(BehindServer):
             `tool` or `argument` that says which takes the answer.
     """
 
-    SCHEME: ClassVar[str] = "ors:"
-    EXAMPLE_URL: ClassVar[str] = "http://127.0.0.1:8000/math"
-    SERVER: ClassVar[type[RewardServer]] = OrsServer
+    SCHEME = "ors:"
+    EXAMPLE_URL = "http://127.0.0.1:8000/math"
+    SERVER = OrsServer
 
     split: str = ""
     """The split of samples that name none; the environment's only one where this is empty."""
@@ -207,8 +205,9 @@ class OrsReward(BehindServer):
         name = urlsplit(known).path.rpartition("/")[2]
         return known.removesuffix(f"/{name}") if name else known, unquote(name)
 
-    def _url_settings(self, target: str) -> dict[str, Any]:
-        return {"env": target, "tool": self.tool, "argument": self.argument}
+    def _own_settings(self, target: str) -> dict[str, Any]:
+        own = {"env": target, "tool": self.tool, "argument": self.argument}
+        return {**super()._own_settings(target), **own}
 
     def item(self, sample: DataSample) -> dict[str, Any]:
         """The task and the answer."""

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 from textwrap import indent
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, PositiveFloat, field_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import (
@@ -26,7 +26,6 @@ from rm_gallery.core.reward.schema import (
     sample_of,
 )
 from rm_gallery.core.reward.template import (
-    BasePromptTemplate,
     Described,
     Prompt,
     RubricTemplate,
@@ -64,13 +63,13 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     pair and the flip rate.
     """
 
-    score_range: tuple[float | None, float | None] = (0.0, 1.0)
-    scenario_texts: ClassVar[dict[str, dict[str, Any]]] = scenario_texts("base_helpfulness")
+    score_range = (0.0, 1.0)
+    scenario_texts = scenario_texts("base_helpfulness")
 
-    name: str = "group_pairwise"
+    name = "group_pairwise"
     aggregation: Aggregation = "win_rate"
     """How wins become scores; each reward of this family has its own."""
-    prior: float = Field(default=1.0, gt=0)
+    prior: PositiveFloat = 1.0
     """Bradley–Terry: drawn games of each answer against an average one; the more, the nearer scores
     are to 0.5.
     """
@@ -106,8 +105,7 @@ class GroupWinRateReward(GroupPairWiseReward):
     GroupPairWiseReward.
     """
 
-    name: str = "group_win_rate"
-    aggregation: Aggregation = "win_rate"
+    name = "group_win_rate"
 
 
 @RewardRegistry.register("group_copeland")
@@ -119,8 +117,8 @@ class GroupCopelandReward(GroupPairWiseReward):
     Copeland 1951. Needs two answers or more.
     """
 
-    name: str = "group_copeland"
-    aggregation: Aggregation = "copeland"
+    name = "group_copeland"
+    aggregation = "copeland"
 
 
 @RewardRegistry.register("group_elo")
@@ -134,8 +132,8 @@ class GroupEloReward(GroupPairWiseReward):
     only. Source: Elo 1978. Needs two answers or more.
     """
 
-    name: str = "group_elo"
-    aggregation: Aggregation = "elo"
+    name = "group_elo"
+    aggregation = "elo"
 
 
 @RewardRegistry.register("group_bradley_terry")
@@ -149,8 +147,8 @@ class GroupBradleyTerryReward(GroupPairWiseReward):
     Needs two answers or more.
     """
 
-    name: str = "group_bradley_terry"
-    aggregation: Aggregation = "bradley_terry"
+    name = "group_bradley_terry"
+    aggregation = "bradley_terry"
 
 
 def wins_of(n: int, margins: dict[tuple[int, int], list[float]]) -> list[list[float]]:
@@ -203,7 +201,7 @@ LONGEST = 10_000
 class GroupTemplate(RubricTemplate):
     """Every answer of a group is scored from 0 to 1: `scores` by the answer's number, from 1."""
 
-    prompt_name: ClassVar[str] = "group"
+    prompt_name = "group"
 
     scores: Annotated[
         dict[int, float],
@@ -282,11 +280,11 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
     https://art.openpipe.ai/fundamentals/ruler).
     """
 
-    score_range: tuple[float | None, float | None] = (0.0, 1.0)
-    scenario_texts: ClassVar[dict[str, dict[str, Any]]] = TEXTS
+    score_range = (0.0, 1.0)
+    scenario_texts = TEXTS
 
-    name: str = "ruler"
-    template: type[BasePromptTemplate] | None = GroupTemplate
+    name = "ruler"
+    template = GroupTemplate
 
     example = Example(
         _STAIN,
@@ -305,11 +303,11 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
         tools = (sample.metadata or {}).get("tools")
         return {
             **super()._before_evaluate(sample, **kwargs),
-            "tools": ""
-            if not tools
-            else tools
+            "tools": tools
             if isinstance(tools, str)
-            else json.dumps(tools, ensure_ascii=False),
+            else json.dumps(tools, ensure_ascii=False)
+            if tools
+            else "",
             "shared": group.shared,
             "answers": group.distinct,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataSample, is_absent
@@ -39,14 +40,9 @@ def split_sentences(text: str) -> list[str]:
     abbreviations or ellipses that a small letter follows do not end one. A line end alone ends
     none; what holds no letter or digit is no sentence.
     """
-    sentences: list[str] = []
-    start = 0
-    for match in _END.finditer(text):
-        if _ends_sentence(text, match):
-            sentences.append(text[start : match.end()])
-            start = match.end()
-    sentences.append(text[start:])
-    return [part.strip() for part in sentences if any(map(str.isalnum, part))]
+    ends = [match.end() for match in _END.finditer(text) if _ends_sentence(text, match)]
+    parts = (text[start:end] for start, end in pairwise([0, *ends, len(text)]))
+    return [part.strip() for part in parts if any(map(str.isalnum, part))]
 
 
 def count_sentences(text: str) -> int:
@@ -191,10 +187,10 @@ def nth_paragraph_first_word(text: str, arguments: Arguments) -> bool:
     wanted, nth = arguments.number("num_paragraphs"), arguments.number("nth_paragraph", 1)
     first_word = arguments.text("first_word").lower()
     if nth > wanted:
-        message = (
-            f"length_constraints:nth_paragraph_first_word asks for paragraph {nth} of {wanted}."
+        raise Unscored(
+            f"length_constraints:nth_paragraph_first_word asks for paragraph {nth} of {wanted}.",
+            reason="bad_instruction",
         )
-        raise Unscored(message, reason="bad_instruction")
     parts = [part for block in text.split("\n\n") if (part := block.strip())]
     if len(parts) != wanted:
         return False
@@ -254,11 +250,11 @@ def response_language(text: str, arguments: Arguments) -> bool:
     """
     language = known_language(arguments.text("language"))
     if language is None:
-        why = (
+        raise Unscored(
             f"language:response_language: '{arguments.text('language')}' is no language that can "
-            f"be told from text."
+            f"be told from text.",
+            reason="bad_instruction",
         )
-        raise Unscored(why, reason="bad_instruction")
     languages = candidate_languages(text)
     return not languages or language in languages
 
@@ -475,18 +471,18 @@ def ifeval(
 def _instructions(sample: DataSample) -> list[tuple[str, Mapping[str, Any]]]:
     names = plain(known(sample, "instruction_id_list"))
     if not isinstance(names, list | tuple) or not names:
-        why = (
+        raise Unscored(
             f"it needs metadata['instruction_id_list'], a list of instruction ids; "
-            f"found {shown(names)}."
+            f"found {shown(names)}.",
+            reason="no_instructions",
         )
-        raise Unscored(why, reason="no_instructions")
     given = plain(known(sample, "kwargs"))
     given = [None] * len(names) if given is None else given
     if not isinstance(given, list | tuple) or len(given) != len(names):
-        why = (
-            f"metadata['kwargs'] is a list with one dict for each of the {len(names)} instructions."
+        raise Unscored(
+            f"metadata['kwargs'] is a list with one dict for each of the {len(names)} instructions.",
+            reason="bad_instruction",
         )
-        raise Unscored(why, reason="bad_instruction")
     if not all(part is None or isinstance(part, Mapping) for part in given):
         raise Unscored(
             f"metadata['kwargs'] holds dicts, found {shown(given)}.",

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sized
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.context import within_deadline
@@ -27,6 +27,7 @@ from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.gallery.rm.bounds import Signed
 from rm_gallery.gallery.rm.general.numbers import matched
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
@@ -115,9 +116,9 @@ def _in_bounds(min_length: int, max_length: int) -> None:
 def length_penalty(
     text: str,
     *,
-    min_length: Annotated[int, Field(ge=0)] = 10,
-    max_length: Annotated[int, Field(ge=0)] = 1000,
-    penalty_rate: Annotated[float, Field(ge=0)] = 0.01,
+    min_length: NonNegativeInt = 10,
+    max_length: NonNegativeInt = 1000,
+    penalty_rate: NonNegativeFloat = 0.01,
     max_penalty: Annotated[float | None, Field(ge=0)] = None,
 ) -> Score[float]:
     """0 between `min_length` and `max_length` characters; outside, -`penalty_rate` for every
@@ -152,8 +153,8 @@ def dapo_soft_overlong_punishment(
     *,
     unit: LengthUnit = "chars",
     tokenizer: Tokenizer = None,
-    max_length: Annotated[int, Field(gt=0)] = 20480,
-    cache: Annotated[int, Field(ge=0)] = 4096,
+    max_length: PositiveInt = 20480,
+    cache: NonNegativeInt = 4096,
 ) -> Score[float]:
     """0 up to `max_length - cache`, falling linearly to -1 at `max_length`, -1 beyond; to be added
     to another reward.
@@ -180,13 +181,8 @@ def dapo_soft_overlong_punishment(
 
 Correctness = Literal["exact", "number", "math", "label"]
 _WORDS = {
-    "correct": True,
-    "right": True,
-    "true": True,
-    "incorrect": False,
-    "wrong": False,
-    "error": False,
-    "false": False,
+    **dict.fromkeys(("correct", "right", "true"), True),
+    **dict.fromkeys(("incorrect", "wrong", "error", "false"), False),
 }
 
 
@@ -230,13 +226,13 @@ async def cosine_length_scaling(
     unit: LengthUnit = "chars",
     tokenizer: Tokenizer = None,
     correctness: Correctness = "exact",
-    max_length: Annotated[int, Field(gt=0)] = 4096,
-    min_value_wrong: Annotated[float, Field(ge=-1, le=1)] = -1.0,
-    max_value_wrong: Annotated[float, Field(ge=-1, le=1)] = -0.5,
-    min_value_correct: Annotated[float, Field(ge=-1, le=1)] = 0.5,
-    max_value_correct: Annotated[float, Field(ge=-1, le=1)] = 1.0,
+    max_length: PositiveInt = 4096,
+    min_value_wrong: Signed = -1.0,
+    max_value_wrong: Signed = -0.5,
+    min_value_correct: Signed = 0.5,
+    max_value_correct: Signed = 1.0,
     exceed_value: Annotated[float | None, Field(ge=-1, le=1)] = None,
-    timeout: Annotated[float, Field(gt=0)] = 5.0,
+    timeout: PositiveFloat = 5.0,
 ) -> Score[float]:
     """Right answers score higher the shorter they are, wrong ones lower: a long wrong attempt beats
     a short one.
@@ -263,11 +259,9 @@ async def cosine_length_scaling(
     right = await _is_right(sample, correctness=correctness, timeout=timeout)
     length = length_of(sample.output[0].answer, unit, tokenizer)
     # at no length, and at the greatest one
-    of_right, of_wrong = (
-        (max_value_correct, min_value_correct),
-        (min_value_wrong, max_value_wrong),
-    )
-    short, long = of_right if right else of_wrong
+    short, long = min_value_wrong, max_value_wrong
+    if right:
+        short, long = max_value_correct, min_value_correct
     score = long + (short - long) * (1 + math.cos(math.pi * min(length / max_length, 1.0))) / 2
     if exceed_value is not None and length >= max_length:
         score = exceed_value
@@ -309,8 +303,8 @@ def _labelled(value: Any) -> bool:
         value = _WORDS.get(value.strip().lower())
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         return bool(value)
-    why = (
+    raise Unscored(
         f"it needs answer.label['correctness']: true, false, 'correct' or 'error'; found "
-        f"{shown(value)}."
+        f"{shown(value)}.",
+        reason="no_label",
     )
-    raise Unscored(why, reason="no_label")

@@ -5,9 +5,9 @@ confidence.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
@@ -18,7 +18,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, extraction_of, references_of, shown
 from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
-from rm_gallery.core.score import Bounds, Score
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.answer import Extraction, final_text
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
@@ -37,9 +37,9 @@ class MathVerifyReward(RuleReward):
     better.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "math_verify"
-    timeout: float = Field(default=5.0, gt=0)
+    needs = frozenset({"reference"})
+    name = "math_verify"
+    timeout: PositiveFloat = 5.0
     """Seconds one comparison may take."""
     in_process: bool = True
     """Whether plain numbers are compared without a worker process; the verdicts are the same."""
@@ -105,11 +105,11 @@ class MathVerifyReward(RuleReward):
                     verify_answer, gold, gold, deadline=limit, urgent=True
                 )
             except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
-                why = (
+                raise Unscored(
                     f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: "
-                    f"{shown(gold)}."
-                )
-                raise Unscored(why, reason="bad_reference") from error
+                    f"{shown(gold)}.",
+                    reason="bad_reference",
+                ) from error
             return (
                 self_check
                 if self_check.status == "no_gold"
@@ -152,8 +152,8 @@ class CalibratedMathReward(MathVerifyReward):
     2; Brier (1950).
     """
 
-    score_range: Bounds = (-1.0, 1.0)
-    name: str = "calibrated_math"
+    score_range = (-1.0, 1.0)
+    name = "calibrated_math"
     brier_only: bool = False
     """Whether the score leaves out correctness."""
 
@@ -169,10 +169,8 @@ class CalibratedMathReward(MathVerifyReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         verdict, reason = await self._verdict_and_reason(sample)
-        right, confidence = (
-            float(verdict.status == "correct"),
-            stated_confidence(final_text(sample.answer_text())),
-        )
+        right = float(verdict.status == "correct")
+        confidence = stated_confidence(final_text(sample.answer_text()))
         if confidence is None:
             return Score(-1.0, f"{reason} The answer states no confidence.")
         brier = (confidence - right) ** 2
@@ -232,10 +230,10 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     2504.10481).
     """
 
-    score_range: Bounds = (0.0, 1.0)
-    needs: ClassVar[frozenset[str]] = frozenset({"llm", "reference"})
-    name: str = "hybrid_math"
-    template: type[BasePromptTemplate] | None = EquivalenceTemplate
+    score_range = (0.0, 1.0)
+    needs = frozenset({"llm", "reference"})
+    name = "hybrid_math"
+    template = EquivalenceTemplate
     language: Literal["en", "zh"] = "en"
     """Language of the instructions; question and answer may be in any."""
     extraction: Extraction = "any"

@@ -49,6 +49,8 @@ from rm_gallery.core.utils.errors import ConfigError, ParseError, reason_of
 from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.models import error_message, unknown_name
 from rm_gallery.core.utils.shown import excerpt
+from rm_gallery.gallery.rm.bounds import Count
+from rm_gallery.gallery.rm.trained.conversation import any_of
 
 HERE = Path(__file__).parent / "judges"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -96,7 +98,7 @@ class PublishedJudge(RubricFile):
     form: str
     thinks: bool = False
     sampling: dict[str, Any] = Field(default_factory=dict)
-    votes: int = Field(default=1, ge=1)
+    votes: Count = 1
     ties: str = ""
     source: str
     licence: str
@@ -147,18 +149,13 @@ def _marks_of(
     rubrics: tuple[str, ...],
     levels: tuple[str, ...],
     referenced: bool,
-) -> re.Pattern[str] | None:
+) -> re.Pattern[str]:
     """The delimiters of a layout: an answer that holds one could forge another part of the prompt."""
     texts = _layout_values("", [""] * n, "-" * referenced)
     rendered = [
         _rendered(layout, **texts, rubrics=list(rubrics), levels=list(levels)) for layout in layouts
     ]
-    marks = {mark for text in rendered for mark in _MARKS.findall(text)}
-    return (
-        re.compile("|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)))
-        if marks
-        else None
-    )
+    return any_of({mark for text in rendered for mark in _MARKS.findall(text)})
 
 
 @lru_cache(maxsize=512)
@@ -195,22 +192,17 @@ def shown_messages(
     marks = _marks_of(layouts, len(answers), tuple(rubrics), tuple(levels), bool(reference))
 
     def shown(text: str) -> str:
-        return broken(text) if marks is None else broken(broken(text), marks)
+        return broken(broken(text), marks)
 
-    texts = _layout_values(shown(query), [shown(text) for text in answers], shown(reference))
+    own = {"rubrics": list(rubrics), "levels": list(levels)}
+    texts = _layout_values(shown(query), list(map(shown, answers)), shown(reference)) | own
     made: list[dict[str, str]] = []
     for message in messages:
         if isinstance(message, str):
             made += [{**turn, "content": shown(turn["content"])} for turn in turns]
         else:
-            made.append(
-                {
-                    "role": message["role"],
-                    "content": _rendered(
-                        message["content"], **texts, rubrics=list(rubrics), levels=list(levels)
-                    ),
-                }
-            )
+            content = _rendered(message["content"], **texts)
+            made.append({"role": message["role"], "content": content})
     return made
 
 
@@ -265,20 +257,20 @@ def stated(reply: str, verdict: StatedVerdict) -> str | dict[str, Any]:
     return value if isinstance(value, dict) else str(value).strip()
 
 
+_INSIDE = r"\[\[\s*([^\[\]\n]{1,20}?)\s*\]\]"
+_FORMS = {
+    "result": r"\[RESULT\]\s*[(\[]?\s*([A-Za-z0-9.]{1,8}?)\s*[)\]]?\s*\.?\s*\Z",
+    "brackets": rf"(?i)<TAG>\s*{_INSIDE}\s*</TAG>",
+    "tag": r"(?i)<TAG>\s*([^<>]{1,80}?)\s*</TAG>",
+    "label": r"(?im)^[ \t*]*TAG\**[ \t]*[:：][ \t*]*([^\s*]{1,20}(?:[ \t][^\s*]{1,20})?)[ \t*]*$",
+}
+"""By form, where the verdict stands; TAG is the checkpoint's own."""
+
+
 @lru_cache(maxsize=64)
 def _verdict_pattern(form: str, tag: str) -> re.Pattern[str]:
-    name = re.escape(tag)
-    if form == "result":
-        return re.compile(r"\[RESULT\]\s*[(\[]?\s*([A-Za-z0-9.]{1,8}?)\s*[)\]]?\s*\.?\s*\Z")
-    if form == "brackets":
-        inside = r"\[\[\s*([^\[\]\n]{1,20}?)\s*\]\]"
-        return re.compile(rf"<{name}>\s*{inside}\s*</{name}>" if tag else inside, re.IGNORECASE)
-    if form == "tag":
-        return re.compile(rf"<{name}>\s*([^<>]{{1,80}}?)\s*</{name}>", re.IGNORECASE)
-    value = r"([^\s*]{1,20}(?:[ \t][^\s*]{1,20})?)"
-    return re.compile(
-        rf"^[ \t*]*{name}\**[ \t]*[:：][ \t*]*{value}[ \t*]*$", re.MULTILINE | re.IGNORECASE
-    )
+    pattern = _INSIDE if form == "brackets" and not tag else _FORMS[form]
+    return re.compile(pattern.replace("TAG", re.escape(tag)))
 
 
 def _unquoted(body: str) -> str:
@@ -292,10 +284,11 @@ def _last_match(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
     matches = pattern.findall(_unquoted(body))
     if matches:
         return str(matches[-1])
-    last = (
-        body.strip().strip("`~").rstrip().rpartition("\n")[2] if not ends else body.strip("`~ \n")
-    )
-    whole = pattern.fullmatch(last.strip(" \t\"'“”`*.")) if not ends else pattern.search(last)
+    if ends:
+        whole = pattern.search(body.strip("`~ \n"))
+    else:
+        last = body.strip().strip("`~").rstrip().rpartition("\n")[2]
+        whole = pattern.fullmatch(last.strip(" \t\"'“”`*."))
     return None if whole is None else str(whole[1])
 
 
@@ -403,7 +396,7 @@ class _OfCheckpoint(BaseLLMReward):
         )
     )
 
-    template: type[BasePromptTemplate] | None = PublishedPrompt
+    template = PublishedPrompt
     judge: str
     """The checkpoint's name, or a YAML file like those of the gallery."""
     rubrics: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
@@ -426,10 +419,8 @@ class _OfCheckpoint(BaseLLMReward):
     @classmethod
     def _file_of_wording(cls, given: Any) -> Any:
         if isinstance(given, dict) and isinstance(given.get("template"), str | Path):
-            return {
-                **{k: v for k, v in given.items() if k != "template"},
-                "wording": str(given["template"]),
-            }
+            given = {**given, "wording": str(given["template"])}
+            del given["template"]
         return given
 
     def model_post_init(self, context: Any) -> None:

@@ -26,7 +26,7 @@ _HARMONY_THOUGHT = re.compile(
 )
 _HARMONY_ENDS = re.compile(r"<\|(?:call|end|return)\|>")
 _NAMED = re.compile(
-    r"""\s*[=:]?\s*["']?([\w.-]{1,200})["']?\s*(?:string=["'](true|false)["']\s*)?>"""
+    r"""(?: name(?==))?\s*[=:]?\s*["']?([\w.-]{1,200})["']?\s*(?:string=["'](true|false)["']\s*)?>"""
 )
 _UNREAD = re.compile(
     r"<[|｜/]?[\w:|｜▁]{0,40}(?:tool|function|action)s?[_▁ ]?calls?[\w|｜▁]{0,40}>|\[TOOL_\w{1,20}\]",
@@ -116,19 +116,14 @@ def calls_in_text(text: str) -> ToolCalls:
         if opening in text:
             bodies = _bodies_between(text, opening, closing)
             return _calls_and_problems([call for body in bodies for call in read(body)])
-    bodies = [
-        block.body
-        for block in split_fences(text)[0]
-        if block.language in ("json", "tool_call", "tool_code", "")
-    ]
+    blocks = split_fences(text)[0]
+    fenced = ("json", "tool_call", "tool_code", "")
+    bodies = [block.body for block in blocks if block.language in fenced]
     for body in bodies or [text]:
         calls = _calls_in_json(body.strip())
         if calls is not None:
             return calls
-    code = next(
-        (block.body.strip() for block in split_fences(text)[0] if block.language == "tool_code"),
-        text,
-    )
+    code = next((block.body.strip() for block in blocks if block.language == "tool_code"), text)
     if _PYTHON_CALLS.match(code) and len(code) <= _MAX_PYTHON:
         return _python_calls(code)
     mark = _UNREAD.search(text)
@@ -161,14 +156,21 @@ def calls_alone(text: str) -> ToolCalls:
             bodies, outside = [part[0] for part in parts], "".join(part[2] for part in parts)
         alone = not _UNREAD.sub("", outside).strip()
         return _all_or_none([call for body in bodies for call in read(body)], alone)
-    blocks, outside = split_fences(text)
-    if text.startswith(("```", "~~~")) and not outside.strip() and len(blocks) == 1:
-        text = blocks[0].body.strip()
+    text = unfenced(text).strip()
     if (found := _calls_in_json(text)) is None and _PYTHON_CALLS.match(text[:_MAX_PYTHON]):
         found = _python_calls(text[:_MAX_PYTHON])
     if found is None:
         return _all_or_none(_found(text), False)
     return found if not found.problems else ToolCalls([], found.problems)
+
+
+def unfenced(text: str) -> str:
+    """A text without the fence around all of it."""
+    if text.startswith(("```", "~~~")):
+        blocks, outside = split_fences(text)
+        if len(blocks) == 1 and not outside.strip():
+            return blocks[0].body
+    return text
 
 
 def _found(text: str) -> list[MadeCall | str]:
@@ -206,12 +208,11 @@ def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
     _, mark, body = text[start : start + 1_000_000].partition("<|message|>")
     if not mark:
         return UnreadCall(name, f"The call of {name[:60]} has no arguments.")
-    return as_call(
-        {
-            "name": name,
-            "arguments": re.split(r"<\|(?:call|end|start|return)\|>", body, maxsplit=1)[0].strip(),
-        }
-    )
+    return _named_call(name, re.split(r"<\|(?:call|end|start|return)\|>", body, maxsplit=1)[0])
+
+
+def _named_call(name: str, arguments: str) -> MadeCall | str:
+    return as_call({"name": name.strip(), "arguments": arguments.strip()})
 
 
 def _read_body(body: str) -> list[MadeCall | str]:
@@ -220,9 +221,7 @@ def _read_body(body: str) -> list[MadeCall | str]:
     """
     text = body.strip()
     if text.startswith(("<function", "<invoke")):
-        return _read_function(
-            text.partition("<function" if text.startswith("<function") else "<invoke")[2]
-        )
+        return _read_function(re.sub("<function|<invoke", "", text, count=1))
     name, glm, rest = text.partition("<arg_key>")
     if glm:
         pairs = [part.partition("</arg_key>") for part in rest.split("<arg_key>")]
@@ -238,12 +237,12 @@ def _read_body(body: str) -> list[MadeCall | str]:
         calls, problems = _python_calls(fenced)
         return [*calls, *problems]
     if fenced[:1] in ("{", "["):
-        parsed, at = [], 0
+        parsed: list[MadeCall | str] = []
+        at = 0
         while at < len(fenced) and (read := _value_at(fenced, at)) is not None:
-            parsed += [
-                as_call(value) for value in (read[0] if isinstance(read[0], list) else [read[0]])
-            ]
-            at = read[1] + len(fenced[read[1] :]) - len(fenced[read[1] :].lstrip(" \n\r\t;,"))
+            value, end = read
+            parsed += map(as_call, value if isinstance(value, list) else [value])
+            at = len(fenced) - len(fenced[end:].lstrip(" \n\r\t;,"))
         return parsed if parsed and at >= len(fenced) else [read_call(fenced)]
     if re.fullmatch(r"[A-Za-z_][\w.-]{0,199}", text):
         return [MadeCall(text, {})]
@@ -261,15 +260,15 @@ def _read_function(body: str) -> list[MadeCall | str]:
     """`=name>` or ` name="name">`, then `<parameter=key>value</parameter>` (or
     `<parameter name="key">`) or one JSON object.
     """
-    head = _NAMED.match(body.replace(" name=", "=", 1) if body.startswith(" name=") else body)
+    head = _NAMED.match(body)
     if head is None:
         return ["A tool call has no name."]
     rest = body.partition(">")[2].partition("</function>")[0].strip()
     if rest.startswith("{"):
-        return [as_call({"name": head[1], "arguments": rest})]
+        return [_named_call(head[1], rest)]
     arguments: dict[str, Any] = {}
     for part in re.split(r"<(?:｜DSML｜)?parameter\b", rest)[1:]:
-        named = _NAMED.match(part.replace(" name=", "=", 1) if part.startswith(" name=") else part)
+        named = _NAMED.match(part)
         if named is None:
             return [f"A parameter of {head[1][:60]} has no name."]
         value = re.split(r"</(?:｜DSML｜)?parameter>", part.partition(">")[2], maxsplit=1)[0].strip(
@@ -285,30 +284,21 @@ def _read_deepseek(body: str) -> list[MadeCall | str]:
     if name.strip() == "function" and "```" in rest:
         name, _, rest = rest.partition("\n")
         rest = next((block.body for block in split_fences(rest)[0]), rest)
-    return [as_call({"name": name.strip(), "arguments": rest.strip()})]
+    return [_named_call(name, rest)]
 
 
 def _read_kimi(body: str) -> list[MadeCall | str]:
     """`functions.name:0<|tool_call_argument_begin|>{…}`."""
     name, _, arguments = body.partition("<|tool_call_argument_begin|>")
     return [
-        as_call(
-            {
-                "name": name.strip().removeprefix("functions.").rpartition(":")[0] or name.strip(),
-                "arguments": arguments.strip(),
-            }
-        )
+        _named_call(name.strip().removeprefix("functions.").rpartition(":")[0] or name, arguments)
     ]
 
 
 def _read_mistral(body: str) -> list[MadeCall | str]:
     """A list of objects, or `name[ARGS]{…}`."""
     name, args, arguments = body.partition("[ARGS]")
-    return (
-        [as_call({"name": name.partition("[CALL_ID]")[0].strip(), "arguments": arguments.strip()})]
-        if args
-        else _read_body(body)
-    )
+    return [_named_call(name.partition("[CALL_ID]")[0], arguments)] if args else _read_body(body)
 
 
 _DIALECTS: tuple[tuple[str, str, Callable[[str], list[MadeCall | str]]], ...] = (
@@ -394,12 +384,8 @@ def _calls_in_json(text: str) -> ToolCalls | None:
 def _python_calls(text: str) -> ToolCalls:
     tree = parse_python(text, "eval")
     body = tree.body if isinstance(tree, ast.Expression) else ast.Tuple([])
-    return _calls_and_problems(
-        [
-            _python_call(node)
-            for node in (body.elts if isinstance(body, ast.List | ast.Tuple) else [body])
-        ]
-    )
+    nodes = body.elts if isinstance(body, ast.List | ast.Tuple) else [body]
+    return _calls_and_problems(list(map(_python_call, nodes)))
 
 
 def _python_call(node: ast.expr) -> MadeCall | str:

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.sandbox.floor import executable, floor
 from rm_gallery.core.sandbox.process import kill_children, kill_group
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, Workspace, temporary_folder
-from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import excerpt
 from rm_gallery.gallery.rm.agentic.judge import INPUTS, LEFT, VERDICT_FILE, ActingJudge
 from rm_gallery.gallery.rm.agentic.tools import Toolbox
@@ -74,8 +74,8 @@ class UnisolatedCommandJudge(ActingJudge):
     SandboxUnavailable as root where there is no process namespace.
     """
 
-    sandbox: ClassVar[str] = "subprocess"
-    name: str = "unisolated_command_judge"
+    sandbox = "subprocess"
+    name = "unisolated_command_judge"
     command: list[str] = Field(default_factory=list)
     """The program and its arguments."""
     environment: list[str] = Field(default_factory=list)
@@ -106,7 +106,7 @@ class UnisolatedCommandJudge(ActingJudge):
         try:
             decisions = read_verdict(self._verdict_in(verdict), rubric.leaves(), tools)
         except VerdictProblem as problem:
-            raise Unscored(f"{self.name}: {problem}", reason="verdict", cause="judge") from problem
+            raise self.no_verdict("verdict", str(problem)) from problem
         return decisions, [{"role": "assistant", "content": verdict}]
 
     def _task(self, sample: DataSample, rubric: Rubric, tools: Toolbox, verdict: str) -> str:
@@ -143,13 +143,9 @@ class UnisolatedCommandJudge(ActingJudge):
             try:
                 await asyncio.wait_for(process.wait(), self.max_seconds)
             except asyncio.TimeoutError as error:
-                raise Unscored(
-                    f"{self.name}: the command took more than {self.max_seconds:g} seconds "
-                    "(max_seconds).",
-                    reason="exhausted",
-                    # how much of it was a wait for its own model nobody sees: no answer pays for it
-                    cause="endpoint",
-                ) from error
+                late = f"the command took more than {self.max_seconds:g} seconds (max_seconds)."
+                # how much of it was a wait for its own model nobody sees: no answer pays for it
+                raise self.no_verdict("exhausted", late, "endpoint") from error
             finally:
                 # what it started may outlive it
                 kill_children(process.pid)
@@ -164,25 +160,19 @@ class UnisolatedCommandJudge(ActingJudge):
         except StateFault:
             verdict = None
         if verdict is None:
-            raise Unscored(
-                f"{self.name}: the command ended with {code} and left no verdict.",
-                reason="no_verdict",
-                cause="judge",
+            raise self.no_verdict(
+                "no_verdict", f"the command ended with {code} and left no verdict."
             )
         return verdict.decode("utf-8", "replace")
 
     def _verdict_in(self, text: str) -> Any:
+        text = text.lstrip("\ufeff \t\r\n")
         try:
-            first, end = json.JSONDecoder().raw_decode(text.lstrip("\ufeff \t\r\n"))
+            first, end = json.JSONDecoder().raw_decode(text)
         except (ValueError, RecursionError) as error:
             raise VerdictProblem(f"{SUBMIT}: the file holds no JSON object.") from error
-        text = text.lstrip("\ufeff \t\r\n")
         if text[end:].strip() or says_twice(text):
-            raise Unscored(
-                f"{self.name}: the command left more than one verdict.",
-                reason="two_verdicts",
-                cause="judge",
-            )
+            raise self.no_verdict("two_verdicts", "the command left more than one verdict.")
         return first
 
 

@@ -8,17 +8,15 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.pool import WorkerCrashed, get_pool
-from rm_gallery.core.reward.abstract import Touches
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, known, shown
@@ -63,10 +61,12 @@ from rm_gallery.gallery.rm.agentic.state_checks import (
     StateCheck,
     TestsCheck,
     listed,
+    not_in,
     plain_text,
     read_state_check,
     several,
 )
+from rm_gallery.gallery.rm.code import failed_tests
 
 _MOST_BODY = 4 << 20
 _MOST_CODE = 1 << 20
@@ -140,20 +140,20 @@ class FinalStateReward(RuleReward):
     1.0
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"checks"})
-    touches: ClassVar[Touches] = {
+    needs = frozenset({"checks"})
+    touches = {
         "files": ("workspace", "start"),
         "programs": ("checks",),
         "network": ("checks",),
     }
-    name: str = "final_state"
+    name = "final_state"
     checks: list[dict[str, Any]] = Field(default_factory=list)
     """The checks, where a sample has none of its own."""
     all_or_nothing: bool = False
     """Whether the value is 1 when every check holds and 0 otherwise."""
     sandbox: Literal["auto", "bwrap", "subprocess"] = "auto"
     """Where programs and tests run; subprocess has no walls, and a hostile answer can forge there."""
-    timeout: float = Field(default=10.0, gt=0)
+    timeout: PositiveFloat = 10.0
     """Seconds that one program, test, pattern, query or request may take."""
     memory_mb: int = Field(default=512, ge=64)
     """Megabytes that a program may use."""
@@ -161,9 +161,9 @@ class FinalStateReward(RuleReward):
     """Folders with packages that programs and tests may import."""
     hosts: list[str] = Field(default_factory=list)
     """Hosts that may be asked beside this machine."""
-    max_file_mb: float = Field(default=64.0, gt=0)
+    max_file_mb: PositiveFloat = 64.0
     """Megabytes that are read of one file; sixteen times as much of all."""
-    max_files: int = Field(default=100_000, gt=0)
+    max_files: PositiveInt = 100_000
     """Files that a workspace may hold."""
 
     example = Example(
@@ -259,7 +259,8 @@ class FinalStateReward(RuleReward):
                 read.append(self._allowed_check(each, number))
             except DataError as error:
                 read.append(unscored("bad_check", str(error), "data"))
-        with self._workspace(sample) as workspace:
+        with temporary_folder() as own:
+            workspace = _LeftFolder(known(sample, "workspace"), own, self._bounds, self.name)
             scores = [
                 each if isinstance(each, Score) else await self._judged(each, sample, workspace)
                 for each in read
@@ -341,21 +342,16 @@ class FinalStateReward(RuleReward):
                     f"{self.name} needs the state at the start: set 'start' in metadata.",
                     reason="no_start",
                 )
-            return await get_pool().asubmit(
-                look,
-                check,
-                _start_of(start),
-                deadline=within_deadline(2 * self.timeout),
-            )
+            limit = within_deadline(2 * self.timeout)
+            return await get_pool().asubmit(look, check, _start_of(start), deadline=limit)
         if isinstance(check, CommandCheck):
             return await self._command(check, folder)
         if isinstance(check, TestsCheck):
             return await self._tests(
                 check, await asyncio.to_thread(_bytes_of, folder, self._bounds, check.path)
             )
-        if isinstance(check, QueryCheck):
-            return await self._query(check, folder)
-        raise AssertionError(check.kind)
+        assert isinstance(check, QueryCheck)
+        return await self._query(check, folder)
 
     async def _command(self, check: CommandCheck, folder: str) -> str:
         run = await run_on_copy(
@@ -373,8 +369,8 @@ class FinalStateReward(RuleReward):
         text = plain_text(run.stdout)
         if check.stdout is not None and text.rstrip() != plain_text(check.stdout).rstrip():
             return f"it prints {shown(text)}"
-        lacking = [part for part in listed(check.stdout_contains) if plain_text(part) not in text]
-        return f"it does not print {shown(lacking[0])}" if lacking else ""
+        lacking = not_in(text, check.stdout_contains)
+        return f"it does not print {lacking}" if lacking else ""
 
     async def _tests(self, check: TestsCheck, code: bytes | None) -> str | Score[float]:
         if code is None or len(code) > _MOST_CODE:
@@ -394,8 +390,7 @@ class FinalStateReward(RuleReward):
             )
         except (VacuousTests, DataError) as error:
             return unscored("bad_tests", str(error), "data")
-        wrong = [f"test {one.index + 1}: {one.reason}" for one in report.outcomes if not one.passed]
-        return "; ".join(wrong[:LISTED])
+        return "; ".join(failed_tests(report)[:LISTED])
 
     async def _query(self, check: QueryCheck, folder: str) -> str:
         with temporary_folder() as own:
@@ -413,22 +408,17 @@ class FinalStateReward(RuleReward):
             return ""
         return f"{len(found.rows)} rows: {shown([list(row) for row in found.rows[:3]], 200)}"
 
-    @contextmanager
-    def _workspace(self, sample: DataSample) -> Iterator[_LeftFolder]:
-        with temporary_folder() as own:
-            yield _LeftFolder(known(sample, "workspace"), own, self._bounds, self.name)
-
 
 class _LeftFolder:
     """The folder of a sample's workspace, unpacked when it is first asked for."""
 
     def __init__(self, given: Any, own: str, bounds: ReadBounds, name: str) -> None:
         self._given, self._own, self._bounds, self._name = given, own, bounds, name
-        self._found: str | RMGalleryError | None = None
+        self._found: str | RMGalleryError = ""
 
     def folder(self) -> str:
         """Its path; Unscored, DataError or StateFault where there is none, each time."""
-        if self._found is None:
+        if not self._found:
             try:
                 self._found = self._opened()
             except RMGalleryError as error:
@@ -519,8 +509,8 @@ async def _asked(check: HttpCheck, timeout: float) -> str | Score[float]:
     if status != check.status:
         return f"status {status}"
     text = plain_text(body.decode("utf-8", "replace"))
-    lacking = [part for part in listed(check.contains) if plain_text(part) not in text]
-    return f"the answer does not hold {shown(lacking[0])}" if lacking else check.json_fault(text)
+    lacking = not_in(text, check.contains)
+    return f"the answer does not hold {lacking}" if lacking else check.json_fault(text)
 
 
 def _component_names(checks: Sequence[StateCheck | Score[float]]) -> list[str]:

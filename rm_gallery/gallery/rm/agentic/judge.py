@@ -12,7 +12,15 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, SerializeAsAny, ValidationError, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+)
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine import loop as library_loop
@@ -20,7 +28,7 @@ from rm_gallery.core.engine.context import current_deadline, questions
 from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.abstract import Touches, prompts_hash
+from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
 from rm_gallery.core.reward.base import BaseTrajectoryReward
 from rm_gallery.core.reward.compose import METRICS, metric
@@ -33,8 +41,8 @@ from rm_gallery.core.reward.rule import known
 from rm_gallery.core.reward.schema import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.template import fence_for, fenced, render
 from rm_gallery.core.sandbox.workspace import ReadBounds, StateFault, WorkspaceTooLarge, whose_size
-from rm_gallery.core.score import Bounds, Score
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.score import Score
+from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, Unscored
 from rm_gallery.gallery.graders.checklist import WORDS, criterion_line
 from rm_gallery.gallery.rm.agentic.tools import Toolbox, ToolRefusal, copied_workspace
 from rm_gallery.gallery.rm.agentic.verdict import (
@@ -45,6 +53,7 @@ from rm_gallery.gallery.rm.agentic.verdict import (
     says_twice,
     submit_tool,
 )
+from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call, calls_alone
 
 if TYPE_CHECKING:
@@ -105,11 +114,11 @@ class ActingJudge(BaseTrajectoryReward):
     what a judgement without a verdict means.
     """
 
-    judged: ClassVar[bool] = True
-    needs: ClassVar[frozenset[str]] = frozenset({"workspace"})
-    touches: ClassVar[Touches] = {"files": ("workspace", "start"), "programs": ()}
-    deterministic: ClassVar[bool] = False
-    score_range: Bounds = (0.0, 1.0)
+    judged = True
+    needs = frozenset({"workspace"})
+    touches = {"files": ("workspace", "start"), "programs": ()}
+    deterministic = False
+    score_range = (0.0, 1.0)
     sandbox: ClassVar[str] = "auto"
     """Where programs of the judge run; a reward of another name has another one."""
 
@@ -120,11 +129,11 @@ class ActingJudge(BaseTrajectoryReward):
     """What is decided: texts, items in any format of `read_rubric`, a Rubric or the path of a file."""
     store: dict[str, str] = Field(default_factory=dict)
     """Documents by name that the judge may fetch, where a sample has no `store` of its own."""
-    max_seconds: float = Field(default=300.0, gt=0)
+    max_seconds: PositiveFloat = 300.0
     """Seconds that the judge's own work may take; what it waits for its model does not count."""
-    max_file_mb: float = Field(default=16.0, gt=0)
+    max_file_mb: PositiveFloat = 16.0
     """Megabytes that are read of one file; sixteen times as much of all."""
-    max_files: int = Field(default=100_000, gt=0)
+    max_files: PositiveInt = 100_000
     """Files that a workspace may hold."""
     language: str = Field(default="en", pattern="^(en|zh)$")
     """Language of the instructions."""
@@ -157,16 +166,14 @@ class ActingJudge(BaseTrajectoryReward):
                 folder, left_out = await asyncio.to_thread(stack.enter_context, copying)
             except WorkspaceTooLarge as error:
                 cause = await asyncio.to_thread(whose_size, known(sample, "start"), bounds)
-                raise Unscored(f"{self.name}: {error}", reason=error.reason, cause=cause) from error
+                raise self.no_verdict(error.reason, str(error), cause) from error
             except StateFault as error:
-                raise Unscored(f"{self.name}: {error}", reason="state", cause="answer") from error
+                raise self.no_verdict("state", str(error), "answer") from error
             if folder is not None and os.path.lexists(os.path.join(folder, VERDICT_FILE)):
-                raise Unscored(
-                    f"{self.name}: the workspace holds {VERDICT_FILE}, a verdict that the judge has "
-                    "not written.",
-                    reason="forged_verdict",
-                    cause="answer",
+                forged = (
+                    f"the workspace holds {VERDICT_FILE}, a verdict that the judge has not written."
                 )
+                raise self.no_verdict("forged_verdict", forged, "answer")
             turns = [*(output.steps or ()), output.answer]
             tools = Toolbox(folder, turns, store, self.sandbox, bounds, left_out=left_out)
             decisions, transcript = await self._decide(sample, rubric, tools, recorded)
@@ -177,6 +184,10 @@ class ActingJudge(BaseTrajectoryReward):
     ) -> tuple[list[CriterionDecision], list[dict[str, Any]]]:
         """The decision of each criterion, and the transcript in OpenAI's layout."""
         raise NotImplementedError(f"{type(self).__name__} says how its judge decides.")
+
+    def no_verdict(self, code: str, problem: str, cause: Cause = "judge") -> Unscored:
+        """Why there is no verdict; the judge's doing unless another cause is given."""
+        return Unscored(f"{self.name}: {problem}", reason=code, cause=cause)
 
     def _rubric_of(self, sample: DataSample) -> Rubric:
         given = known(sample, "criteria")
@@ -265,8 +276,8 @@ class AgentJudge(ActingJudge):
     F1); a sandbox that is part of the name, as in verifiers' `agentic_judge`.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"llm", "workspace"})
-    name: str = "agent_judge"
+    needs = frozenset({"llm", "workspace"})
+    name = "agent_judge"
 
     if TYPE_CHECKING:
         llm: Judge = Judge()
@@ -275,11 +286,11 @@ class AgentJudge(ActingJudge):
             default=None,
             description="The judge: a model object, a model's name, or a dict of its settings.",
         )
-    max_calls: int = Field(default=20, ge=1)
+    max_calls: Count = 20
     """Calls of tools that one judgement may make."""
-    program_seconds: float = Field(default=10.0, gt=0)
+    program_seconds: PositiveFloat = 10.0
     """Seconds that one program of the judge may run."""
-    repair_attempts: int = Field(default=2, ge=0)
+    repair_attempts: NonNegativeInt = 2
     """How often a verdict that cannot be taken, or a reply without a call, is asked for again."""
     max_tokens: int | None = Field(default=None, gt=0)
     """Tokens, read and written, that one judgement may take; None for no limit."""
@@ -337,18 +348,14 @@ class AgentJudge(ActingJudge):
             if replies is not None:  # a replay takes the time it takes
                 await session.take(said)
             elif not await _in_time(session.take(said), session.clock):
-                raise self._exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
+                raise self.exhausted(f"{self.max_seconds:g} seconds (max_seconds)")
         return session.decisions
 
     async def _reply(self, session: _JudgeSession, recorded: Iterator[Any] | None) -> ChatMessage:
         if recorded is not None:
             said = next((each for each in recorded if each.get("role") == "assistant"), None)
             if said is None:
-                raise Unscored(
-                    f"{self.name}: the transcript holds no verdict.",
-                    reason="no_verdict",
-                    cause="judge",
-                )
+                raise self.no_verdict("no_verdict", "the transcript holds no verdict.")
             try:
                 return ChatMessage.model_validate(said)
             except ValidationError as error:
@@ -379,14 +386,11 @@ class AgentJudge(ActingJudge):
         elif session.asked > self.max_calls + 2 * self.repair_attempts + 1:
             what = f"{self.max_calls} calls (max_calls)"
         if what:
-            raise self._exhausted(what)
+            raise self.exhausted(what)
 
-    def _exhausted(self, what: str) -> Unscored:
-        return Unscored(
-            f"{self.name}: the judge spent its {what} without a verdict.",
-            reason="exhausted",
-            cause="judge",
-        )
+    def exhausted(self, what: str) -> Unscored:
+        """That nothing is left of what it may spend."""
+        return self.no_verdict("exhausted", f"the judge spent its {what} without a verdict.")
 
 
 async def _in_time(work: Coroutine[Any, Any, None], clock: Deadline) -> bool:
@@ -445,7 +449,10 @@ class _JudgeSession:
         outputs = [each if isinstance(each, str) else await self._output_of(each) for each in read]
         if by_field:
             made = zip(said.tool_calls or (), outputs, strict=True)
-            self.spoken += [_output(call.id, output) for call, output in made]
+            self.spoken += [
+                {"role": "tool", "tool_call_id": call.id or "", "content": output}
+                for call, output in made
+            ]
         else:
             self.spoken.append({"role": "user", "content": "\n\n".join(outputs)})
 
@@ -465,10 +472,8 @@ class _JudgeSession:
             for call in said.tool_calls or ()
         )
         if twice or len(set(verdicts)) > 1:
-            raise Unscored(
-                f"{self._judge.name}: the judge submitted more than one verdict at once.",
-                reason="two_verdicts",
-                cause="judge",
+            raise self._judge.no_verdict(
+                "two_verdicts", "the judge submitted more than one verdict at once."
             )
 
     async def _output_of(self, call: MadeCall) -> str:
@@ -486,12 +491,7 @@ class _JudgeSession:
             return ""
         if self._made >= self._judge.max_calls:
             if self._told:
-                raise Unscored(
-                    f"{self._judge.name}: the judge spent its {self._judge.max_calls} calls "
-                    "(max_calls) without a verdict.",
-                    reason="exhausted",
-                    cause="judge",
-                )
+                raise self._judge.exhausted(f"{self._judge.max_calls} calls (max_calls)")
             self._told = True
             return NO_MORE[self._judge.language]
         self._made += 1
@@ -520,11 +520,7 @@ class _JudgeSession:
     def _repair(self, code: str, problem: str) -> None:
         self._repairs += 1
         if self._repairs > self._judge.repair_attempts:
-            raise Unscored(f"{self._judge.name}: {problem}", reason=code, cause="judge")
-
-
-def _output(call: str | None, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call or "", "content": text}
+            raise self._judge.no_verdict(code, problem)
 
 
 @RewardRegistry.register("unisolated_agent_judge")
@@ -535,5 +531,5 @@ class UnisolatedAgentJudge(AgentJudge):
     Range [0, 1], higher is better; everything else is as in `agent_judge`.
     """
 
-    sandbox: ClassVar[str] = "subprocess"
-    name: str = "unisolated_agent_judge"
+    sandbox = "subprocess"
+    name = "unisolated_agent_judge"

@@ -7,6 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -148,9 +149,8 @@ class FileCheck(_OfAFile, _OfJson):
     def _text_fault(self, text: str) -> str:
         if self.equals is not None and text.rstrip("\n") != plain_text(self.equals).rstrip("\n"):
             return f"it holds {shown(text)}"
-        for part in listed(self.contains):
-            if plain_text(part) not in text:
-                return f"it does not hold {shown(part)}"
+        if lacking := not_in(text, self.contains):
+            return f"it does not hold {lacking}"
         for part in listed(self.lacks):
             if plain_text(part) in text:
                 return f"it holds {shown(part)}"
@@ -208,7 +208,7 @@ class ChangesCheck(StateCheck):
             pattern = re.compile("|".join(map(_glob, self.allowed)) or r"(?!)", re.DOTALL)
             outside = [
                 path
-                for path in sorted({path for paths in found.values() for path in paths})
+                for path in sorted(chain.from_iterable(found.values()))
                 if not pattern.fullmatch(_spelled(path))
             ]
             if outside:
@@ -346,12 +346,11 @@ class CallsCheck(StateCheck):
         """Why it fails; '' where it holds."""
         calls = _calls_made(output)
         if self.order is not None:
-            names = iter(name for name, _ in calls)
-            missing = next(
-                (tool for tool in self.order if not any(names_tool(name, tool) for name in names)),
-                None,
-            )
-            return "" if missing is None else f"{missing} is not called in its place"
+            names = iter([name for name, _ in calls])
+            for tool in self.order:
+                if not any(names_tool(name, tool) for name in names):
+                    return f"{tool} is not called in its place"
+            return ""
         of_tool = [given for name, given in calls if names_tool(name, self.tool or "")]
         unread = of_tool.count(None) if self.arguments else 0
         count = sum(
@@ -369,15 +368,15 @@ class CallsCheck(StateCheck):
         return f"{count} such calls" + (f" and {unread} with unreadable arguments" * (unread > 0))
 
 
-_KINDS: dict[str, type[StateCheck]] = {
-    "file": FileCheck,
-    "changes": ChangesCheck,
-    "command": CommandCheck,
-    "tests": TestsCheck,
-    "query": QueryCheck,
-    "http": HttpCheck,
-    "calls": CallsCheck,
-}
+_KINDS: dict[str, type[StateCheck]] = dict(
+    file=FileCheck,
+    changes=ChangesCheck,
+    command=CommandCheck,
+    tests=TestsCheck,
+    query=QueryCheck,
+    http=HttpCheck,
+    calls=CallsCheck,
+)
 
 
 def read_state_check(given: Any, number: int) -> StateCheck:
@@ -451,6 +450,11 @@ def plain_text(text: str) -> str:
 def listed(given: str | list[str]) -> list[str]:
     """One text or several, as several."""
     return [given] if isinstance(given, str) else given
+
+
+def not_in(text: str, wanted: str | list[str]) -> str:
+    """The first of the wanted texts that a text does not hold, as a reason quotes it; '' for none."""
+    return next((shown(part) for part in listed(wanted) if plain_text(part) not in text), "")
 
 
 def _spelled(path: str) -> str:

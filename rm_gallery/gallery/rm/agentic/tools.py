@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from rm_gallery.core.data.schema import Step
 from rm_gallery.core.reward.kinds import shown_text
@@ -34,11 +36,15 @@ from rm_gallery.core.utils.errors import (
     SandboxUnavailable,
     Unscored,
 )
+from rm_gallery.core.utils.file import read_file
 from rm_gallery.core.utils.shown import one_line
+
+V = TypeVar("V")
 
 OUTPUT_CHARS = 20_000
 """Characters of one output that a judge is shown."""
 _MOST_LINES, _MOST_HITS, _MOST_FILES, _MOST_ROWS = 400, 100, 500, 100
+"""Of lines tools.yaml says so too."""
 _SQL_SECONDS = 5.0
 _KEPT_TEXTS = 4
 _LETTER = r"[\dA-Za-z\u00c0-\u058f]"  # of scripts that put spaces between words
@@ -49,52 +55,11 @@ class ToolRefusal(Exception):
     """A call that cannot be made; the judge is told why, and may make another."""
 
 
-def _tool(tool: str, does: str, required: Sequence[str] = (), **fields: str) -> dict[str, Any]:
-    kinds = {"first": "integer", "last": "integer"}
-    properties = {
-        field: {"type": kinds.get(field, "string"), "description": text}
-        for field, text in fields.items()
-    }
-    parameters = {"type": "object", "properties": properties, "required": list(required)}
-    about = {"name": tool, "description": does, "parameters": parameters}
-    return {"type": "function", "function": about}
-
-
-_OF_FILES = [
-    _tool("list_files", "The files of the workspace with their sizes.", folder="Only below this."),
-    _tool(
-        "read_file",
-        f"Lines of a file, {_MOST_LINES} at most.",
-        ["path"],
-        path="Below the workspace.",
-        first="First line, from 1.",
-        last="Last line.",
-    ),
-    _tool(
-        "search",
-        "Lines that hold a text, as it is written.",
-        ["text"],
-        text="What to look for.",
-        folder="Only below this.",
-    ),
-    _tool(
-        "run_python",
-        "Run a Python program on a copy of the workspace, which is its folder; no network.",
-        ["code"],
-        code="The program; print what you want to know.",
-    ),
-    _tool(
-        "query_sql",
-        "Rows of a query that only reads, from an SQLite file of the workspace.",
-        ["path", "query"],
-        path="The database's file.",
-        query="One SELECT.",
-    ),
-]
-_OF_STORE = _tool("fetch", "A document of the store.", ["name"], name="Its name.")
-_OF_TURNS = _tool(
-    "read_turns", "The agent's turns.", first="First turn, from 1.", last="Last turn."
-)
+@lru_cache(maxsize=1)
+def tool_definitions() -> dict[str, list[dict[str, Any]]]:
+    """The tools of tools.yaml in OpenAI's layout, by what there has to be for them."""
+    found: dict[str, list[dict[str, Any]]] = read_file(Path(__file__).with_name("tools.yaml"))
+    return found
 
 
 class Copied(NamedTuple):
@@ -161,8 +126,9 @@ class Toolbox:
 
     def definitions(self) -> list[dict[str, Any]]:
         """The tools there are, in OpenAI's layout."""
-        of_files = _OF_FILES if self.folder is not None else []
-        return [*of_files, *([_OF_STORE] if self.store else []), _OF_TURNS]
+        there = {"files": self.folder is not None, "store": bool(self.store), "turns": True}
+        known = tool_definitions()
+        return [tool for of, is_there in there.items() if is_there for tool in known[of]]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """What a call gives, kept for evidence.
@@ -246,17 +212,17 @@ class Toolbox:
             text = None if text is None else " ".join(text.split())
         if text is not None:
             self._texts[source] = text
-            if len(self._texts) > _KEPT_TEXTS:
-                del self._texts[next(iter(self._texts))]
+        if len(self._texts) > _KEPT_TEXTS:
+            del self._texts[next(iter(self._texts))]
         return text
 
     def _source(self, source: str) -> str | None:
         kind, _, name = source.strip().partition(":")
         if kind == "call":
-            return self.outputs[at] if (at := _place(name, self.outputs)) is not None else None
+            return _numbered(name, self.outputs)
         if kind == "turn":
-            at = _place(name, self.turns)
-            return None if at is None else shown_text(self.turns[at])
+            turn = _numbered(name, self.turns)
+            return None if turn is None else shown_text(turn)
         if kind == "store":
             return self.store.get(name)
         if kind == "file" and self.folder is not None:
@@ -307,11 +273,8 @@ class Toolbox:
             raw = workspace.read(path)
         if raw is None:
             why = self.left_out.get(path.removeprefix("./"))
-            raise ToolRefusal(
-                f"{path[:80]!r} is left out of the copy: {why}."
-                if why
-                else _NO_FILE.format(path[:80])
-            )
+            absent = f"{path[:80]!r} is left out of the copy: {why}."
+            raise ToolRefusal(absent if why else _NO_FILE.format(path[:80]))
         return raw.decode("utf-8", "replace")
 
     def _inner(self, path: str) -> None:
@@ -399,12 +362,10 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
-def _place(number: str, of: Sequence[Any]) -> int | None:
-    """Where the item of a number stands, None where there is none."""
-    number = number.strip()
-    if re.fullmatch(r"[0-9]{1,9}", number) is None or not 0 < int(number) <= len(of):
-        return None
-    return int(number) - 1
+def _numbered(number: str, of: Sequence[V]) -> V | None:
+    """The item of a number from 1, None where there is none."""
+    written = re.fullmatch(r"\s*[0-9]{1,9}\s*", number)
+    return of[int(number) - 1] if written and 0 < int(number) <= len(of) else None
 
 
 def _whole(words: str) -> re.Pattern[str]:

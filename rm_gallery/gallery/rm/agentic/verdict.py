@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.reward.echo import is_copied
 from rm_gallery.core.reward.rubric import Criterion
 from rm_gallery.gallery.graders.checklist import first_level
-from rm_gallery.gallery.rm.agentic.tools import Toolbox
+from rm_gallery.gallery.rm.agentic.tools import Toolbox, tool_definitions
 
 SUBMIT = "submit_verdict"
 _MOST_PROBLEMS = 5
@@ -45,57 +45,21 @@ class VerdictProblem(Exception):
 
 def submit_tool() -> dict[str, Any]:
     """The tool that takes the verdict, in OpenAI's layout."""
-    text = {"type": "string"}
-    evidence = {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "properties": {
-                "source": {**text, "description": "call:N, turn:N, file:PATH or store:NAME"},
-                "quote": {**text, "description": "Words that stand there exactly so."},
-            },
-            "required": ["source", "quote"],
-        },
-    }
-    one = {
-        "type": "object",
-        "properties": {
-            "criterion": {"type": "integer", "description": "Its number, from 1."},
-            "verdict": {
-                "type": ["boolean", "number", "null"],
-                "description": "true or false, a level, a number; null where it does not apply.",
-            },
-            "reason": text,
-            "evidence": evidence,
-        },
-        "required": ["criterion", "verdict", "evidence"],
-    }
-    verdicts = {"type": "array", "items": one}
-    parameters = {
-        "type": "object",
-        "properties": {"verdicts": verdicts},
-        "required": ["verdicts"],
-    }
-    about = "Decide every criterion, once. This ends your work."
-    return {
-        "type": "function",
-        "function": {"name": SUBMIT, "description": about, "parameters": parameters},
-    }
+    return tool_definitions()["verdict"][0]
 
 
 def says_twice(text: str) -> bool:
     """Whether an object of a JSON text has a key twice, of which readers take either."""
-    found = []
+    repeated = []
 
     def once(pairs: list[tuple[str, Any]]) -> None:
-        if len({key for key, _ in pairs}) < len(pairs):
-            found.append(True)
+        repeated.append(len(dict(pairs)) < len(pairs))
 
     try:
         json.JSONDecoder(object_pairs_hook=once).raw_decode(text.lstrip())
     except (ValueError, RecursionError):
         return False
-    return bool(found)
+    return any(repeated)
 
 
 def read_verdict(
@@ -117,11 +81,7 @@ def read_verdict(
     problems: list[str] = []
     for row in rows:
         number = row.get("criterion")
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int)
-            or not 0 < number <= len(criteria)
-        ):
+        if type(number) is not int or not 0 < number <= len(criteria):
             problems.append(f"there is no criterion {number!r:.40}")
         elif number in decided:
             problems.append(f"criterion {number} is decided twice")
@@ -130,9 +90,9 @@ def read_verdict(
             found = _evidence(row.get("evidence"), number, one, tools, problems)
             value = _value(one, row.get("verdict"), number, problems)
             decided[number] = CriterionDecision(value, found, str(row.get("reason") or "")[:2000])
-    absent = [str(number) for number in range(1, len(criteria) + 1) if number not in decided]
+    absent = sorted(set(range(1, len(criteria) + 1)) - decided.keys())
     if absent:
-        problems.append(f"criterion {', '.join(absent)} is not decided")
+        problems.append(f"criterion {', '.join(map(str, absent))} is not decided")
     if problems:
         more = len(problems) - _MOST_PROBLEMS
         shown = "; ".join(problems[:_MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")

@@ -19,10 +19,15 @@ from rm_gallery.core.reward.rule import (
 )
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
-from rm_gallery.core.text.blocks import read_json, split_fences, tagged
+from rm_gallery.core.text.blocks import read_json, tagged
 from rm_gallery.core.text.canonical import folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call
+from rm_gallery.gallery.rm.bounds import Share
+from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call, unfenced
+
+
+def _format_score(problem: str | None) -> Score[float]:
+    return Score(float(problem is None), problem or "The format is right.")
 
 
 class Section(NamedTuple):
@@ -128,7 +133,7 @@ def think_format(
     [0, 1], higher is better. Source: the format of DeepSeek-R1 (arXiv 2501.12948).
     """
     problem = think_problem(f"<think>{text}" if prefilled and not thought_opened else text, strict)
-    return Score(0.0 if problem else 1.0, problem or "The format is right.")
+    return _format_score(problem)
 
 
 def think_problem(text: str, strict: bool = True) -> str | None:
@@ -193,7 +198,7 @@ def reasoning_format(
         allow_outside=allow_outside,
         allow_empty=allow_empty,
     )
-    return Score(0.0 if problem else 1.0, problem or "The format is right.")
+    return _format_score(problem)
 
 
 def _reasoning_problem(
@@ -261,7 +266,7 @@ def reasoning_tool_call_format(
     else:
         text = f"<think>{text}" if prefilled and not thought_opened else text
         problem = format_problem(text, allow_empty=allow_empty, calls_elsewhere=field is not None)
-    return Score(0.0 if problem else 1.0, problem or "The format is right.")
+    return _format_score(problem)
 
 
 def format_problem(
@@ -314,10 +319,8 @@ _MAX_PROBLEMS = 5
 
 
 def _is_schema(value: dict[str, Any] | bool | None) -> dict[str, Any] | bool | None:
-    if value is not None:
-        problem = schema_problem(value)
-        if problem:
-            raise ConfigError(problem)
+    if value is not None and (problem := schema_problem(value)):
+        raise ConfigError(problem)
     return value
 
 
@@ -351,7 +354,7 @@ def json_schema(
     text: str,
     *,
     json_schema: Annotated[dict[str, Any] | bool | None, AfterValidator(_is_schema)] = None,
-    syntax_credit: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    syntax_credit: Share = 0.0,
     allow_fence: bool = True,
     check_formats: bool = False,
 ) -> Score[float]:
@@ -398,9 +401,8 @@ def _wanted_schema(
             "it needs a schema: set the field json_schema or metadata['schema'].",
             reason="no_schema",
         )
-    problem = schema_problem(schema)
-    if problem:
-        raise Unscored(f"{problem}", reason="invalid_schema")
+    if problem := schema_problem(schema):
+        raise Unscored(problem, reason="invalid_schema")
     checked: dict[str, Any] | bool = schema
     return checked
 
@@ -410,11 +412,7 @@ def json_part(text: str, allow_fence: bool = True) -> str:
     all of it.
     """
     text = split_reasoning(text).final.strip()
-    if allow_fence and text.startswith(("```", "~~~")):
-        blocks, outside = split_fences(text)
-        if len(blocks) == 1 and not outside.strip():
-            return blocks[0].body
-    return text
+    return unfenced(text) if allow_fence else text
 
 
 def schema_problem(schema: Any) -> str | None:
@@ -438,12 +436,8 @@ def schema_problems(
     from referencing.exceptions import Unresolvable
 
     try:
-        errors = list(
-            islice(
-                _schema_validator(json.dumps(schema, sort_keys=True), check_formats)(value),
-                _MAX_PROBLEMS,
-            )
-        )
+        errors_of = _schema_validator(json.dumps(schema, sort_keys=True), check_formats)
+        errors = list(islice(errors_of(value), _MAX_PROBLEMS))
     except Unresolvable as error:
         raise Unscored(
             f"The schema refers to {shown(error.ref)}, which it does not hold.",

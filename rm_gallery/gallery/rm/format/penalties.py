@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import date
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
@@ -16,6 +19,8 @@ from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import read_file
+from rm_gallery.gallery.rm.bounds import Amount, Count, Penalty, Share
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
 Scope = Literal["full", "thought"]
@@ -41,11 +46,11 @@ def ngram_repetition_penalty(
     sample: DataSample,
     text: str,
     *,
-    n: Annotated[int, Field(ge=1)] = 3,
-    penalty_threshold: Annotated[float, Field(ge=0, le=1)] = 0.3,
-    penalty_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0,
+    n: Count = 3,
+    penalty_threshold: Share = 0.3,
+    penalty_rate: Amount = 1.0,
     use_soft_penalty: bool = False,
-    max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
+    max_penalty: Penalty = -1.0,
     min_scaling: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     tokenizer: Annotated[TokenizerSetting, Field(repr=False)] = "words",
     analyze_scope: Scope = "full",
@@ -68,32 +73,12 @@ def ngram_repetition_penalty(
     if analyze_scope == "thought":
         text = sample.output[0].answer.reasoning_content or split_reasoning(text).reasoning
     rate = repetition_rate(tokens_of(tokenizer or "words", text), n)
-    penalty = _penalty(
-        rate,
-        penalty_threshold=penalty_threshold,
-        penalty_rate=penalty_rate,
-        use_soft_penalty=use_soft_penalty,
-        max_penalty=max_penalty,
-        min_scaling=min_scaling,
-    )
-    reason = f"{rate:.1%} of the {n}-grams are repetitions."
-    return Score(penalty, reason, extra={"repetition_rate": rate})
-
-
-def _penalty(
-    rate: float,
-    *,
-    penalty_threshold: float,
-    penalty_rate: float,
-    use_soft_penalty: bool,
-    max_penalty: float,
-    min_scaling: float,
-) -> float:
-    """The penalty for a rate of repetition in [0, 1]."""
     if use_soft_penalty:
-        scaled = max(0.0, (rate - min_scaling) / (1 - min_scaling))
-        return scaled * max_penalty or 0.0
-    return max(max_penalty, -max(0.0, rate - penalty_threshold) * penalty_rate) or 0.0
+        penalty = max_penalty * max(0.0, (rate - min_scaling) / (1 - min_scaling))
+    else:
+        penalty = max(max_penalty, -max(0.0, rate - penalty_threshold) * penalty_rate)
+    reason = f"{rate:.1%} of the {n}-grams are repetitions."
+    return Score(penalty or 0.0, reason, extra={"repetition_rate": rate})
 
 
 def repetition_rate(tokens: Sequence[Any], n: int) -> float:
@@ -189,130 +174,55 @@ def _is_phone(text: str) -> bool:
     return not (re.fullmatch(r"\d{3}55501\d\d", digits))
 
 
-class _Detector(NamedTuple):
-    kind: str
-    pattern: re.Pattern[str]
-    check: Callable[[str], bool] | None = None
-    hint: str = ""
-    """A text that every match holds; a quick test before the pattern runs."""
-
-
 _VERSION = re.compile(r"(?:\bversions?|\brelease|\bv)[ .:]{0,2}\Z", re.IGNORECASE)
 _BEFORE_AMOUNT = re.compile(r"[=*/^×÷$€£¥]\s?\Z|\d\s[-+]\s\Z")
 _AFTER_AMOUNT = re.compile(
     r"\s?[*/^×÷=]|\s[-+]\s\d|\.\d|\s?(?:dollars|euros|pounds|yuan|people|bytes|bits|seconds|meters"
     r"|metres|m|km|kg|元|人|个|米|次)\b|\s?%"
 )
-_NO_WORD_BEFORE, _NO_WORD_AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
-_KEY_FORMS = (
-    r"sk-(?:ant-|proj-|or-v1-)?[A-Za-z0-9_-]{20,200}|(?:AKIA|ASIA)[A-Z0-9]{16}"
-    r"|AIza[A-Za-z0-9_-]{35}"
-    r"|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}|glpat-[A-Za-z0-9_-]{20,64}"
-    r"|xox[abeprs]-[A-Za-z0-9-]{10,255}|hf_[A-Za-z0-9]{30,64}|[sr]k_(?:live"
-    r"|test)_[A-Za-z0-9]{16,255}"
-    r"|eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000}"
-)
-# in order of precedence: a later detector cannot match what an earlier one matched
-_DETECTORS = (
-    _Detector(
-        "private_key",
-        re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"),
-        hint="PRIVATE KEY",
-    ),
-    _Detector(
-        "api_key",
-        re.compile(rf"{_NO_WORD_BEFORE}(?:{_KEY_FORMS}){_NO_WORD_AFTER}"),
-        lambda key: not key.startswith("sk-") or any(map(str.isdigit, key)),
-    ),
-    _Detector(
-        "email",
-        re.compile(
-            r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}"
-            r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9-])"
-        ),
-        _is_real_mail,
-        "@",
-    ),
-    _Detector(
-        "iban",
-        re.compile(
-            rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,4}})?{_NO_WORD_AFTER}"
-        ),
-        is_iban,
-    ),
-    _Detector(
-        "iban",
-        re.compile(
-            rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}{_NO_WORD_AFTER}"
-        ),
-        is_iban,
-    ),
-    _Detector(
-        "cn_id",
-        re.compile(rf"{_NO_WORD_BEFORE}[1-9]\d{{16}}[\dXx]{_NO_WORD_AFTER}", re.ASCII),
-        is_cn_id,
-    ),
-    _Detector("card", re.compile(r"(?<![\d.-])\d{13,19}(?![\d-])", re.ASCII), is_card_number),
-    _Detector(
-        "card",
-        re.compile(r"(?<![\d.-])\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?!\d)", re.ASCII),
-        is_card_number,
-    ),
-    _Detector(
-        "card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{6}\1\d{4,5}(?!\d)", re.ASCII), is_card_number
-    ),
-    _Detector(
-        "us_ssn",
-        re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])", re.ASCII),
-        hint="-",
-    ),
-    _Detector(
-        "phone",
-        re.compile(r"(?<![\d.])(?:\+?86[ -]?)?1[3-9]\d([ -]?)\d{4}\1\d{4}(?![\d-])", re.ASCII),
-        lambda number: not number.endswith("00000"),
-    ),
-    _Detector(
-        "phone",
-        re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}(?!\d)", re.ASCII),
-        _is_phone,
-        "+",
-    ),
-    _Detector(
-        "phone",
-        re.compile(
-            r"(?<![\d.-])(?:1[-. ])?(?:\([2-9]\d{2}\) ?"
-            r"|[2-9]\d{2}([-. ]))[2-9]\d{2}[-. ]\d{4}(?![\d-])",
-            re.ASCII,
-        ),
-        _is_phone,
-    ),
-    _Detector(
-        "phone", re.compile(r"(?<![\d.-])0\d{2,3}-[2-9]\d{6,7}(?![\d-])", re.ASCII), hint="-"
-    ),
-    _Detector(
-        "ipv6",
-        re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{1,34}(?![\w:])", re.ASCII),
-        is_public_ip,
-        ":",
-    ),
-    _Detector(
-        "ipv4", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)", re.ASCII), is_public_ip
-    ),
-)
-KINDS = tuple(dict.fromkeys(detector.kind for detector in _DETECTORS))
+KINDS = tuple("private_key api_key email iban cn_id card us_ssn phone ipv6 ipv4".split())
+_CHECKS: dict[str, Callable[[str], bool]] = {
+    "": bool,
+    "key": lambda key: not key.startswith("sk-") or any(map(str.isdigit, key)),
+    "mail": _is_real_mail,
+    "iban": is_iban,
+    "cn_id": is_cn_id,
+    "card": is_card_number,
+    "subscriber": lambda number: not number.endswith("00000"),
+    "phone": _is_phone,
+    "public_ip": is_public_ip,
+}
+
+
+class _Detector(NamedTuple):
+    kind: str
+    pattern: re.Pattern[str]
+    check: Callable[[str], bool]
+    hint: str
+    """A text that every match holds; a quick test before the pattern runs."""
+
+
+@lru_cache(maxsize=1)
+def _detectors() -> list[_Detector]:
+    """The rows of personal_data.yaml, in order of precedence."""
+    return [
+        _Detector(
+            row["kind"],
+            re.compile("".join(row["pattern"])),
+            _CHECKS[row.get("check", "")],
+            row.get("hint", ""),
+        )
+        for row in read_file(Path(__file__).with_name("personal_data.yaml"))
+    ]
 
 
 def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[PersonalDataSpan]:
     """All findings of the wanted kinds in order of place; none overlap."""
     findings: list[PersonalDataSpan] = []
-    for detector in _DETECTORS:
+    for detector in _detectors():
         if detector.kind not in kinds or detector.hint not in text:
             continue
-        spans = [
-            m.span()
-            for m in detector.pattern.finditer(text)
-            if detector.check is None or detector.check(m.group())
-        ]
+        spans = [m.span() for m in detector.pattern.finditer(text) if detector.check(m.group())]
         if detector.kind == "phone":
             # not a phone number but arithmetic or an amount: "= 13812345678 + 5", "15012345678
             # dollars"
@@ -372,8 +282,8 @@ def _known_kinds(value: tuple[str, ...]) -> tuple[str, ...]:
 def privacy_leakage(
     sample: DataSample,
     *,
-    penalty_per_leak: Annotated[float, Field(ge=-1, le=0)] = -0.5,
-    max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
+    penalty_per_leak: Penalty = -0.5,
+    max_penalty: Penalty = -1.0,
     kinds: Annotated[tuple[str, ...], AfterValidator(_known_kinds)] = KINDS,
     allow_from_user: bool = False,
 ) -> Score[float]:
@@ -405,10 +315,7 @@ def privacy_leakage(
     if not findings:
         return Score(0.0, "No personal data found.")
     score = max(max_penalty, penalty_per_leak * len(findings)) or 0.0
-    counts = {
-        kind: sum(f.kind == kind for f in findings)
-        for kind in dict.fromkeys(f.kind for f in findings)
-    }
+    counts = dict(Counter(finding.kind for finding in findings))
     reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
     spans = [finding._asdict() for finding in findings[:_MAX_SPANS]]
     if len(text) != len(written):  # spans refer to the answer as it was written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -22,7 +23,8 @@ from rm_gallery.core.text.canonical import compared, fold
 from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.general.overlap import Overlap
+from rm_gallery.gallery.rm.bounds import Share
+from rm_gallery.gallery.rm.general.overlap import Overlap, harmonic
 
 _CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
 _PART = re.compile(r"(\d+)\s*[-–—]\s*(\d+)|(\d+)")
@@ -50,11 +52,7 @@ def cited_sentences(text: str) -> list[Sentence]:
     sentences = []
     for part in _split_at_sentence_ends(prose_of(text)):
         plain = _CITED.sub(" ", part).strip()
-        cited = list(
-            dict.fromkeys(
-                number for group in _CITED.findall(part) for number in _cited_numbers(group)
-            )
-        )
+        cited = list(dict.fromkeys(chain.from_iterable(map(_cited_numbers, _CITED.findall(part)))))
         if any(map(str.isalpha, plain)):
             sentences.append(Sentence(plain, cited))
         elif cited and sentences:
@@ -65,11 +63,8 @@ def cited_sentences(text: str) -> list[Sentence]:
 
 
 def _split_at_sentence_ends(text: str) -> list[str]:
-    parts, start = [], 0
-    for end in _SENTENCE_END.finditer(text):
-        parts.append(text[start : end.end()])
-        start = end.end()
-    return [*parts, text[start:]]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    return [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
 
 
 def _cited_numbers(group: str) -> list[int]:
@@ -87,12 +82,6 @@ _STOP = frozenset(
     "what all were when an a its has been which their also can will more than they he she his her "
     "we you i who these those such into about 的 了 是 在 和".split()
 )
-
-
-def harmonic(precision: float, recall: float) -> Overlap:
-    """Precision, recall and their harmonic mean (0 where both are 0)."""
-    total = precision + recall
-    return Overlap(precision, recall, 2 * precision * recall / total if total else 0.0)
 
 
 @rule(
@@ -137,15 +126,13 @@ def citation_precision_recall(
         measure: Which of F1, precision and recall is the score.
         min_overlap: Share of a sentence's content words that its sources must hold to support it.
     """
-    relevant, sources = (
-        _relevant_numbers(known(sample, "relevant_sources")),
-        [fold(text) for text in _source_texts(known(sample, "sources"))],
-    )
+    relevant = _relevant_numbers(known(sample, "relevant_sources"))
+    sources = [fold(text) for text in _source_texts(known(sample, "sources"))]
     if not relevant and not sources:
-        problem = (
-            "it needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers."
+        raise Unscored(
+            "it needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers.",
+            reason="no_sources",
         )
-        raise Unscored(problem, reason="no_sources")
     sentences = cited_sentences(answer)
     if not sentences:
         raise Unscored("the answer has no sentences.", reason="empty", cause="answer")
@@ -164,13 +151,8 @@ def citation_precision_recall(
 def _relevant_numbers(label: Any) -> set[int]:
     """The numbers of the right sources; texts such as "[2]" hold one."""
     label = label.tolist() if hasattr(label, "tolist") else label
-    parts = (
-        list(label)
-        if isinstance(label, list | tuple | set | frozenset)
-        else []
-        if label is None
-        else [label]
-    )
+    parts = label if isinstance(label, list | tuple | set | frozenset) else [label]
+    parts = () if label is None else parts
     matches = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
     if not all(matches) or any(isinstance(part, bool) for part in parts):
         raise Unscored(
@@ -252,8 +234,8 @@ def search_answer(
     references: Sequence[str],
     *,
     metric: Literal["em", "subem", "f1"] = "em",
-    format_score: Annotated[float, Field(ge=0, le=1)] = 0.0,
-    abstention_score: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    format_score: Share = 0.0,
+    abstention_score: Share = 0.0,
 ) -> Score[float]:
     """Exact match, or the best token F1, of the short answer in the last `<answer>` tag with the
     references and their aliases.

@@ -316,11 +316,8 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
             return picks.pop() if len(picks) == 1 else None
     rest = _ASKED.sub(" ", reading.rest).strip()
     end = rest[-LIMIT:]
-    first, second, *_ = [
-        *(part for part in map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)) if part),
-        "",
-        "",
-    ]
+    begins = filter(None, map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)))
+    first, second = next(begins, ""), next(begins, "")
     last = end.rpartition("\n")[2]
     if (concluded := _CONCLUDED.match(last[-2 * _LEAD :])) and len(
         picks := named(concluded[1])
@@ -352,12 +349,14 @@ def _any_choice(choices: tuple[str, ...]) -> re.Pattern[str]:
 Mode = Literal["search", "match", "fullmatch"]
 
 
+_NO_PATTERN = (re.error, OverflowError, RecursionError)
+
+
 def _compiles(value: str | None) -> str | None:
-    if value is not None:
-        try:
-            re.compile(value)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ConfigError(f"it is no regular expression: {error}") from None
+    try:
+        re.compile(value or "")
+    except _NO_PATTERN as error:
+        raise ConfigError(f"it is no regular expression: {error}") from None
     return value
 
 
@@ -415,7 +414,7 @@ def regex_match(
     ):
         try:
             compiled = re.compile(wanted, flags)
-        except (re.error, OverflowError, RecursionError) as error:
+        except _NO_PATTERN as error:
             raise Unscored(f"{shown(wanted)}: {error}", reason="invalid_pattern") from None
         found_in = text.strip() if mode == "fullmatch" else text
         match = match or getattr(compiled, mode)(found_in)
@@ -434,10 +433,8 @@ _SHOWN = 3
 
 
 def _iso_code(value: str | None) -> str | None:
-    if value is None:
-        return None
-    code = known_language(value)
-    if code is None:
+    code = None if value is None else known_language(value)
+    if value is not None and code is None:
         raise ConfigError(
             "this language cannot be told; give an ISO 639-1 code such as 'en' or 'zh'."
         )

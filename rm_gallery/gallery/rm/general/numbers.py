@@ -11,9 +11,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
@@ -50,6 +49,7 @@ from rm_gallery.core.text.quantities import (
     same_kind,
 )
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.bounds import Amount
 from rm_gallery.gallery.rm.general.overlap import MOST_WORDS
 
 Mode = Literal["ordered", "any_order", "final"]
@@ -72,7 +72,7 @@ def number_accuracy(
     answer: str,
     references: Sequence[str],
     *,
-    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-6,
+    tolerance: Amount = 1e-6,
     mode: Mode = "ordered",
     extraction: Extraction = "any",
 ) -> Score[float]:
@@ -220,8 +220,8 @@ def tolerance_number_match(
     text: str,
     references: Sequence[str],
     *,
-    relative_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-3,
-    absolute_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0,
+    relative_tolerance: Amount = 1e-3,
+    absolute_tolerance: Amount = 0.0,
     require_unit: bool = False,
     extraction: Extraction = "any",
 ) -> Score[float]:
@@ -247,7 +247,7 @@ def tolerance_number_match(
     """
     references = [text for text in references if len(text) <= _LONGEST_REFERENCE]
     wanted = [
-        (text, quantities[0])
+        (text, quantities)
         for text in references
         if (quantities := find_quantities(_with_plain_numbers(text)))
     ]
@@ -255,7 +255,7 @@ def tolerance_number_match(
         raise Unscored("the reference holds no number.", reason="no_reference")
     answer = concluded(final_text(text), extraction_of(sample, extraction))
     reasons = []
-    for text, reference in wanted:
+    for text, (reference, *others) in wanted:
         if _EITHER_SIGN.search(text) is None:
             answer = _EITHER_SIGN.sub(" ", answer)
         if (moment := read_moment(text.strip())) is not None:
@@ -263,20 +263,10 @@ def tolerance_number_match(
                 return Score(1.0, f"The answer is {text.strip()}.")
             reasons.append(f"The answer is not {text.strip()}.")
             continue
-        given = answer_quantity(
-            answer,
-            reference,
-            require_unit,
-            several=len(find_quantities(_with_plain_numbers(text))) > 1,
-        )
+        given = answer_quantity(answer, reference, require_unit, several=bool(others))
         values = _values_in_unit(given, reference) if given is not None else []
         for value in values:
-            if _within_tolerance(
-                value,
-                reference.value,
-                relative_tolerance=relative_tolerance,
-                absolute_tolerance=absolute_tolerance,
-            ):
+            if _within(value, reference.value, relative_tolerance, absolute_tolerance):
                 return Score(1.0, f"{value:.12g} is near {reference.value:.12g}.")
         reasons.append(
             f"{values[0]:.12g} is not near {reference.value:.12g}."
@@ -286,15 +276,13 @@ def tolerance_number_match(
     return Score(0.0, reasons[0])
 
 
-def _within_tolerance(
-    value: float, wanted: float, *, relative_tolerance: float, absolute_tolerance: float
-) -> bool:
+def _within(value: float, wanted: float, relative: float, absolute: float) -> bool:
     # a conversion may leave the range of floats
     if not (math.isfinite(value) and math.isfinite(wanted)):
         return False
     # the last digits of a conversion are never exact
     slack = 1e-12 * max(abs(value), abs(wanted))
-    return abs(value - wanted) <= max(absolute_tolerance, relative_tolerance * abs(wanted)) + slack
+    return abs(value - wanted) <= max(absolute, relative * abs(wanted)) + slack
 
 
 def answer_quantity(
@@ -311,22 +299,20 @@ def answer_quantity(
         part = value_part(_with_plain_numbers(statement.text))
         if _BOUNDED.match(part) or _DENIED.match(part):
             return None
-        part = (
-            part.rpartition("=")[2]
-            if find_quantities(part.rpartition("=")[2], units=False)
-            else part
-        )
+        result = part.rpartition("=")[2]
+        part = result if find_quantities(result, units=False) else part
         if quantities := find_quantities(part, units=units):
             hedged = (
                 _BOUND_AFTER.match(part, quantities[0].end) is not None
-                or _are_alternatives(part, quantities[:2])
-                or (not several and statement.kind == "box" and _are_listed(part, quantities[:2]))
+                or _stand_apart(part, quantities[:2], _OR, _RANGE)
+                or (
+                    not several
+                    and statement.kind == "box"
+                    and _stand_apart(part, quantities[:2], _LIST_GAP)
+                )
             )
-            return (
-                quantities[0]
-                if _is_of_kind(quantities[0], reference, require_unit) and not hedged
-                else None
-            )
+            fits = _is_of_kind(quantities[0], reference, require_unit)
+            return quantities[0] if fits and not hedged else None
     rest = _BOUNDED.sub(" ", _with_plain_numbers(without_asides(reading.rest)))
     quantities = find_quantities(rest, units=units)
     fitting = [
@@ -335,11 +321,8 @@ def answer_quantity(
     same = [quantity for quantity in fitting if quantity.units or quantity.things] or fitting
     if same and _BOUND_AFTER.match(rest, same[-1].end):
         return None
-    return (
-        same[-1]
-        if same and not _are_alternatives(rest, quantities[-2:]) and not _is_list(rest, same)
-        else None
-    )
+    guessed = _stand_apart(rest, quantities[-2:], _OR, _RANGE) or _is_list(rest, same)
+    return same[-1] if same and not guessed else None
 
 
 def _with_plain_numbers(text: str) -> str:
@@ -350,29 +333,14 @@ def _with_plain_numbers(text: str) -> str:
     )
 
 
-def _are_alternatives(text: str, pair: list[Quantity]) -> bool:
-    """Whether two quantities are alternatives or the ends of a range, not one quantity in two
-    units.
+def _stand_apart(text: str, pair: list[Quantity], *gaps: re.Pattern[str]) -> bool:
+    """Whether two quantities with one of these between them are different ones, not one quantity in
+    two units.
     """
-    if len(pair) != 2 or not (
-        _OR.fullmatch(text, pair[0].end, pair[1].start)
-        or _RANGE.fullmatch(text, pair[0].end, pair[1].start)
-    ):
+    if len(pair) != 2 or not any(gap.fullmatch(text, pair[0].end, pair[1].start) for gap in gaps):
         return False
-    return not _same_amount(*pair)
-
-
-def _are_listed(text: str, pair: list[Quantity]) -> bool:
-    """Whether two different quantities stand next to each other."""
-    return (
-        len(pair) == 2
-        and _LIST_GAP.fullmatch(text, pair[0].end, pair[1].start) is not None
-        and not _same_amount(*pair)
-    )
-
-
-def _same_amount(a: Quantity, b: Quantity) -> bool:
-    return any(abs(value - b.value) <= 0.01 * abs(value) for value in conversions(a, b))
+    nearby = conversions(*pair)
+    return not any(abs(value - pair[1].value) <= 0.01 * abs(value) for value in nearby)
 
 
 _LONGEST_REFERENCE = 20_000

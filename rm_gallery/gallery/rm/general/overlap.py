@@ -8,9 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import NonNegativeInt, SerializeAsAny, field_validator
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
@@ -19,10 +19,11 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, answer_text, references_of, rule
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
-from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
+from rm_gallery.core.text.canonical import split_reasoning, turn_text
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, words
 from rm_gallery.core.text.language import tokenizer as tokenize
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
+from rm_gallery.gallery.rm.bounds import Count
 
 SUMMARY = sample_of(
     "Sum up the report in one sentence.",
@@ -50,6 +51,12 @@ def overlap(common: int, given: int, wanted: int) -> Overlap:
         return Overlap(0.0, 0.0, 0.0)
     precision, recall = common / given, common / wanted
     return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
+
+
+def harmonic(precision: float, recall: float) -> Overlap:
+    """Precision, recall and their harmonic mean (0 where both are 0)."""
+    total = precision + recall
+    return Overlap(precision, recall, 2 * precision * recall / total if total else 0.0)
 
 
 @rule(
@@ -237,7 +244,8 @@ def bleu(
         lowercase: Whether case is ignored.
     """
     chosen = tokenization_of(references[0]) if tokenize == "auto" else tokenize
-    score = _bleu(chosen, lowercase).sentence_score(answer, references)
+    metric = _sacrebleu("BLEU", tokenize=chosen, lowercase=lowercase, effective_order=True)
+    score = metric.sentence_score(answer, references)
     about = {"tokenize": chosen, "brevity_penalty": score.bp}
     return Score(min(score.score / 100, 1.0), extra=about)
 
@@ -264,10 +272,8 @@ def tokenization_of(text: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _bleu(tokenize: str, lowercase: bool) -> Any:
-    return sacrebleu_metrics("bleu").BLEU(
-        tokenize=tokenize, lowercase=lowercase, effective_order=True
-    )
+def _sacrebleu(metric: str, **settings: Any) -> Any:
+    return getattr(sacrebleu_metrics(metric.lower()), metric)(**settings)
 
 
 @rule(
@@ -283,9 +289,9 @@ def chrf(
     answer: str,
     references: Sequence[str],
     *,
-    char_order: Annotated[int, Field(ge=1)] = 6,
-    word_order: Annotated[int, Field(ge=0)] = 0,
-    beta: Annotated[int, Field(ge=1)] = 2,
+    char_order: Count = 6,
+    word_order: NonNegativeInt = 0,
+    beta: Count = 2,
     lowercase: bool = False,
 ) -> Score[float]:
     """The chrF of the answer against the best of its references, divided by 100: the F-score (beta
@@ -299,15 +305,10 @@ def chrf(
         beta: How many times more recall weighs than precision.
         lowercase: Whether case is ignored.
     """
-    metric = _chrf(char_order, word_order, beta, lowercase)
-    return Score(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
-
-
-@lru_cache(maxsize=32)
-def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> Any:
-    return sacrebleu_metrics("chrf").CHRF(
-        char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase
+    metric = _sacrebleu(
+        "CHRF", char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase
     )
+    return Score(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
 
 
 @RewardRegistry.register("embedding_similarity")
@@ -322,10 +323,10 @@ class EmbeddingSimilarityReward(RuleReward):
     Raises ConfigError without `embeddings`.
     """
 
-    score_range: tuple[float | None, float | None] = (-1.0, 1.0)
-    needs: ClassVar[frozenset[str]] = frozenset({"reference", "embeddings"})
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "embedding_similarity"
+    score_range = (-1.0, 1.0)
+    needs = frozenset({"reference", "embeddings"})
+    looks_at = frozenset({"characters"})
+    name = "embedding_similarity"
     embeddings: SerializeAsAny[BaseEmbeddings] | None = None
     """The embedding model: an OpenaiEmbeddings, a model's name, or a dict of its settings."""
 
@@ -345,24 +346,24 @@ class EmbeddingSimilarityReward(RuleReward):
 
     def check(self) -> None:
         """Raise ConfigError without an embedding model, or when it could not be called at all."""
+        self._model().check()
+
+    def _model(self) -> BaseEmbeddings:
         if self.embeddings is None:
             raise ConfigError(
                 f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…), "
                 f"or a model's name."
             )
-        self.embeddings.check()
+        return self.embeddings
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         references = references_of(sample, self.name, turn_text)
         answer = split_reasoning(answer_text(sample)).final.strip()
         if not answer:
             return Score(0.0, "The answer is empty.")
-        if self.embeddings is None:
-            raise ConfigError(
-                f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…)."
-            )
+        embeddings = self._model()
         replies = await asyncio.gather(
-            *(self.embeddings.aembed([text]) for text in [answer, *references])
+            *(embeddings.aembed([text]) for text in [answer, *references])
         )
         (given, *wanted) = [vectors[0] for vectors in replies]
         near = [cosine(given, vector) for vector in wanted]
@@ -373,16 +374,14 @@ class EmbeddingSimilarityReward(RuleReward):
                 reason="zero_vector",
                 cause="judge",
             )
-        return Score(best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'.")
+        return Score(best, f"Cosine similarity {best:.3f} with '{embeddings.model}'.")
 
     def describe(self) -> dict[str, Any]:
         """What identifies this reward in a manifest; the embedding model without its secrets."""
         own = self.model_copy(update={"embeddings": None})
         settings = super(EmbeddingSimilarityReward, own).describe()
-        return {
-            **settings,
-            "embeddings": self.embeddings.describe() if self.embeddings is not None else None,
-        }
+        known = None if self.embeddings is None else self.embeddings.describe()
+        return {**settings, "embeddings": known}
 
 
 def cosine(a: Sequence[float], b: Sequence[float]) -> float | None:

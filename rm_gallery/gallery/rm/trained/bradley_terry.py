@@ -152,11 +152,7 @@ def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
         **model.metadata,
         "kind": KIND,
         "format_version": FORMAT_VERSION,
-        "features": {
-            "version": FEATURES_VERSION,
-            "hash_bits": HASH_BITS,
-            "dense": list(dense_names()),
-        },
+        "features": _own_features(),
         "offset": model.offset,
         "weights": {"file": WEIGHTS_FILE, "sha256": hashlib.sha256(weights).hexdigest()},
     }
@@ -170,6 +166,15 @@ def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
     # the two files
     with ThreadPoolExecutor(1) as pool:
         pool.submit(write).result()
+
+
+def _own_features() -> dict[str, Any]:
+    """Which features a model of this version is made for."""
+    return {"version": FEATURES_VERSION, "hash_bits": HASH_BITS, "dense": list(dense_names())}
+
+
+def _damaged(path: object, what: str) -> DataError:
+    return DataError(f"{path}: {what}; {_RETRAIN}.")
 
 
 def load_model(folder: str | Path) -> BradleyTerryModel:
@@ -199,9 +204,7 @@ def _load(folder: str, stamp: tuple[int, ...]) -> BradleyTerryModel:
     dense, words = _read_weights(Path(folder) / WEIGHTS_FILE, about)
     offset = about.get("offset")
     if isinstance(offset, bool) or not isinstance(offset, (int, float)):
-        raise DataError(
-            f"{folder}: {METADATA_FILE} holds no number 'offset', found {offset!r}; {_RETRAIN}."
-        )
+        raise _damaged(folder, f"{METADATA_FILE} holds no number 'offset', found {offset!r}")
     return BradleyTerryModel(dense, words, float(offset), about)
 
 
@@ -209,16 +212,15 @@ def _read_metadata(path: Path) -> dict[str, Any]:
     try:
         about = orjson.loads(_read_bytes(path, _MAX_METADATA))
     except orjson.JSONDecodeError as error:
-        raise DataError(f"{path}: not readable as JSON ({error}); {_RETRAIN}.") from error
+        raise _damaged(path, f"not readable as JSON ({error})") from error
     if not isinstance(about, dict) or about.get("kind") != KIND:
-        raise DataError(f"{path}: not the description of a {KIND} model; {_RETRAIN}.")
+        raise _damaged(path, f"not the description of a {KIND} model")
     if about.get("format_version") != FORMAT_VERSION:
         raise ConfigError(
             f"{path}: format version {about.get('format_version')!r}, this version reads {FORMAT_VERSION}; {_RETRAIN}."
         )
     features = about.get("features")
-    wanted = {"version": FEATURES_VERSION, "hash_bits": HASH_BITS, "dense": list(dense_names())}
-    if features != wanted:
+    if features != _own_features():
         version = features.get("version") if isinstance(features, dict) else features
         raise ConfigError(
             f"{path}: made for features {version!r}, this version has {FEATURES_VERSION}; {_RETRAIN}."
@@ -233,9 +235,7 @@ def _read_weights(
     raw = _read_bytes(path, sum(map(_bytes_of, lengths.values())))
     expected = about["weights"].get("sha256") if isinstance(about.get("weights"), dict) else None
     if hashlib.sha256(raw).hexdigest() != expected:
-        raise DataError(
-            f"{path}: damaged, or not the weights that {METADATA_FILE} describes; {_RETRAIN}."
-        )
+        raise _damaged(path, f"damaged, or not the weights that {METADATA_FILE} describes")
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             # nothing is unpacked that is larger than what it has to be
@@ -245,18 +245,14 @@ def _read_weights(
                 if part.file_size > _bytes_of(max(lengths.values()))
             ]
         if large:
-            raise DataError(
-                f"{path}: {large[0][:40]!r} is too large for the weights of a model; {_RETRAIN}."
-            )
+            raise _damaged(path, f"{large[0][:40]!r} is too large for the weights of a model")
         with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
             dense, words = arrays["dense"], arrays["words"]
     except _DAMAGED as error:
-        raise DataError(
-            f"{path}: not a readable .npz with 'dense' and 'words' ({error}); {_RETRAIN}."
-        ) from error
+        raise _damaged(path, f"not a readable .npz with 'dense' and 'words' ({error})") from error
     for array, (name, length) in zip((dense, words), lengths.items(), strict=True):
         if array.shape != (length,) or array.dtype != np.float32 or not np.isfinite(array).all():
-            raise DataError(f"{path}: '{name}' is not {length} finite float32 numbers; {_RETRAIN}.")
+            raise _damaged(path, f"'{name}' is not {length} finite float32 numbers")
     return dense, words
 
 
@@ -270,7 +266,7 @@ def _read_bytes(path: Path, limit: int) -> bytes:
         with path.open("rb") as file:
             raw = file.read(limit + 1)
     except OSError as error:
-        raise DataError(f"{path}: not readable ({error.strerror}); {_RETRAIN}.") from error
+        raise _damaged(path, f"not readable ({error.strerror})") from error
     if len(raw) > limit:
-        raise DataError(f"{path}: larger than a model's file can be ({limit} bytes); {_RETRAIN}.")
+        raise _damaged(path, f"larger than a model's file can be ({limit} bytes)")
     return raw

@@ -8,7 +8,7 @@ import hashlib
 import importlib.util
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -92,13 +92,8 @@ def check_path(path: str) -> Path | None:
                 f"checkpoint."
             )
         return folder
-    looks_local = (
-        path.startswith((".", "~", os.sep))
-        or path.count("/") > 1
-        or "\\" in path
-        or folder.is_absolute()
-    )
-    if looks_local or folder.exists():
+    looks_local = path.startswith((".", "~", os.sep)) or path.count("/") > 1 or "\\" in path
+    if looks_local or folder.is_absolute() or folder.exists():
         raise ConfigError(
             f"hf:{path}: no such folder; give the folder of a transformers checkpoint, or a hub "
             f"name."
@@ -109,17 +104,10 @@ def check_path(path: str) -> Path | None:
 def stamp_of(path: str) -> tuple[int, ...]:
     """When a checkpoint on disk was last written; empty for one on the hub."""
     times: list[int] = []
-    for name in (
-        "",
-        "config.json",
-        "model.safetensors",
-        "model.safetensors.index.json",
-        "pytorch_model.bin",
-    ):
-        try:
+    weights = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+    for name in ("", "config.json", *weights):
+        with suppress(OSError):
             times.append(os.stat(os.path.join(path, name)).st_mtime_ns)
-        except OSError:
-            continue
     return tuple(times)
 
 

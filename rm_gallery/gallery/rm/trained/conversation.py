@@ -91,8 +91,11 @@ def _written_text(message: ChatMessage, name: str, asked: bool = False) -> str:
             (part.get("type") for part in content if part.get("type") not in TEXT_PARTS), None
         )
         if odd is not None:
-            why = f"{name} reads text; the conversation holds {str(odd)[:40]!r}."
-            raise Unscored(why, reason="not_applicable", cause="rule" if asked else "answer")
+            raise Unscored(
+                f"{name} reads text; the conversation holds {str(odd)[:40]!r}.",
+                reason="not_applicable",
+                cause="rule" if asked else "answer",
+            )
     # a checkpoint's score is that of the text as it was written; lone surrogates are no text any
     # tokenizer or server takes
     text = message.written if isinstance(message, Step) else message.text
@@ -202,7 +205,7 @@ class ProcessReward(BaseStepWiseReward):
     for the last step as the answer's score, C. Snell et al., arXiv 2408.03314.
     """
 
-    score_range: Bounds = (0.0, 1.0)
+    score_range = (0.0, 1.0)
 
     def plan(self, sample: DataSample) -> list[Job]:
         """One job per output; none for a trajectory, which no process reward model was trained on."""

@@ -28,6 +28,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.score import Detail, Score, scored_by
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
+from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.checkpoint import (
     CheckpointSource,
     Head,
@@ -297,8 +298,8 @@ class _LocalReward(BaseReward):
     """A checkpoint and how it is used; what `hf:` and `hf-prm:` share."""
 
     SCHEME: ClassVar[str] = "hf:"
-    deterministic: ClassVar[bool] = False  # another batch adds in another order
-    needs: ClassVar[frozenset[str]] = frozenset({"hf"})
+    deterministic = False  # another batch adds in another order
+    needs = frozenset({"hf"})
 
     path: str = Field(min_length=1)
     """Folder of a checkpoint, or its name on the hub."""
@@ -308,9 +309,9 @@ class _LocalReward(BaseReward):
     """Numbers the model computes in; auto takes those it was saved in."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
-    batch_size: int = Field(default=32, ge=1)
+    batch_size: Count = 32
     """Inputs scored together, at most."""
-    batch_tokens: int = Field(default=32768, ge=1)
+    batch_tokens: Count = 32768
     """The longest input of a batch times their number, at most; halved by itself where memory does
     not suffice.
     """
@@ -364,16 +365,9 @@ class _LocalReward(BaseReward):
         raise NotImplementedError
 
     def _checkpoint(self, head: Head, tokens: list[str], *, per_token: bool) -> CheckpointSource:
-        how = (
-            self.revision,
-            self.dtype,
-            self.device,
-            head,
-            per_token,
-            tuple(tokens),
-            self.trust_remote_code,
-        )
-        return CheckpointSource(self.path, *how, stamp=stamp_of(self.path))
+        how = (self.revision, self.dtype, self.device, head, per_token, tuple(tokens))
+        stamp = stamp_of(self.path)
+        return CheckpointSource(self.path, *how, self.trust_remote_code, stamp)
 
     def _input_settings(self) -> InputSettings:
         raise NotImplementedError
@@ -435,7 +429,7 @@ class HFReward(_LocalReward, BasePointWiseReward):
     activation: Literal["auto", "none", "sigmoid", "softmax"] = "auto"
     """What is made of the head's numbers: auto leaves one label and regression heads as they are,
     takes the softmax over several labels, and the sigmoid of multi-label heads."""
-    head: Literal["auto", "classification", "value", "tokens"] = "auto"
+    head: Head = "auto"
     """Where the score comes from; auto asks the checkpoint."""
     tokens: list[str] = Field(default_factory=list, max_length=2)
     """A token, such as Yes, and its opposite: reads the score from a language model's next token.
@@ -491,7 +485,7 @@ class HFProcessReward(_LocalReward, ProcessReward):
     (classifier).
     """
 
-    SCHEME: ClassVar[str] = "hf-prm:"
+    SCHEME = "hf-prm:"
 
     separator: str | None = Field(default=None, min_length=1)
     """What stands behind every step, as in the model's training; None takes the tokenizer's own
@@ -499,7 +493,7 @@ class HFProcessReward(_LocalReward, ProcessReward):
     """
     label: str | int | None = None
     """The label of a right step, in a head of more than two."""
-    head: Literal["auto", "classification", "value", "tokens"] = "auto"
+    head: Head = "auto"
     """Where the scores come from; auto asks the checkpoint."""
     tokens: list[str] = Field(default_factory=list, max_length=2)
     """With a language model: the token of a right step and that of a wrong one."""

@@ -97,11 +97,8 @@ class LocalModel:
             try:
                 texts.append(self._model_text(without_marks(request, self._marks)))
             except (TemplateError, TypeError, ValueError) as error:
-                message = (
-                    f"{self.source.named()}: its chat template refuses the conversation: "
-                    f"{str(error)[:200]}"
-                )
-                texts.append(Unscored(message, reason="not_applicable"))
+                why = f"its chat template refuses the conversation: {str(error)[:200]}"
+                texts.append(self._unscored("not_applicable", why))
         good = [text for text in texts if not isinstance(text, Exception)]
         encoded = iter(self._tokens(good)) if good else iter(())
         return [text if isinstance(text, Exception) else next(encoded) for text in texts]
@@ -160,29 +157,30 @@ class LocalModel:
             at = _tokens_at(made["offset_mapping"][place], ends) if steps else ()
             inputs.append(self._fitting(TokenizedInput(ids, kinds, at), text, pair))
             if steps and len(set(at)) != len(ends):
-                inputs[-1] = Unscored(
-                    f"{self.source.named()}: two of {len(ends)} steps end in one token; give a "
-                    f"separator that is a token of "
-                    "its own with separator=.", reason="steps",
-                )  # fmt: skip
+                inputs[-1] = self._unscored(
+                    "steps",
+                    f"two of {len(ends)} steps end in one token; give a separator that is a token "
+                    "of its own with separator=.",
+                )
         return inputs
+
+    def _unscored(self, reason: str, why: str) -> Unscored:
+        return Unscored(f"{self.source.named()}: {why}", reason=reason)
 
     def _fitting(
         self, tokens: TokenizedInput, text: str, pair: str | None
     ) -> TokenizedInput | Exception:
         if not tokens.ids:
-            return Unscored(
-                f"{self.source.named()}: the conversation has no tokens.", reason="empty"
-            )
+            return self._unscored("empty", "the conversation has no tokens.")
         if self._limit is None or len(tokens) <= self._limit:
             return tokens
         way = self.reading.too_long
         if way == "unscored" or self.source.per_token:
-            return Unscored(
-                f"{self.source.named()}: the conversation has {len(tokens)} tokens and the model "
-                f"reads {self._limit}; a part of "
-                "it is scored with too_long=cut_left or cut_right.", reason="too_long",
-            )  # fmt: skip
+            return self._unscored(
+                "too_long",
+                f"the conversation has {len(tokens)} tokens and the model reads {self._limit}; a "
+                "part of it is scored with too_long=cut_left or cut_right.",
+            )
         tokenizer = self.loaded.tokenizer
         side, tokenizer.truncation_side = tokenizer.truncation_side, way.removeprefix("cut_")
         try:
@@ -249,12 +247,8 @@ class LocalModel:
         loaded = self.loaded
         longest = max(map(len, batch))
         pad = loaded.pad if loaded.pad is not None else self._free_token(batch)
-        shape = (len(batch), longest)
-        ids, mask, kinds = (
-            np.full(shape, pad, dtype=np.int64),
-            np.zeros(shape, dtype=np.int64),
-            np.zeros(shape, dtype=np.int64),
-        )
+        ids, mask, kinds = np.zeros((3, len(batch), longest), dtype=np.int64)
+        ids[:] = pad
         for row, tokens in enumerate(batch):
             held = (
                 slice(longest - len(tokens), None) if padding == "left" else slice(0, len(tokens))
@@ -262,12 +256,12 @@ class LocalModel:
             ids[row, held], mask[row, held] = tokens.ids, 1
             if tokens.kinds is not None:
                 kinds[row, held] = tokens.kinds
-        arguments = {
-            "input_ids": torch.from_numpy(ids).to(loaded.device),
-            "attention_mask": torch.from_numpy(mask).to(loaded.device),
-        }
+        given = {"input_ids": ids, "attention_mask": mask}
         if self._kinds:
-            arguments["token_type_ids"] = torch.from_numpy(kinds).to(loaded.device)
+            given["token_type_ids"] = kinds
+        arguments = {
+            name: torch.from_numpy(values).to(loaded.device) for name, values in given.items()
+        }
         if loaded.head == "classification" and not self.source.per_token:
             return self._sequence_numbers(arguments, pad)
         shift = [longest - len(tokens) if padding == "left" else 0 for tokens in batch]
@@ -289,13 +283,7 @@ class LocalModel:
             if get is not None:
                 get().pad_token_id = pad
         made = self.loaded.model(**arguments)
-        numbers = (
-            made[0]
-            if isinstance(made, tuple)
-            else made.logits
-            if hasattr(made, "logits")
-            else made[0]
-        )
+        numbers = _logits(made)
         if numbers.dim() == 3:  # a model of its own code, with a number for every token
             mask = arguments["attention_mask"]
             last = mask.shape[1] - 1 - mask.flip(1).argmax(1)
@@ -319,8 +307,7 @@ class LocalModel:
             kept, where = torch.unique(at, return_inverse=True)
             logits = loaded.model(**arguments, logits_to_keep=kept).logits[rows, where]
         else:
-            made = loaded.model(**arguments)
-            logits = (made.logits if hasattr(made, "logits") else made[0])[rows, at]
+            logits = _logits(loaded.model(**arguments))[rows, at]
         return logits[..., list(loaded.token_ids)] if loaded.head == "tokens" else logits
 
     def _free_token(self, batch: list[TokenizedInput]) -> int:
@@ -395,6 +382,11 @@ class LocalModel:
             self.source.named(),
         )
         return "none"
+
+
+def _logits(made: Any) -> Any:
+    """The numbers a model gives; one of its own code may give a plain tuple."""
+    return made.logits if hasattr(made, "logits") else made[0]
 
 
 def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,7 +7,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from jinja2.exceptions import TemplateError
-from pydantic import Field, SecretStr, field_serializer, field_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    SecretStr,
+    field_serializer,
+    field_validator,
+)
 
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample
@@ -31,6 +37,7 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.rm.bounds import Count
 from rm_gallery.gallery.rm.trained.conversation import (
     STEPPED,
     Dialogue,
@@ -43,37 +50,28 @@ from rm_gallery.gallery.rm.trained.conversation import (
     without_marks,
 )
 
-_SCORER = "(scorer)"
+_SERVER = "(server)"
+_UNSAID = ("api_key", "default_headers", "extra_body", "timeout", "max_attempts", "max_outage")
 WAYS = ("auto", "messages", "pair", "plain")
 
 
-class _ServedReward(BaseReward):
-    """A reward server and how to call it; common base of `served:` and `served-prm:`."""
+class _Elsewhere(BaseReward):
+    """A reward that a server computes: where the server is, and how it is called."""
 
-    SCHEME: ClassVar[str] = "served:"
-    needs: ClassVar[frozenset[str]] = frozenset({"server"})
+    SCHEME: ClassVar[str] = ""
+    NEEDS: ClassVar[str] = "a URL"
+    EXAMPLE_URL: ClassVar[str] = "http://127.0.0.1:8000"
+    SERVER: ClassVar[Any] = RewardServer
 
     url: str = Field(min_length=1)
-    """Where the server is; its path may name the endpoint, as in http://host:8000/classify."""
-    endpoint: EndpointName | None = None
-    """Server and endpoint, such as vllm/classify; without it the server is asked who it is."""
-    model: str = ""
-    """Name of the model as the server knows it; empty where it serves one."""
+    """Where it is asked for."""
     api_key: SecretStr | None = None
-    """Key of the server; without it that in OPENAI_API_KEY, as for judges."""
+    """Token of the server; without it that of the environment variable in the class's text."""
     default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
     """Headers of every request."""
-    extra_body: dict[str, Any] = Field(default_factory=dict, repr=False)
-    """Further fields of every request, such as truncate_prompt_tokens."""
-    chat_template: str = "auto"
-    """What the server is given: messages (it applies its chat template), pair (question and answer
-    apart), plain (turns with their roles as one text), or a Jinja chat template or the file of one,
-    which is then rendered here; auto is what the endpoint usually takes."""
-    label: str | int | None = None
-    """Which of several numbers is the score, by name or number."""
-    timeout: float = Field(default=120.0, gt=0)
+    timeout: PositiveFloat = 120.0
     """Seconds one attempt may take."""
-    max_attempts: int = Field(default=6, ge=1)
+    max_attempts: Count = 6
     """Attempts per call, the first included."""
     max_outage: float | None = Field(default=None, ge=0)
     """Seconds a server that answered before may be down until the run stops; None for what judges
@@ -83,66 +81,113 @@ class _ServedReward(BaseReward):
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         """Take the server's URL, and the settings."""
         if not url:
-            cls = type(self).__name__
             raise ConfigError(
-                f"{cls} needs a server: {self.SCHEME}URL, such as "
-                f"{self.SCHEME}http://127.0.0.1:8000."
+                f"{type(self).__name__} needs {self.NEEDS}: {self.SCHEME}URL, such as "
+                f"{self.SCHEME}{self.EXAMPLE_URL}."
             )
         # at once: it is the reward's name, and may hold a password
-        check_url(url, f"the URL of {self.SCHEME}")
+        self.place_of(url)
         super().__init__(**{"url": url, "name": f"{self.SCHEME}{url}", **settings})
+
+    @field_serializer("default_headers", when_used="json")
+    def _hidden(self, value: dict[str, Any]) -> dict[str, str]:
+        return dict.fromkeys(value, "***")
+
+    @classmethod
+    def place_of(cls, url: str) -> tuple[str, str]:
+        """The server's base URL and what is asked for there; ConfigError where the URL says
+        neither.
+        """
+        raise NotImplementedError(f"{cls.__name__} says what its URL means.")
+
+    def _own_settings(self, target: str) -> dict[str, Any]:
+        """Settings of the server that not all of its kind have."""
+        return {}
+
+    @property
+    def server(self) -> Any:
+        """The server as the call path knows it; made once, and again after a setting was changed."""
+        base, target = self.place_of(self.url)
+        settings: dict[str, Any] = {
+            "base_url": base,
+            "api_key": self.api_key,
+            "default_headers": self.default_headers,
+            "timeout": self.timeout,
+            "max_attempts": self.max_attempts,
+            **self._own_settings(target),
+        }
+        if self.max_outage is not None:
+            settings["max_outage"] = self.max_outage
+        known = self.__dict__.get(_SERVER)
+        if known is None or known[0] != settings:
+            known = self.__dict__[_SERVER] = settings, self.SERVER(**settings)
+        return known[1]
+
+    def check(self) -> None:
+        """Raise ConfigError for an invalid URL or token; sends nothing."""
+        self.server.check()
+
+    def describe(self) -> dict[str, Any]:
+        """The settings and the server, without secrets."""
+        own = self.model_copy(update={"api_key": None, "default_headers": {}, "extra_body": {}})
+        settings = super(_Elsewhere, own).describe()
+        said = {name: value for name, value in settings.items() if name not in _UNSAID}
+        return {**said, "server": {**self.server.describe(), **sent_along(self.server)}}
+
+
+class _ServedReward(_Elsewhere):
+    """A reward server and how to call it; common base of `served:` and `served-prm:`."""
+
+    SCHEME = "served:"
+    NEEDS = "a server"
+    SERVER = ServedScorer
+    needs = frozenset({"server"})
+
+    url: str = Field(min_length=1)
+    """Where the server is; its path may name the endpoint, as in http://host:8000/classify."""
+    endpoint: EndpointName | None = None
+    """Server and endpoint, such as vllm/classify; without it the server is asked who it is."""
+    model: str = ""
+    """Name of the model as the server knows it; empty where it serves one."""
+    api_key: SecretStr | None = None
+    """Key of the server; without it that in OPENAI_API_KEY, as for judges."""
+    extra_body: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """Further fields of every request, such as truncate_prompt_tokens."""
+    chat_template: str = "auto"
+    """What the server is given: messages (it applies its chat template), pair (question and answer
+    apart), plain (turns with their roles as one text), or a Jinja chat template or the file of one,
+    which is then rendered here; auto is what the endpoint usually takes."""
+    label: str | int | None = None
+    """Which of several numbers is the score, by name or number."""
+
+    def __init__(self, url: str | None = None, **settings: Any) -> None:
+        super().__init__(url, **settings)
 
     @field_validator("chat_template")
     @classmethod
     def _read_template(cls, value: str) -> str:
         return template_text(value, WAYS)
 
-    @field_serializer("default_headers", "extra_body", when_used="json")
-    def _hidden(self, value: dict[str, Any]) -> dict[str, str]:
+    @field_serializer("extra_body", when_used="json")
+    def _hidden_fields(self, value: dict[str, Any]) -> dict[str, str]:
         return dict.fromkeys(value, "***")
 
-    @property
-    def scorer(self) -> ServedScorer:
-        """The server as the call path knows it; made once, and again after a setting was changed."""
-        base, named = split_url(self.url)
-        settings: dict[str, Any] = {
-            "model": self.model, "base_url": base, "named": named, "endpoint": self.endpoint, "api_key": self.api_key,
-            "default_headers": self.default_headers, "extra_body": self.extra_body, "timeout": self.timeout,
-            "max_attempts": self.max_attempts, **self._asked_for(),
-        }  # fmt: skip
-        if self.max_outage is not None:
-            settings["max_outage"] = self.max_outage
-        known: tuple[dict[str, Any], ServedScorer] | None = self.__dict__.get(_SCORER)
-        if known is None or known[0] != settings:
-            known = self.__dict__[_SCORER] = settings, ServedScorer(**settings)
-        return known[1]
+    @classmethod
+    def place_of(cls, url: str) -> tuple[str, str]:
+        """The server's base URL, and the endpoint that the path names."""
+        return split_url(check_url(url, f"the URL of {cls.SCHEME}"))
 
-    def _asked_for(self) -> dict[str, Any]:
-        return {}
+    def _own_settings(self, target: str) -> dict[str, Any]:
+        own = {"model": self.model, "named": target, "endpoint": self.endpoint}
+        return {**own, "extra_body": self.extra_body}
 
     def check(self) -> None:
         """Raise ConfigError for an invalid URL, or an endpoint that cannot take this template;
         sends nothing.
         """
-        scorer = self.scorer
-        scorer.check()
+        super().check()
         if self.endpoint is not None:
-            scorer.way_of(self.endpoint, self._way())
-
-    def describe(self) -> dict[str, Any]:
-        """The settings and the server, without secrets."""
-        own = self.model_copy(update={"api_key": None, "default_headers": {}, "extra_body": {}})
-        settings = super(_ServedReward, own).describe()
-        for name in (
-            "api_key",
-            "default_headers",
-            "extra_body",
-            "timeout",
-            "max_attempts",
-            "max_outage",
-        ):
-            settings.pop(name, None)
-        return {**settings, "server": {**self.scorer.describe(), **sent_along(self.scorer)}}
+            self.server.way_of(self.endpoint, self._way())
 
     def _way(self) -> Way:
         ways: dict[str, Way] = {"auto": "auto", "messages": "messages", "pair": "pair"}
@@ -151,9 +196,13 @@ class _ServedReward(BaseReward):
     async def _request_numbers(self, dialogue: Dialogue) -> Numbers:
         way = self._way()
         if way == "text":
-            return await self.scorer.ascore(way, self._request_text(dialogue))
-        pair = {"query": dialogue.query(), "answer": dialogue.answer} if way != "messages" else {}
-        return await self.scorer.ascore(way, {"messages": dialogue.messages(), **pair})
+            given = self._request_text(dialogue)
+        else:
+            given = {"messages": dialogue.messages()}
+            if way != "messages":
+                given |= {"query": dialogue.query(), "answer": dialogue.answer}
+        numbers: Numbers = await self.server.ascore(way, given)
+        return numbers
 
     def _request_text(self, dialogue: Dialogue) -> dict[str, Any]:
         if self.chat_template == "plain":
@@ -161,8 +210,10 @@ class _ServedReward(BaseReward):
         try:
             return {"input": rendered(self.chat_template, dialogue.messages()), "templated": True}
         except TemplateError as error:
-            message = f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}"
-            raise Unscored(message, reason="not_applicable") from error
+            raise Unscored(
+                f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}",
+                reason="not_applicable",
+            ) from error
 
     def _score_place(self, numbers: Numbers, usual: int | None = None) -> int:
         """Which number of a row is the score; ConfigError where no label says so."""
@@ -177,11 +228,10 @@ class _ServedReward(BaseReward):
             raise ConfigError(
                 f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
             )
-        wanted = str(self.label).casefold()
-        match = next((place for place, name in enumerate(names) if name.casefold() == wanted), None)
-        if match is None:
-            raise ConfigError(unknown_name(f"label of {self.name}", str(self.label), names))
-        return match
+        wanted, known = str(self.label), [name.casefold() for name in names]
+        if wanted.casefold() not in known:
+            raise ConfigError(unknown_name(f"label of {self.name}", wanted, names))
+        return known.index(wanted.casefold())
 
 
 @RewardRegistry.register("served:")
@@ -212,8 +262,9 @@ class ServedReward(_ServedReward, BasePointWiseReward):
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         super().__init__(url, **settings)
 
-    def _asked_for(self) -> dict[str, Any]:
-        return {"raw": self.raw, "label_token_ids": self.label_token_ids}
+    def _own_settings(self, target: str) -> dict[str, Any]:
+        own = {"raw": self.raw, "label_token_ids": self.label_token_ids}
+        return {**super()._own_settings(target), **own}
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         """Score the answer; one without text that only calls tools is unscored."""
@@ -239,12 +290,11 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         ConfigError: no URL, no `separator`, or more than two numbers per step and no `label`.
     """
 
-    SCHEME: ClassVar[str] = "served-prm:"
+    SCHEME = "served-prm:"
 
-    endpoint: EndpointName | None = "vllm/pooling"
+    endpoint = "vllm/pooling"
     separator: str = ""
     """What stands behind every step, as in the model's training, such as <extra_0>."""
-    chat_template: str = "auto"
 
     example = Example(
         STEPPED,
@@ -259,8 +309,8 @@ class ServedProcessReward(_ServedReward, ProcessReward):
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         super().__init__(url, **settings)
 
-    def _asked_for(self) -> dict[str, Any]:
-        return {"raw": False}
+    def _own_settings(self, target: str) -> dict[str, Any]:
+        return {**super()._own_settings(target), "raw": False}
 
     def check(self) -> None:
         """Raise ConfigError without a separator, and as for `served:`."""
@@ -287,9 +337,6 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         return Score(tuple(row[place] if place < len(row) else float("nan") for row in rows))
 
 
-_SERVER = "(server)"
-
-
 class NotScored(RMGalleryError):
     """The server's reward failed at this completion; `reason` is the server's."""
 
@@ -298,84 +345,28 @@ class NotScored(RMGalleryError):
         self.reason, self.cause = reason, cause
 
 
-class BehindServer(BasePointWiseReward):
+class BehindServer(_Elsewhere, BasePointWiseReward):
     """A reward that somebody else's process computes; common base of `remote:`, `nemo-gym:` and
     `ors:`.
     """
 
-    SCHEME: ClassVar[str] = ""
-    EXAMPLE_URL: ClassVar[str] = ""
-    SERVER: ClassVar[type[RewardServer]] = RewardServer
-    needs: ClassVar[frozenset[str]] = frozenset({"reward_server"})
-    settles_worst: ClassVar[bool] = True
+    needs = frozenset({"reward_server"})
+    settles_worst = True
 
-    url: str = Field(min_length=1)
-    """Where it is asked for."""
-    api_key: SecretStr | None = None
-    """Token of the server; without it that of the environment variable in the class's text."""
-    default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Headers of every request."""
-    timeout: float = Field(default=120.0, gt=0)
+    timeout: PositiveFloat = 120.0
     """Seconds one attempt may take; sent to the server as its deadline."""
-    max_attempts: int = Field(default=6, ge=1)
-    """Attempts per call, the first included."""
     max_outage: float = Field(default=30.0, ge=0)
     """Seconds a server that answered before may be away until the run stops; 0 never waits."""
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:
-        """Take the URL, and the settings."""
-        if not url:
-            raise ConfigError(
-                f"{type(self).__name__} needs a URL: {self.SCHEME}URL, such as "
-                f"{self.SCHEME}{self.EXAMPLE_URL}."
-            )
-        # at once: it is the reward's name, and may hold a password
-        self.place_of(url)
-        super().__init__(**{"url": url, "name": f"{self.SCHEME}{url}", **settings})
-
-    @field_serializer("default_headers", when_used="json")
-    def _hidden(self, value: dict[str, str]) -> dict[str, str]:
-        return dict.fromkeys(value, "***")
-
-    @classmethod
-    def place_of(cls, url: str) -> tuple[str, str]:
-        """The server's base URL and what is asked for there; ConfigError where the URL says
-        neither.
-        """
-        raise NotImplementedError(f"{cls.__name__} says what its URL means.")
+        super().__init__(url, **settings)
 
     def item(self, sample: DataSample) -> dict[str, Any]:
         """What the server is sent of a sample with one output."""
         raise NotImplementedError(f"{type(self).__name__} says what its server is sent.")
 
-    def _url_settings(self, target: str) -> dict[str, Any]:
-        """Settings of the server that not all of its kind have."""
-        return {}
-
-    @property
-    def server(self) -> RewardServer:
-        """The server as the call path knows it; made once, and again after a setting was changed."""
-        base, target = self.place_of(self.url)
-        settings: dict[str, Any] = {"model": target, "base_url": base, "api_key": self.api_key}
-        settings |= {"default_headers": self.default_headers, "timeout": self.timeout}
-        settings |= {"max_attempts": self.max_attempts, "max_outage": self.max_outage}
-        settings |= self._url_settings(target)
-        known: tuple[dict[str, Any], RewardServer] | None = self.__dict__.get(_SERVER)
-        if known is None or known[0] != settings:
-            known = self.__dict__[_SERVER] = settings, self.SERVER(**settings)
-        return known[1]
-
-    def check(self) -> None:
-        """Raise ConfigError for an invalid URL or token; sends nothing."""
-        self.server.check()
-
-    def describe(self) -> dict[str, Any]:
-        """The settings and the server, without secrets."""
-        own = self.model_copy(update={"api_key": None, "default_headers": {}})
-        settings = super(BehindServer, own).describe()
-        for name in ("api_key", "default_headers", "timeout", "max_attempts", "max_outage"):
-            settings.pop(name, None)
-        return {**settings, "server": {**self.server.describe(), **sent_along(self.server)}}
+    def _own_settings(self, target: str) -> dict[str, Any]:
+        return {"model": target}
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         answer = (await self.server.ascore([self.item(sample)]))[0]
@@ -403,8 +394,8 @@ class RemoteReward(BehindServer):
         ConfigError: a URL that names no reward.
     """
 
-    SCHEME: ClassVar[str] = "remote:"
-    EXAMPLE_URL: ClassVar[str] = "http://127.0.0.1:8000/v1/rewards/math"
+    SCHEME = "remote:"
+    EXAMPLE_URL = "http://127.0.0.1:8000/v1/rewards/math"
 
     example = Example(
         sample_of("How much is 2 + 2?", "4", "5"),
