@@ -81,6 +81,8 @@ class Score(Generic[T]):
     """Whatever else the judgement gave, such as a function's `metrics` and `step_outputs`."""
     details: tuple[Detail, ...] = ()
     """The dimensions the value is the mean of; none where it is the one there is."""
+    usage: Mapping[str, float] | None = None
+    """What it cost: calls, input_tokens, output_tokens, seconds; None where nobody counted."""
 
     @property
     def ok(self) -> bool:

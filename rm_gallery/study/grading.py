@@ -19,7 +19,6 @@ from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import SOURCE_NAME
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunKeywords, RunOptions, chosen_options
-from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped, row_of
 from rm_gallery.core.graders.run import Results
@@ -140,14 +139,14 @@ class _Column:
     passed: Counter[bool] = field(default_factory=Counter)
     labels: list[float | None] = field(default_factory=list)
     """What people say of each row, where they do."""
-    known: GraderScore | None = None
+    known: Any = None
     """One of its scores, for its range, direction and threshold."""
 
-    def add(self, result: GraderResult) -> None:
+    def add(self, result: Any) -> None:
         self.statuses[status_of(result)] += 1
-        if isinstance(result, GraderError):
+        if not result.ok:
             self.missing[cause_of(result)] += 1
-        if not isinstance(result, GraderScore):
+        if result.kind != "score":
             self.raw_scores.append(math.nan)
             return
         self.known = self.known or result
@@ -216,14 +215,13 @@ class _Column:
         return {"repeats": n, "n": parts.n, "unstable": parts.unstable, "sd": sd, **share}
 
 
-def status_of(result: GraderResult) -> str:
+def status_of(result: Any) -> str:
     """scored, unscored, failed, or stopped where the run did not get to it."""
-    if not isinstance(result, GraderError):
-        return "scored"
-    return "stopped" if result.error_type in NOT_BEGUN else result.status
+    why = result.as_score()
+    return "stopped" if why.code in NOT_BEGUN else str(why.status)
 
 
-def cause_of(error: GraderError) -> str:
+def cause_of(error: Any) -> str:
     """Who caused an error: the judge or the endpoint where its record does not say."""
     if status_of(error) == "stopped":
         return "caller"
@@ -308,7 +306,7 @@ def grade(
             _observe(missingness, fields, results, main)
             for name, result in results.items():
                 by_grader[name].add(result)
-                if isinstance(result, GraderError):
+                if not result.ok:
                     reasons.add(f"{status_of(result)}: {name} {result.error_type}", result.error)
             for name, label in known.items():
                 by_grader[name].labels.append(label)
@@ -382,7 +380,7 @@ def _observe(
     traits = labelled_traits(
         "", len(_first_filled(fields, ASKED)), [len(_first_filled(fields, ANSWERED))], ()
     )
-    lost = [name for name, result in results.items() if isinstance(result, GraderError)]
+    lost = [name for name, result in results.items() if not result.ok]
     missingness.add(main in lost, traits, lost, list(results))
 
 
@@ -513,9 +511,9 @@ def _row_record(
     """What samples.jsonl keeps of a row."""
     first = results[main]
     answers, scores = [_first_filled(fields, ANSWERED)], list[float | None]([None])
-    if isinstance(first, GraderScore):
+    if first.kind == "score":
         scores = [first.score if first.higher_is_better else -first.score]
-    elif isinstance(first, GraderRank):
+    elif first.kind == "rank":
         answers = [shown(text) for text in fields.get("responses") or ()] or [""] * len(first.rank)
         scores = [float(len(first.rank) - place) for place in first.rank]
     statuses = [status_of(result) for result in results.values()]
@@ -525,11 +523,11 @@ def _row_record(
     reasons = [
         f"{name} {_result_text(result)}: {result.reason}" for name, result in results.items()
     ]
-    lost = [(name, r) for name, r in results.items() if isinstance(r, GraderError)]
+    lost = [(name, r) for name, r in results.items() if not r.ok]
     passed = {
         name: r.passed()
         for name, r in results.items()
-        if isinstance(r, GraderScore) and r.threshold is not None
+        if r.kind == "score" and r.threshold is not None
     }
     record = {
         "id": row.sample_id,
@@ -552,7 +550,7 @@ def _row_record(
     return without_empty(record)
 
 
-def _result_text(result: GraderResult) -> str:
-    if isinstance(result, GraderScore):
+def _result_text(result: Any) -> str:
+    if result.kind == "score":
         return f"{result.score:g}"
-    return str(result.rank) if isinstance(result, GraderRank) else status_of(result)
+    return str(result.rank) if result.ok else status_of(result)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
 
-from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderScore
+from rm_gallery.core.graders.base import BaseGrader, GraderMode
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.stats import Bools, Floats, np
 from rm_gallery.core.stats.agreement import (
@@ -475,12 +475,12 @@ class _Judge:
         return cls(
             name,
             np.array(
-                [turn * r.score if isinstance(r, GraderScore) else math.nan for r in results],
+                [turn * r.score if r.kind == "score" else math.nan for r in results],
                 dtype=np.float64,
             ),
             turn * shown if verdicts and shown is not None else None,
             shown if verdicts else None,
-            Counter(cause_of(result) for result in results if isinstance(result, GraderError)),
+            Counter(cause_of(result) for result in results if not result.ok),
             int(sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))),
         )
 

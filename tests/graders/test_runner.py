@@ -178,7 +178,7 @@ def test_a_stream_is_drawn_as_it_is_read() -> None:
     async def first_ten() -> list[float]:
         found = []
         async for row in runner(alength, max_concurrency=2).astream(endless()):
-            found.append(row["g0"].score)  # type: ignore[attr-defined]
+            found.append(row["g0"].score)
             if len(found) == 10:
                 break
         return found

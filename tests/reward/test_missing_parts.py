@@ -55,7 +55,7 @@ def test_a_failure_decides_before_a_stop_before_what_is_unscored_and_the_answer_
     a, b = unscored("a", "m", "judge"), unscored("b", "m", "judge")
     assert deciding([a, b]).code == deciding([b, a]).code == "a"
     # a record of an earlier version names no cause
-    old = GraderError(name="x", error="m", error_type="x").outcome()
+    old = GraderError(name="x", error="m", error_type="x").as_score()
     assert (
         deciding([failed("x", "m", "answer"), old]) is old
         and deciding([old, by_hand[4]]) is by_hand[4]
@@ -228,7 +228,7 @@ def by_strategy(kind: Callable[..., BaseGrader]) -> Callable[[Sequence[int]], Sc
     def run(numbers: Sequence[int]) -> Score[Any]:
         found = kind(NumberedGrader(numbers=list(numbers)), n=len(numbers)).evaluate({"query": "q"})
         assert isinstance(found, GraderError)
-        return found.outcome()
+        return found.as_score()
 
     return run
 

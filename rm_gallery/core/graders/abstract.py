@@ -39,6 +39,7 @@ class GraderResult(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
 
+    kind: ClassVar[Literal["score", "rank", "error"]]
     name: str = ""
     reason: str = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -48,6 +49,10 @@ class GraderResult(BaseModel):
     def ok(self) -> bool:
         """Whether there is a score or a rank."""
         return True
+
+    def as_score(self) -> Score[Any]:
+        """The same as the score of a job."""
+        raise NotImplementedError
 
 
 class GraderScore(GraderResult):
@@ -61,6 +66,7 @@ class GraderScore(GraderResult):
             without one.
     """
 
+    kind = "score"
     score: float
     range: Bounds = (None, None)
     higher_is_better: bool = True
@@ -79,6 +85,10 @@ class GraderScore(GraderResult):
         if not math.isfinite(number):
             raise ValueError(f"a score is a finite number, found {number}")
         return number
+
+    def as_score(self) -> Score[float]:
+        """The same as the score of a job."""
+        return Score(self.score, self.reason, extra=self.metadata, usage=self.usage)
 
     @property
     def normalized(self) -> float:
@@ -111,6 +121,7 @@ class GraderRank(GraderResult):
             places are a tie.
     """
 
+    kind = "rank"
     rank: list[int]
 
     @field_validator("rank")
@@ -122,6 +133,13 @@ class GraderRank(GraderResult):
                 f"each response has a place from 1 to their number and one is first, found {value}"
             )
         return value
+
+    def as_score(self) -> Score[tuple[float, ...]]:
+        """The same as the score of a job: a number for each response, a larger one for a better
+        place.
+        """
+        values = tuple(-float(place) for place in self.rank)
+        return Score(values, self.reason, extra=self.metadata, usage=self.usage)
 
     @property
     def order(self) -> list[int]:
@@ -144,6 +162,7 @@ class GraderError(GraderResult):
             `GraderScore`.
     """
 
+    kind = "error"
     error: str
     error_type: str = "error"
     status: Literal["unscored", "failed"] = "failed"
@@ -154,21 +173,18 @@ class GraderError(GraderResult):
     @classmethod
     def of(cls, name: str, outcome: Score[Any]) -> GraderError:
         """What a grader of this name says of a job without a value."""
-        status: Literal["unscored", "failed"] = (
-            "unscored" if outcome.status == "unscored" else "failed"
-        )
-        why = outcome.reason
         return cls(
             name=name,
-            reason=why,
-            error=why,
+            reason=outcome.reason,
+            error=outcome.reason,
             error_type=outcome.code,
-            status=status,
+            status="unscored" if outcome.status == "unscored" else "failed",
             cause=outcome.cause,
+            metadata=dict(outcome.extra),
         )
 
-    def outcome(self) -> Score[Any]:
-        """The same as the outcome of a job."""
+    def as_score(self) -> Score[Any]:
+        """The same as the score of a job."""
         return Score(None, self.error, status=self.status, cause=self.cause, code=self.error_type)
 
     @property
@@ -196,12 +212,18 @@ class GraderError(GraderResult):
         return False
 
 
-def usage_sum(results: Iterable[GraderResult]) -> dict[str, float]:
+def usage_sum(results: Iterable[GraderResult | Score[Any]]) -> dict[str, float]:
     """What results cost together."""
     total: Counter[str] = Counter()
     for result in results:
-        total.update(result.usage)
+        total.update(result.usage or {})
     return dict(total)
+
+
+def places_of(score: Score[tuple[float, ...]]) -> list[int]:
+    """The place of each response by its number, 1 being best; equal numbers share one."""
+    values = score.value or ()
+    return [1 + sum(other > own for other in values) for own in values]
 
 
 RunnerResult = dict[str, list[GraderResult]]
@@ -216,8 +238,20 @@ class OutOfRange(ValueError):
         self.score, self.bounds = score, bounds
 
 
-def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
-    """What a grader returned as a result: a number, True or False, a dict of fields, or a result.
+def _founding(score: Score[Any], about: Mapping[str, Any]) -> Any:
+    if score.value is None:
+        return GraderError.of(about["name"], score)
+    metadata, usage = {**score.components, **score.extra}, dict(score.usage or {})
+    if isinstance(score.value, tuple):
+        rank = places_of(score)
+        return GraderRank(rank=rank, reason=score.reason, metadata=metadata, usage=usage)
+    beside = {"reason": score.reason, "metadata": metadata, "usage": usage}
+    return {"score": score.value, **beside}
+
+
+def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank | GraderError:
+    """What a grader returned as a result: a number, True or False, a dict of fields, a Score, or a
+    result.
 
     `about` holds what the grader knows itself (name, range, direction, threshold). A score outside
     its range is an error, never a clamp.
@@ -226,6 +260,10 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
         OutOfRange: the score is outside the range.
         ValueError: it is none of these; names what was found.
     """
+    if isinstance(value, Score):
+        value = _founding(value, about)
+    if isinstance(value, GraderError):
+        return value
     if isinstance(value, GraderRank):
         return value.model_copy(update={"name": value.name or about["name"]})
     if isinstance(value, GraderScore):
@@ -254,8 +292,7 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
         result = GraderScore(score=float(value), **about)
     else:
         raise ValueError(
-            f"a number, True or False, a dict or a GraderScore is needed, found "
-            f"{type(value).__name__}"
+            f"a number, True or False, a dict or a Score is needed, found {type(value).__name__}"
         )
     low, high = result.range
     if (low is not None and result.score < low) or (high is not None and result.score > high):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from operator import itemgetter
+from dataclasses import replace
 from typing import Any, overload
 
 from rm_gallery.core.data.schema import DataSample
@@ -23,13 +23,14 @@ from rm_gallery.core.graders.abstract import (
     as_result,
     default_name,
     parameters,
+    places_of,
     usage_sum,
 )
 from rm_gallery.core.graders.rows import Mapper, fields_of
-from rm_gallery.core.graders.run import GraderPlan, agraded, grade_one, grader_batch, scores_of
+from rm_gallery.core.graders.run import GraderPlan, agraded, error_of, grade_one, grader_batch
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.registry import Registry
-from rm_gallery.core.score import Score
+from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.core.utils.prompt import seeded_order
@@ -48,6 +49,7 @@ __all__ = [
     "as_result",
     "default_name",
     "parameters",
+    "places_of",
     "usage_sum",
 ]
 
@@ -145,8 +147,21 @@ class BaseGrader(AbstractGrader):
         if self.compares and asks_a_model(self):
             order = seeded_order(len(order), f"{self.seed}\x1f{sample.sample_id}\x1f")
             sample = copy_with(sample, output=[sample.output[i] for i in order])
-        scores = scores_of(await agraded(self, fields_of(self, sample)), self.compares)
-        return [score for _, score in sorted(zip(order, scores, strict=True), key=itemgetter(0))]
+        graded = await agraded(self, fields_of(self, sample))
+        if graded.value is None:
+            raise error_of(graded)
+        if isinstance(graded.value, tuple) is not self.compares:
+            gave = "places" if isinstance(graded.value, tuple) else "one score"
+            raise error_of(failed("invalid_result", f"{self.name} gave {gave}.", "rule"))
+        if not self.compares:
+            return [graded]
+        others = max(1, len(order) - 1)
+        shares = [
+            (sum(own > other for other in graded.value) + 0.5 * (graded.value.count(own) - 1))
+            / others
+            for own in graded.value
+        ]
+        return [replace(graded, value=shares[order.index(i)]) for i in range(len(order))]
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]

@@ -12,12 +12,8 @@ from rm_gallery.core.data.conversation import chat_messages
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.graders.base import (
     BaseGrader,
-    GraderError,
     GraderMode,
-    GraderRank,
     GraderRegistry,
-    GraderResult,
-    GraderScore,
 )
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.outputs import said_of
@@ -25,6 +21,7 @@ from rm_gallery.core.reward.registry import RewardRegistry, class_for
 from rm_gallery.core.reward.resolve import meant_by
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardMeta
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.models import check_known
 
 # -- a reward as a grader --------------------------------------------------------------------------
@@ -106,21 +103,21 @@ class RewardGrader(BaseGrader):
         """True: the reward runs as a part of the run around it."""
         return True
 
-    async def _grade(self, /, **fields: Any) -> GraderResult:
+    async def _grade(self, /, **fields: Any) -> Score[Any]:
         scored = await self.reward.async_evaluate(sample_of(fields))
         scores, reasons = [], []
         for output in scored.output:
             own = output.answer.reward
             score = self.reward.score_of_output(output)
             if score is None:
-                return GraderError.of(self.name, said_of(self.reward, output))
+                return said_of(self.reward, output)
             scores.append(score)
             reasons.append("; ".join(detail.reason for detail in own.details if detail.reason))
-        if self.mode is not GraderMode.LISTWISE:
-            return GraderScore(score=scores[0], reason=reasons[0], **self.about())
+        if not self.compares:
+            return Score(scores[0], reasons[0])
         turn = 1 if self.higher_is_better else -1
-        rank = [1 + sum(turn * other > turn * own for other in scores) for own in scores]
-        return GraderRank(name=self.name, rank=rank, reason=reasons[0], metadata={"scores": scores})
+        better = tuple(turn * score for score in scores)
+        return Score(better, reasons[0], extra={"scores": scores})
 
 
 _FIELDS = frozenset(

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.llm import (
     RubricGrader,
     field_messages,
@@ -25,6 +24,7 @@ from rm_gallery.core.reward.asking import parsed, told_of
 from rm_gallery.core.reward.rubric import ClaimCounting
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shaped
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import fold, turn_text
 from rm_gallery.core.text.conclusion import sentences
 from rm_gallery.core.text.values import plain, read_integer
@@ -150,13 +150,13 @@ class ClaimGrader(RubricGrader):
             output_form=form,
         )
 
-    async def _one(self, fields: Mapping[str, Any]) -> GraderScore:
+    async def _one(self, fields: Mapping[str, Any]) -> Score[float]:
         if not self.claims:
             return await super()._one(fields)
         sentences = numbered(shown(fields.get(self._counted_claims.of)))
         given: dict[int, dict[str, Any]] = {}
 
-        def read(reply: ChatResponse) -> GraderScore:
+        def read(reply: ChatResponse) -> Score[float]:
             verdict = parsed(self.reply, reply)
             for number, verdicts in _by_number(verdict.claims).items():
                 if number not in given and len({each["verdict"] for each in verdicts}) == 1:
@@ -173,7 +173,7 @@ class ClaimGrader(RubricGrader):
             claims = [{"claim": text, **given[number]} for number, text in enumerate(sentences, 1)]
             return self._counted(claims, verdict.reason or "", reply, fields)
 
-        graded: GraderScore = await self._ask(fields, read)
+        graded: Score[float] = await self._ask(fields, read)
         return graded
 
     def _counted(
@@ -182,7 +182,7 @@ class ClaimGrader(RubricGrader):
         reason: str,
         reply: ChatResponse,
         fields: Mapping[str, Any],
-    ) -> GraderScore:
+    ) -> Score[float]:
         about = self._counted_claims
         material = [_words(text) for name in about.within for text in _texts(fields.get(name))]
         claims = [{**claim, "found": _stands_in(claim["evidence"], material)} for claim in claims]
@@ -221,10 +221,7 @@ class ClaimGrader(RubricGrader):
             "claims": claims,
             **told_of(reply),
         }
-        score = low + (high - low) * share
-        return GraderScore(
-            score=score, reason=reason, metadata=metadata, usage=usage_of(reply), **self.about()
-        )
+        return Score(low + (high - low) * share, reason, extra=metadata, usage=usage_of(reply))
 
 
 _SHOWN = 12

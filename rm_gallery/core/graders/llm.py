@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderScore
+from rm_gallery.core.graders.base import BaseGrader, GraderMode
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.reward.abstract import prompts_hash
@@ -37,7 +37,7 @@ from rm_gallery.core.reward.template import (
     fenced,
     render,
 )
-from rm_gallery.core.score import Bounds
+from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.values import LONGEST, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError
@@ -319,9 +319,9 @@ class LLMGrader(BaseGrader):
         async def _grade(self, /, **fields: Any) -> Any:
             return await self._one(fields)
 
-    async def _one(self, fields: Mapping[str, Any]) -> GraderScore:
+    async def _one(self, fields: Mapping[str, Any]) -> Score[float]:
         """One judgement of these fields on the grader's own scale."""
-        score: GraderScore = await self._ask(fields, self._read)
+        score: Score[float] = await self._ask(fields, self._read)
         return score
 
     async def _ask(
@@ -352,15 +352,10 @@ class LLMGrader(BaseGrader):
             **overrides,
         )
 
-    def _read(self, reply: ChatResponse) -> GraderScore:
+    def _read(self, reply: ChatResponse) -> Score[float]:
         verdict = parsed(self.reply, reply)
-        return GraderScore(
-            score=verdict.score,
-            reason=verdict.reason or "",
-            metadata=told_of(reply),
-            usage=usage_of(reply),
-            **self.about(),
-        )
+        told, usage = told_of(reply), usage_of(reply)
+        return Score(float(verdict.score), verdict.reason or "", extra=told, usage=usage)
 
 
 def field_messages(

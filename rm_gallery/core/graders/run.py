@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, 
 from dataclasses import replace
 from functools import partial
 from operator import length_hint
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -42,7 +42,6 @@ from rm_gallery.core.score import (
     Missing,
     Score,
     about_code,
-    failed,
     is_run_level,
     outside,
     score_of_error,
@@ -80,22 +79,6 @@ def error_of(outcome: Score[Any]) -> Exception:
     return NotGraded(outcome.reason, outcome.code, outcome.cause)
 
 
-def scores_of(result: GraderResult, compares: bool) -> list[Score[Any]]:
-    """A result about a sample's answers as their scores: of places the share of the others that each
-    is before. Raises what a missing score is raised as.
-    """
-    if isinstance(result, GraderError):
-        raise error_of(result.outcome())
-    if compares and isinstance(result, GraderRank):
-        ranks, others = result.rank, max(1, len(result.rank) - 1)
-        beaten = [sum(o > own for o in ranks) + 0.5 * (ranks.count(own) - 1) for own in ranks]
-        return [Score(each / others, result.reason, extra=result.metadata) for each in beaten]
-    if not compares and isinstance(result, GraderScore):
-        return [Score(result.score, result.reason, extra=result.metadata)]
-    why = f"{result.name} gave a {type(result).__name__}."
-    raise error_of(failed("invalid_result", why, "rule"))
-
-
 class GraderPlan(NamedTuple):
     """A grader and how the rows reach it."""
 
@@ -131,8 +114,6 @@ async def _awaited(grader: AbstractGrader, value: Any, fields: Any, began: float
 
 
 def _checked(grader: AbstractGrader, value: Any, fields: Any) -> GraderResult:
-    if isinstance(value, GraderError):
-        return value
     try:
         result = as_result(value, grader.about())
     except OutOfRange as error:
@@ -155,14 +136,14 @@ def _checked(grader: AbstractGrader, value: Any, fields: Any) -> GraderResult:
     return result
 
 
-async def agraded(grader: AbstractGrader, fields: dict[str, Any]) -> GraderResult:
-    """A grader inside another one: its result for these fields, as a part of the job this is called
+async def agraded(grader: AbstractGrader, fields: dict[str, Any]) -> Score[Any]:
+    """A grader inside another one: its score of these fields, as a part of the job this is called
     in.
 
     Raises what the grader raises. Only the fields it asks for reach it; what would block the loop
     runs on a thread.
     """
-    return await _agraded(grader, bound(grader, fields))
+    return (await _agraded(grader, bound(grader, fields))).as_score()
 
 
 async def _agraded(grader: AbstractGrader, fields: Any) -> GraderResult:
@@ -188,9 +169,7 @@ def _one(fields: Any) -> Plan:
 
 def _outcome(result: Any) -> Score[Any]:
     """A result, or the error, as an outcome."""
-    if isinstance(result, GraderError):
-        return result.outcome()
-    return score_of_error(result) if isinstance(result, Exception) else Score()
+    return score_of_error(result) if isinstance(result, Exception) else result.as_score()
 
 
 def _suspected(grader: AbstractGrader, fields: Any, result: Any) -> Score[Any] | None:
@@ -401,9 +380,7 @@ def _settled(plan: GraderPlan, result: GraderResult, row: TableRow) -> GraderRes
             update={"range": grader.score_range, "higher_is_better": grader.higher_is_better}
         )
     # what the run did not get to is graded when it is continued, and no policy is for it
-    if on_error == "none" or (
-        isinstance(result, GraderError) and result.outcome().code in NOT_BEGUN
-    ):
+    if on_error == "none" or (isinstance(result, GraderError) and result.error_type in NOT_BEGUN):
         return result
     if on_error == "raise":
         assert isinstance(result, GraderError)
@@ -422,18 +399,19 @@ async def grade_one(
 ) -> GraderResult:
     """Grade one row, which costs itself; with options it is a batch of one."""
     plans = {grader.name: GraderPlan(grader)}
+    result: GraderResult
     if options is not None:
-        return (await grader_batch(plans, [fields], options).results())[0][grader.name]
-    reward = row_reward(plans)
-    return _only(reward, await run_one(reward, row_of(fields), None, None, {}))
+        [results] = await grader_batch(plans, [fields], options).results()
+        (result,) = results.values()
+    else:
+        reward = row_reward(plans)
+        row: Any = await run_one(reward, row_of(fields), None, None, {})
+        row = reward.settle(row)
+        (result,) = row.results.values()
+    return result
 
 
-def _only(reward: RowReward, row: Any) -> GraderResult:
-    (result,) = reward.settle(row).results.values()
-    return cast("GraderResult", result)
-
-
-Results = dict[str, GraderResult]
+Results = dict[str, Any]
 
 
 def results_of(row: Any) -> Results:
@@ -452,11 +430,7 @@ def grader_batch(
     return GraderBatch(reward, samples, replace(options, total=size), {})
 
 
-_KINDS: dict[str, type[GraderResult]] = {
-    "score": GraderScore,
-    "rank": GraderRank,
-    "error": GraderError,
-}
+_KINDS: dict[str, Any] = {each.kind: each for each in (GraderScore, GraderRank, GraderError)}
 
 
 class GraderFolder(RewardFolder):
@@ -570,8 +544,7 @@ class GraderFolder(RewardFolder):
 
 def result_record(result: GraderResult) -> dict[str, Any]:
     """A result in JSON's types, without what is as usual."""
-    kind = next((kind for kind, cls in _KINDS.items() if isinstance(result, cls)), "error")
-    out = {"kind": kind, **result.model_dump(exclude_defaults=True)}
+    out = {"kind": result.kind, **result.model_dump(exclude_defaults=True)}
     try:
         orjson.dumps(out)
     except TypeError:  # metadata are anybody's

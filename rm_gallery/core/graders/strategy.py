@@ -21,16 +21,13 @@ from pydantic import Field, SerializeAsAny
 from rm_gallery.core.engine.loop import RunStopped
 from rm_gallery.core.graders.base import (
     BaseGrader,
-    GraderError,
     GraderMode,
-    GraderRank,
-    GraderResult,
-    GraderScore,
+    places_of,
     usage_sum,
 )
 from rm_gallery.core.graders.run import agraded, error_of
 from rm_gallery.core.reward.asking import repeat_index
-from rm_gallery.core.score import NOT_BEGUN, deciding, score_of_error, unscored
+from rm_gallery.core.score import NOT_BEGUN, Score, deciding, score_of_error, unscored
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
 TieBreak = Callable[[Sequence[float], Sequence[float]], float]
@@ -90,31 +87,31 @@ class _Wrapper(BaseGrader):
 
     async def _ask_all(
         self, calls: Sequence[Mapping[str, Any]], first: int = 0
-    ) -> list[GraderResult]:
-        async def ask(number: int, fields: Mapping[str, Any]) -> GraderResult:
+    ) -> list[Score[Any]]:
+        async def ask(number: int, fields: Mapping[str, Any]) -> Score[Any]:
             repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
             return await agraded(self.grader, dict(fields))
 
         asked = (ask(number, fields) for number, fields in enumerate(calls, first))
-        results: list[GraderResult] = []
+        results: list[Score[Any]] = []
         # all end before one raises: what is in flight is paid for, and belongs into the cache
         for one in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(one, Exception):  # an error of the run is raised again
-                one = GraderError.of(self.grader.name, score_of_error(one))
+                one = score_of_error(one)
             if isinstance(one, BaseException):
                 raise one
-            if isinstance(one, GraderError) and one.error_type in NOT_BEGUN:
+            if one.code in NOT_BEGUN:
                 # what was never asked is no missing vote: the whole is owed again
-                raise RunStopped(one.error, one.cause or "caller")
+                raise RunStopped(one.reason, one.cause or "caller")
             results.append(one)
         return results
 
 
-def _missed(message: str, results: Sequence[GraderResult], reason: str) -> Exception:
+def _missed(message: str, results: Sequence[Score[Any]], reason: str) -> Exception:
     """Why there is no result: failed where a part failed, which another run asks again, else
     unscored.
     """
-    lost = [one.outcome() for one in results if isinstance(one, GraderError)]
+    lost = [one for one in results if not one.ok]
     why = deciding(lost) if lost else unscored(reason, message, "rule")
     code = why.code if why.status == "failed" else reason
     return error_of(replace(why, reason=message, code=code))
@@ -130,41 +127,37 @@ class _Repeated(_Wrapper):
     half of the votes.
     """
 
-    async def _grade(self, /, **fields: Any) -> GraderScore:
-        results: list[GraderResult] = []
+    async def _grade(self, /, **fields: Any) -> Score[float]:
+        results: list[Score[Any]] = []
         while wave := self._wave(results):
             results += await self._ask_all([fields] * wave, len(results))
-        noted: list[dict[str, Any]] = []
-        graded: list[GraderScore] = []
+        noted, votes = list[dict[str, Any]](), list[Score[Any]]()
         for one in results:
-            if isinstance(one, GraderScore):
-                graded.append(one)
-                noted.append({"score": one.score, "reason": one.reason})
+            if isinstance(one.value, float):
+                votes.append(one)
+                noted.append({"score": one.value, "reason": one.reason})
             else:
-                kind = getattr(one, "error_type", type(one).__name__)
-                noted.append({"error": one.reason, "type": kind})
-        if len(graded) < (least := self.least or self._usual()):
+                noted.append({"error": one.reason, "type": one.code or "GraderRank"})
+        if len(votes) < (least := self.least or self._usual()):
             why = next((one["error"] for one in noted if "error" in one), "")
             raise _missed(
-                f"{len(graded)} of {len(results)} {self.what} gave a score, {least} are needed: "
+                f"{len(votes)} of {len(results)} {self.what} gave a score, {least} are needed: "
                 f"{why}",
                 results,
                 "votes",
             )
-        score, reason, metadata = self._verdict(graded, self.n - len(results))
-        metadata["results"] = noted
-        usage = usage_sum(results)
-        return GraderScore(score=score, reason=reason, metadata=metadata, usage=usage)
+        score, reason, metadata = self._verdict(votes, self.n - len(results))
+        return Score(score, reason, extra={**metadata, "results": noted}, usage=usage_sum(results))
 
     def _usual(self) -> int:
         return self.n
 
-    def _wave(self, results: Sequence[GraderResult]) -> int:
+    def _wave(self, results: Sequence[Score[Any]]) -> int:
         """How many to ask next."""
         return self.n - len(results)
 
-    def _verdict(self, graded: Sequence[GraderScore], saved: int) -> Verdict:
-        scores = [each.score for each in graded]
+    def _verdict(self, graded: Sequence[Score[Any]], saved: int) -> Verdict:
+        scores: list[float] = [each.value or 0.0 for each in graded]
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
         metadata = {"n": len(scores), "std": spread, "min": min(scores), "max": max(scores)}
         return math.fsum(scores) / len(scores), graded[0].reason, metadata
@@ -206,18 +199,18 @@ class VotingGrader(_Repeated):
     def _usual(self) -> int:
         return self.n // 2 + 1
 
-    def _wave(self, results: Sequence[GraderResult]) -> int:
+    def _wave(self, results: Sequence[Score[Any]]) -> int:
         left = super()._wave(results)
         if not self.early_stop:
             return left
-        counts = Counter(result.score for result in results if isinstance(result, GraderScore))
+        counts = Counter(one.value for one in results if isinstance(one.value, float))
         first, second = ([count for _, count in counts.most_common(2)] + [0, 0])[:2]
         if first > second + left and first >= (self.least or 1):
             return 0  # the leader cannot be caught
         return min(left, max(1, (left + second - first) // 2 + 1))
 
-    def _verdict(self, graded: Sequence[GraderScore], saved: int) -> Verdict:
-        votes = [each.score for each in graded]
+    def _verdict(self, graded: Sequence[Score[Any]], saved: int) -> Verdict:
+        votes: list[float] = [each.value or 0.0 for each in graded]
         counts = Counter(votes)
         top = max(counts.values())
         tied = sorted(score for score in counts if counts[score] == top)
@@ -225,7 +218,7 @@ class VotingGrader(_Repeated):
         score = tied[0] if len(tied) == 1 else float(choose(tied, votes))
         metadata = {"votes": votes, "share": counts[score] / len(votes), "tied": len(tied) > 1}
         metadata |= {"calls_saved": saved} if self.early_stop else {}
-        return score, next((each.reason for each in graded if each.score == score), ""), metadata
+        return score, next((each.reason for each in graded if each.value == score), ""), metadata
 
 
 class _Comparing(_Wrapper):
@@ -247,18 +240,17 @@ class _Comparing(_Wrapper):
 
     async def _compare_pairs(
         self, fields: Mapping[str, Any], responses: list[Any], both_orders: bool
-    ) -> tuple[list[GraderResult], Ranks, Ranks]:
+    ) -> tuple[list[Score[Any]], Ranks, Ranks]:
         """What came of the comparisons of every pair, the places that they give the first and the
         second of it, and those where the pair was shown in the other order.
         """
         pairs = list(combinations(responses, 2))
         shown = pairs + [pair[::-1] for pair in pairs if both_orders]
         results = await self._ask_all([{**fields, "responses": list(pair)} for pair in shown])
-        ranks = [result.rank for result in results if isinstance(result, GraderRank)]
+        ranks = [places_of(result) for result in results if isinstance(result.value, tuple)]
         if len(ranks) < len(results):
-            lost = next(result for result in results if not isinstance(result, GraderRank))
-            wrong = f"it gave a {type(lost).__name__}"
-            what = lost.reason if isinstance(lost, GraderError) else wrong
+            lost = next(result for result in results if not isinstance(result.value, tuple))
+            what = "it gave a GraderScore" if lost.ok else lost.reason
             raise _missed(f"a comparison gave no rank: {what}", results, "no_rank")
         return results, ranks[: len(pairs)], [rank[::-1] for rank in ranks[len(pairs) :]]
 
@@ -272,7 +264,7 @@ class BothOrdersGrader(_Comparing):
 
     __init__ = _Wrapper.__init__
 
-    async def _grade(self, /, **fields: Any) -> GraderRank:
+    async def _grade(self, /, **fields: Any) -> Score[tuple[float, ...]]:
         responses = list(fields["responses"])
         if len(responses) != 2:
             raise Unscored(
@@ -280,10 +272,10 @@ class BothOrdersGrader(_Comparing):
             )
         results, [there], [back] = await self._compare_pairs(fields, responses, both_orders=True)
         flipped = there != back
-        return GraderRank(
-            rank=[1, 1] if flipped else there,
-            reason=results[0].reason,
-            metadata={"flipped": flipped, "verdicts": [there, back]},
+        return Score(
+            (0.0, 0.0) if flipped else results[0].value,
+            results[0].reason,
+            extra={"flipped": flipped, "verdicts": [there, back]},
             usage=usage_sum(results),
         )
 
@@ -300,7 +292,7 @@ class TournamentGrader(_Comparing):
 
     both_orders: bool = True
 
-    async def _grade(self, /, **fields: Any) -> GraderRank:
+    async def _grade(self, /, **fields: Any) -> Score[tuple[float, ...]]:
         responses = list(fields["responses"])
         n = len(responses)
         if n < 2:
@@ -319,5 +311,4 @@ class TournamentGrader(_Comparing):
         metadata: dict[str, Any] = {"points": shares, "pairs": len(there)}
         if back:
             metadata["flips"] = sum(one != other for one, other in zip(there, back, strict=True))
-        rank = [1 + sum(other > own for other in shares) for own in shares]
-        return GraderRank(rank=rank, metadata=metadata, usage=usage_sum(results))
+        return Score(tuple(shares), extra=metadata, usage=usage_sum(results))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -18,12 +18,12 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import Field, create_model
 from rapidfuzz import fuzz
 
-from rm_gallery.core.graders.base import BaseGrader, GraderScore, usage_sum
+from rm_gallery.core.graders.base import BaseGrader, usage_sum
 from rm_gallery.core.graders.llm import RubricGrader, shown, usage_of
 from rm_gallery.core.model.message import ChatResponse, text_of
 from rm_gallery.core.reward.asking import parsed
 from rm_gallery.core.reward.template import BasePromptTemplate, Described
-from rm_gallery.core.score import Bounds
+from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
@@ -161,7 +161,7 @@ class _CallMatchGrader(BaseGrader):
 
 def _match_score(
     matched: int, made: int, wanted: int, found: str, metric: Metric = "f1"
-) -> GraderScore:
+) -> Score[float]:
     """The share of calls that fit; where none is made and none expected, nothing is missing."""
     whole = {
         "f1": (made + wanted) / 2,
@@ -169,10 +169,10 @@ def _match_score(
         "precision": made,
         "recall": wanted,
     }[metric]
-    return GraderScore(
-        score=matched / whole if whole else float(made == wanted),
-        reason=f"{matched} of {wanted} expected calls {found}; {made} calls in all.",
-        metadata={"matched": matched, "made": made, "expected": wanted},
+    return Score(
+        matched / whole if whole else float(made == wanted),
+        f"{matched} of {wanted} expected calls {found}; {made} calls in all.",
+        extra={"matched": matched, "made": made, "expected": wanted},
     )
 
 
@@ -186,7 +186,7 @@ class ToolCallPrecisionRecallMatchGrader(_CallMatchGrader):
 
     metric: Metric = "f1"
 
-    def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> GraderScore:
+    def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> Score[float]:
         made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference_tool_calls)
         matched = in_any_order(self._fit_table(made, wanted))
         return _match_score(matched, len(made), len(wanted), "made", self.metric)
@@ -203,7 +203,7 @@ class ToolCallStepSequenceMatchGrader(_CallMatchGrader):
 
     metric: Metric = "f1"
 
-    def _grade(self, messages: Any, reference_tool_calls: Any) -> GraderScore:
+    def _grade(self, messages: Any, reference_tool_calls: Any) -> Score[float]:
         made = [
             calls_of(message["tool_calls"], self.name)
             for message in messages_of(messages, self.name)
@@ -215,8 +215,7 @@ class ToolCallStepSequenceMatchGrader(_CallMatchGrader):
         matched = in_order([[in_any_order(self._fit_table(m, w)) for w in wanted] for m in made])
         sizes = sum(map(len, made)), sum(map(len, wanted))
         scored = _match_score(matched, *sizes, "in order", self.metric)
-        scored.metadata["steps"] = [len(made), len(wanted)]
-        return scored
+        return replace(scored, extra={**scored.extra, "steps": [len(made), len(wanted)]})
 
 
 def _one_or_more(given: Any) -> Sequence[Any]:
@@ -230,13 +229,12 @@ class ToolCallSequenceMatchGrader(_CallMatchGrader):
     cost precision.
     """
 
-    def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> GraderScore:
+    def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> Score[float]:
         made, wanted = calls_of(tool_calls, self.name), self._read_expected(reference_tool_calls)
         scored = _match_score(
             in_order(self._fit_table(made, wanted)), len(made), len(wanted), "in order"
         )
-        scored.metadata = {"matched": scored.metadata["matched"]}
-        return scored
+        return replace(scored, extra={"matched": scored.extra["matched"]})
 
 
 # -- loops and steps that lead nowhere -------------------------------------------------------------
@@ -259,7 +257,7 @@ class ActionLoopDetectionGrader(BaseGrader):
 
     similarity_threshold: float = Field(default=1.0, gt=0, le=1)
 
-    def _grade(self, messages: Any) -> GraderScore:
+    def _grade(self, messages: Any) -> Score[float]:
         actions, _ = read_trajectory(messages, self.name)
         signatures = [action.call.signature for action in actions]
         if self.similarity_threshold == 1.0:
@@ -269,7 +267,7 @@ class ActionLoopDetectionGrader(BaseGrader):
             same = sum(_alike(*pair) >= self.similarity_threshold for pair in pairs)
         possible = math.comb(len(signatures), 2)
         reason = f"{same} of {possible} pairs of {len(signatures)} calls are the same call."
-        return GraderScore(score=1 - same / possible if possible else 1.0, reason=reason)
+        return Score(1 - same / possible if possible else 1.0, reason)
 
 
 def information_gain(observations: Sequence[str], threshold: float) -> float:
@@ -294,10 +292,10 @@ class ObservationInformationGainGrader(BaseGrader):
 
     similarity_threshold: float = Field(default=0.5, ge=0, le=1)
 
-    def _grade(self, messages: Any) -> GraderScore:
+    def _grade(self, messages: Any) -> Score[float]:
         observations = _some_of(read_trajectory(messages, self.name)[1], "observations", self.name)
         score = information_gain(observations, self.similarity_threshold)
-        return GraderScore(score=score, reason=f"{len(observations)} observations.")
+        return Score(score, f"{len(observations)} observations.")
 
 
 class ToolUsageEfficiencyGrader(BaseGrader):
@@ -310,7 +308,7 @@ class ToolUsageEfficiencyGrader(BaseGrader):
 
     information_gain_threshold: float = Field(default=0.3, ge=0, le=1)
 
-    def _grade(self, messages: Any) -> GraderScore:
+    def _grade(self, messages: Any) -> Score[float]:
         actions, observations = read_trajectory(messages, self.name)
         n = len(_some_of(actions, "tool calls", self.name))
         gain = (
@@ -318,10 +316,10 @@ class ToolUsageEfficiencyGrader(BaseGrader):
         )
         new = len({action.call.signature for action in actions}) / n
         variety = min(1.0, len({action.call.name for action in actions}) / n + 0.3)
-        return GraderScore(
-            score=0.4 * gain + 0.4 * new + 0.2 * variety,
-            reason=f"{n} calls.",
-            metadata={"information_gain": gain, "new_calls": new, "variety": variety},
+        return Score(
+            0.4 * gain + 0.4 * new + 0.2 * variety,
+            f"{n} calls.",
+            extra={"information_gain": gain, "new_calls": new, "variety": variety},
         )
 
 
@@ -337,7 +335,7 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
     redundancy_threshold: float = Field(default=0.8, gt=0, le=1)
     """From this likeness on two observations are the same."""
 
-    def _grade(self, messages: Any, reference_step_count: int | None = None) -> GraderScore:
+    def _grade(self, messages: Any, reference_step_count: int | None = None) -> Score[float]:
         steps = _some_of(read_trajectory(messages, self.name)[0], "tool calls", self.name)
         before: dict[str, list[str]] = {}
         redundant = 0
@@ -356,10 +354,10 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
                     reason="no_reference",
                 )
             score = 0.6 * score + 0.4 * min(1.0, expected / n)
-        return GraderScore(
-            score=score,
-            reason=f"{redundant} of {n} steps led nowhere.",
-            metadata={"steps": n, "redundant": redundant},
+        return Score(
+            score,
+            f"{redundant} of {n} steps led nowhere.",
+            extra={"steps": n, "redundant": redundant},
         )
 
 
@@ -405,7 +403,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         """Four numbers."""
         return STEP_REPLY
 
-    async def _grade(self, messages: Any, query: str = "") -> GraderScore:
+    async def _grade(self, messages: Any, query: str = "") -> Score[float]:
         turns = messages_of(messages, self.name)
         actions = _some_of(read_trajectory(messages, self.name)[0], "tool calls", self.name)
         asked = query or next((shown(m.get("content")) for m in turns if m["role"] == "user"), "")
@@ -419,24 +417,24 @@ class TrajectoryComprehensiveGrader(RubricGrader):
             )
             for number, step in enumerate(lines)
         ]
-        score = math.fsum(step.score for step in steps) / len(steps)
+        score = math.fsum(step.value for step in steps) / len(steps)
         metadata = {
-            "steps": [{**step.metadata, "reason": step.reason} for step in steps],
+            "steps": [{**step.extra, "reason": step.reason} for step in steps],
             "is_resolved": self.threshold is not None and score >= self.threshold,
         }
-        return GraderScore(
-            score=score,
-            reason=steps[-1].reason,
-            metadata=metadata,
+        return Score(
+            score,
+            steps[-1].reason,
+            extra=metadata,
             usage=usage_sum(steps),
         )
 
-    def _read_step(self, reply: ChatResponse) -> GraderScore:
+    def _read_step(self, reply: ChatResponse) -> Score[float]:
         verdict = parsed(self.reply, reply)
         scores = {name: getattr(verdict, name) for name in PARTS}
-        return GraderScore(
-            score=math.fsum(value - 1 for value in scores.values()) / (4 * len(scores)),
-            reason=verdict.reason or "",
-            metadata={"scores": scores},
+        return Score(
+            math.fsum(value - 1 for value in scores.values()) / (4 * len(scores)),
+            verdict.reason or "",
+            extra={"scores": scores},
             usage=usage_of(reply),
         )

@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.llm import LLMGrader, score_reply, shown, usage_of
 from rm_gallery.core.model.decisions import NO, YES
 from rm_gallery.core.model.message import ChatResponse, Decision
@@ -26,7 +25,7 @@ from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.rubric import LIKERT, Criterion, Rubric, likert
 from rm_gallery.core.reward.rubric_shapes import read_rubric, rubric_of_setting
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, OnScale, ReadBy, render
-from rm_gallery.core.score import Bounds
+from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.text.values import plain, read_boolean, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 
@@ -262,29 +261,23 @@ class ChecklistGrader(LLMGrader):
             **({"tags": dict(scored.tags)} if scored.tags else {}),
         }
         cut = (criteria is not None or rubric.clip) if self.clip is None else self.clip
-        return GraderScore(
-            score=scored.clipped if cut else scored.raw,
+        return Score(
+            scored.clipped if cut else scored.raw,
             # of the first sample
-            reason="\n".join(dict.fromkeys(filter(None, reasons[: len(asked) // self.samples]))),
-            metadata=metadata,
+            "\n".join(dict.fromkeys(filter(None, reasons[: len(asked) // self.samples]))),
+            extra=metadata,
             usage=dict(usage),
-            **self.about(),
         )
 
-    async def _whole(self, fields: Mapping[str, Any]) -> GraderScore:
+    async def _whole(self, fields: Mapping[str, Any]) -> Score[float]:
         """One judgement of the whole list."""
         template = score_reply(1, LIKERT, True)
         verdict, usage = await self._ask(
             fields, lambda reply: (parsed(template, reply), usage_of(reply)), template
         )
         score = likert(verdict.score)
-        return GraderScore(
-            score=score,
-            reason=verdict.reason or "",
-            metadata={"raw": score, "clipped": score, "said": verdict.score},
-            usage=usage,
-            **self.about(),
-        )
+        extra = {"raw": score, "clipped": score, "said": verdict.score}
+        return Score(score, verdict.reason or "", extra=extra, usage=usage)
 
     async def _batch(
         self,

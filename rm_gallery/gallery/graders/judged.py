@@ -12,8 +12,10 @@ import mimetypes
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -21,7 +23,6 @@ from pydantic import Field
 from rm_gallery.core.graders.base import (
     BaseGrader,
     FunctionGrader,
-    GraderScore,
     usage_sum,
 )
 from rm_gallery.core.graders.bridge import RewardGrader
@@ -32,6 +33,7 @@ from rm_gallery.core.model.message import TEXT_PARTS, ChatResponse, part_text, p
 from rm_gallery.core.reward.abstract import PICTURES, Touches
 from rm_gallery.core.reward.channel import Channel, token_entries, token_shares
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 
 PARTS = Path(__file__).parent / "parts"
@@ -130,9 +132,9 @@ class GEvalGrader(LLMGrader):
     async def _grade(self, /, **fields: Any) -> Any:
         return await self._ask(fields, self._read, logprobs=True, top_logprobs=self.top_logprobs)
 
-    def _read(self, reply: ChatResponse) -> GraderScore:
+    def _read(self, reply: ChatResponse) -> Score[float]:
         verdict = super()._read(reply)
-        said = verdict.score
+        said = verdict.value or 0.0
         shares = level_shares(reply.logprobs, said, *self.score_range)
         if shares is None:
             raise Unscored(
@@ -144,12 +146,9 @@ class GEvalGrader(LLMGrader):
         total = math.fsum(shares.values())
         expected = math.fsum(level * share for level, share in shares.items()) / total
         # rounding may lead out of the levels
-        verdict.score = min(max(shares), max(min(shares), expected))
-        verdict.metadata = {
-            "said": said,
-            "shares": {f"{k:g}": v / total for k, v in sorted(shares.items())},
-        }
-        return verdict
+        value = min(max(shares), max(min(shares), expected))
+        told = {f"{level:g}": share / total for level, share in sorted(shares.items())}
+        return replace(verdict, value=value, extra={"said": said, "shares": told})
 
 
 _MEANINGS = {
@@ -225,7 +224,7 @@ class SearchCorrectnessGrader(ClaimGrader):
             )
         super().check()
 
-    async def _grade(self, query: str, response: str) -> GraderScore:
+    async def _grade(self, query: str, response: str) -> Score[float]:
         pieces = islice(_PIECE.finditer(response.strip()), self.max_searches)
         texts = [query, *(piece[1].strip() for piece in pieces)]
         pages = await asyncio.gather(*map(self._pages_of, texts))
@@ -239,9 +238,9 @@ class SearchCorrectnessGrader(ClaimGrader):
             return await search(text)
         # what blocks is run on a thread of the engine, as a plain grader is
         searcher = FunctionGrader(
-            lambda text: GraderScore(score=0.0, metadata={"found": search(text)}), name="search"
+            lambda text: Score(0.0, extra={"found": search(text)}), name="search"
         )
-        return (await agraded(searcher, {"text": text})).metadata["found"]
+        return (await agraded(searcher, {"text": text})).extra["found"]
 
 
 _PIECE = re.compile(
@@ -362,11 +361,11 @@ class _InText(_ImageGrader):
         """`response`, a list of texts and images in order; `query` where the rubric asks for it."""
         return {"response": True, **({"query": False} if "query" in self.texts().inputs else {})}
 
-    async def _grade(self, response: Any, query: str = "") -> GraderScore:
+    async def _grade(self, response: Any, query: str = "") -> Score[float]:
         listed = isinstance(response, Sequence) and not isinstance(response, str)
         parts = response if listed else [response]
         texts = [_text_around(part) if image_url(part) is None else None for part in parts]
-        results: list[GraderScore] = []
+        results: list[Score[float]] = []
         for place, part in enumerate(parts):
             if texts[place] is not None:
                 continue
@@ -385,10 +384,10 @@ class _InText(_ImageGrader):
             raise Unscored(
                 f"{self.name}: the response holds no image.", reason="no_image", cause="answer"
             )
-        return GraderScore(
-            score=math.fsum(result.score for result in results) / len(results),
-            reason=results[0].reason,
-            metadata={"images": [{"score": each.score, "reason": each.reason} for each in results]},
+        return Score(
+            fmean(each.value or 0.0 for each in results),
+            results[0].reason,
+            extra={"images": [{"score": each.value, "reason": each.reason} for each in results]},
             usage=usage_sum(results),
         )
 
@@ -428,16 +427,16 @@ class TextToImageGrader(_ImageGrader):
 
     inputs = BaseGrader.inputs
 
-    async def _grade(self, query: str, response: Any) -> GraderScore:
+    async def _grade(self, query: str, response: Any) -> Score[float]:
         parts = response if isinstance(response, (list, tuple)) else [response]
         image = next((part for part in parts if image_url(part)), None)
         followed = await self._one({"query": query, "image": image})
         asked = ("model", "language", "repair_attempts", "channel")
         quality = ImageQualityGrader(**{name: getattr(self, name) for name in asked})
         made = await quality._one({"image": image})
-        return GraderScore(
-            score=math.sqrt(followed.score * made.score),
-            reason=" ".join(filter(None, [followed.reason, made.reason])),
-            metadata={"prompt_following": followed.score, "quality": made.score},
+        return Score(
+            math.sqrt((followed.value or 0.0) * (made.value or 0.0)),
+            " ".join(filter(None, [followed.reason, made.reason])),
+            extra={"prompt_following": followed.value, "quality": made.value},
             usage=usage_sum([followed, made]),
         )

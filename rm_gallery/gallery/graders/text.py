@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
-from rm_gallery.core.graders.base import BaseGrader, GraderScore
+from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text, visible
@@ -242,12 +242,12 @@ class SimilarityGrader(BaseGrader):
         moved = self.algorithm == "fuzzy_match" and self.method == "partial"
         return own * other / 64 * (min(own, other) if moved else 1)
 
-    def _best_score(self, response: str, references: Sequence[str]) -> GraderScore:
+    def _best_score(self, response: str, references: Sequence[str]) -> Score[float]:
         # a reward reads case in its own way
         cased = self.algorithm in REWARDS if self.case_sensitive is None else self.case_sensitive
         own, *others = (t if cased else t.casefold() for t in (response, *references))
         score = 1.0 if own in others else self._alike(own, others) if own else 0.0
-        return GraderScore(score=min(1.0, max(0.0, score)), metadata={"algorithm": self.algorithm})
+        return Score(min(1.0, max(0.0, score)), extra={"algorithm": self.algorithm})
 
     def _alike(self, own: str, others: Sequence[str]) -> float:
         by_default = self.case_sensitive is None and not self.stem
@@ -406,12 +406,12 @@ class JsonValidatorGrader(BaseGrader):
     name: str = "json_validator"
     allow_fence: bool = True
 
-    def _grade(self, response: str) -> GraderScore:
+    def _grade(self, response: str) -> Score[float]:
         try:
             read_json(json_part(str(response), self.allow_fence)[:MOST])
         except ValueError as error:
-            return GraderScore(score=0.0, reason=f"No JSON: {error}")
-        return GraderScore(score=1.0, reason="JSON.")
+            return Score(0.0, f"No JSON: {error}")
+        return Score(1.0, "JSON.")
 
 
 class JsonMatchGrader(BaseGrader):
@@ -431,7 +431,7 @@ class JsonMatchGrader(BaseGrader):
     partial: bool = False
     allow_fence: bool = True
 
-    def _grade(self, response: str, reference_response: Any) -> GraderScore:
+    def _grade(self, response: str, reference_response: Any) -> Score[float]:
         wanted = reference_response
         try:
             wanted = read_json(wanted) if isinstance(wanted, str) else wanted
@@ -442,11 +442,11 @@ class JsonMatchGrader(BaseGrader):
         try:
             given = read_json(json_part(str(response), self.allow_fence)[:MOST])
         except ValueError as error:
-            return GraderScore(score=0.0, reason=f"No JSON: {error}")
+            return Score(0.0, f"No JSON: {error}")
         if not self.partial:
-            return GraderScore(score=float(self._same(given, wanted)))
+            return Score(float(self._same(given, wanted)))
         found = list(self._places_found(given, wanted))
-        return GraderScore(score=fmean(found), reason=f"{sum(found)} of {len(found)} values.")
+        return Score(fmean(found), f"{sum(found)} of {len(found)} values.")
 
     def _same(self, given: Any, wanted: Any) -> bool:
         match given, wanted:
@@ -520,10 +520,10 @@ class MarkupValidatorGrader(BaseGrader):
     markup: Literal["xml", "yaml"] = "xml"
     allow_fence: bool = True
 
-    def _grade(self, response: str) -> GraderScore:
+    def _grade(self, response: str) -> Score[float]:
         body = json_part(str(response), self.allow_fence)[:MOST]
         problem = _xml_problem(body) if self.markup == "xml" else _yaml_problem(body)
-        return GraderScore(score=float(not problem), reason=problem or f"{self.markup.upper()}.")
+        return Score(float(not problem), problem or f"{self.markup.upper()}.")
 
 
 def _xml_problem(text: str) -> str:

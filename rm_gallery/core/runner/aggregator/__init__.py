@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from rm_gallery.core.graders.base import GraderError, GraderResult, GraderScore, as_result
+from rm_gallery.core.graders.base import as_result
 from rm_gallery.core.reward.compose import Combination
 from rm_gallery.core.score import (
     Bounds,
@@ -17,7 +17,6 @@ from rm_gallery.core.score import (
     check_inside,
     failed,
     missing_policy,
-    scored,
 )
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import check_known
@@ -89,10 +88,10 @@ class BaseAggregator:
         """The components."""
         return results
 
-    def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
+    def __call__(self, results: Mapping[str, Any], **_: Any) -> Any:
         """The row's combined result; a GraderError where it has none."""
         components = self.wanted(results)
-        graded = {n: each for n, each in components.items() if isinstance(each, GraderScore)}
+        graded = {n: each for n, each in components.items() if each.kind == "score"}
         outcomes = {name: _outcome(each) for name, each in components.items()}
         missing = {name: outcomes[name].reason for name in components if name not in graded}
         metadata: dict[str, Any] = {"components": {}, "missing": missing}
@@ -102,8 +101,7 @@ class BaseAggregator:
             {
                 (each.range, each.higher_is_better)
                 for each in components.values()
-                if isinstance(each, GraderScore | GraderError)
-                and (each.ok or each.range != (None, None))
+                if each.kind == "score" or (not each.ok and each.range != (None, None))
             }
         )
 
@@ -140,17 +138,9 @@ class BaseAggregator:
         if whole.value is None or scale is None:
             if self.on_error == "skip" and not graded:
                 whole = whole.without_value(NOTHING)
-            lost = GraderError.of(self.name, whole)
-            return lost.model_copy(update={"metadata": metadata})
-        bounds, higher = scale
-        return GraderScore(
-            name=self.name,
-            score=whole.value,
-            reason=whole.reason,
-            metadata=metadata,
-            range=bounds,
-            higher_is_better=higher,
-        )
+            return as_result(replace(whole, extra=metadata), {"name": self.name})
+        made = as_result(replace(whole, extra=metadata), {"name": self.name})
+        return made.model_copy(update={"range": scale[0], "higher_is_better": scale[1]})
 
     def _common(self, scales: Collection[Scale]) -> Scale | None:
         """The scale of what is combined: as it is where all graders share it, else normalised; None
@@ -173,13 +163,11 @@ class NotCombined(ScoreError):
     cause = "rule"
 
 
-def _outcome(result: GraderResult) -> Score[Any]:
-    if isinstance(result, GraderScore):
-        return scored(result.score)
-    why = failed("aggregate", "", "rule")
-    if isinstance(result, GraderError):
-        why = result.outcome()
-    return replace(why, reason=result.reason or type(result).__name__)
+def _outcome(result: Any) -> Score[Any]:
+    score: Score[Any] = result.as_score()
+    if isinstance(score.value, tuple):
+        score = failed("aggregate", result.reason or type(result).__name__, "rule")
+    return score if score.ok else replace(score, reason=result.reason or type(result).__name__)
 
 
 class WeightedSumAggregator(BaseAggregator):
@@ -312,14 +300,14 @@ class GatedAggregator(BaseAggregator):
         what, who = f"{self.name}: threshold", f"{self.primary} gives"
         check_inside(what, self.threshold, who, scales[self.primary][0], "a score of that range")
 
-    def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
+    def __call__(self, results: Mapping[str, Any], **_: Any) -> Any:
         """0 where the primary grader does not pass, else the secondary score in [0, 1]."""
         gate = results[self.primary]
-        if not isinstance(gate, GraderScore):
+        if gate.kind != "score":
             return super().__call__({self.primary: gate})
         passed = gate.passed(self.threshold)
         reason = f"{self.primary} is {gate.score:g} and does not pass"
-        made: GraderResult = GraderScore(score=0.0, reason=reason, range=(0.0, 1.0))
+        made = as_result(Score(0.0, reason), {"name": self.name, "range": (0.0, 1.0)})
         if passed:
             made = self.secondary(self._others(results))
         noted = {**made.metadata, "passed": passed}
@@ -336,11 +324,11 @@ class CallableAggregator(BaseAggregator):
         super().__init__(name or (own if own and not own.startswith("<") else "aggregate"))
         self.function = function
 
-    def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
+    def __call__(self, results: Mapping[str, Any], **_: Any) -> Any:
         """What the function makes of the results."""
         try:
             made = self.function(dict(results))
-            return made if isinstance(made, GraderError) else as_result(made, {"name": self.name})
+            return as_result(made, {"name": self.name})
         except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
             lost = failed("aggregate", f"{type(error).__name__}: {error}", "rule")
-            return GraderError.of(self.name, lost)
+            return as_result(lost, {"name": self.name})
