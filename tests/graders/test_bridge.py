@@ -22,6 +22,7 @@ from rm_gallery import (
     DataSample,
     FakeLLM,
     FunctionGrader,
+    Gate,
     GraderError,
     GraderRank,
     GraderRegistry,
@@ -32,6 +33,7 @@ from rm_gallery import (
     RewardResult,
     Step,
     Unscored,
+    WeightedSum,
     evaluate,
 )
 from rm_gallery.core.engine.context import RunControl
@@ -86,6 +88,22 @@ def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
         "mine",
         2.0,
     )
+
+
+def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
+    grader: Any = RelevanceGrader(model=JUDGE)
+    sample = make_sample("bad", "good", unique_id="s")
+    for given in (sample, sample.model_dump(exclude_none=True, mode="json")):
+        assert scores(grader.evaluate(given)) == [1.0, 5.0]
+        assert [scores(one) for one in grader.evaluate_batch([given])] == [[1.0, 5.0]]
+    assert grader.best_of_n(sample).output[0].answer.text == "good"
+    assert scores(asyncio.run(grader.async_evaluate(sample))) == [1.0, 5.0]
+    assert scores(WeightedSum({"one": grader}, {"one": 2.0}).evaluate(sample)) == [2.0, 10.0]
+    strict = RelevanceGrader(model=JUDGE, threshold=4.0)
+    assert scores(Gate(strict, "length_penalty", otherwise=-1.0).evaluate(sample))[0] == -1.0
+    # a function of a field of that name takes rows
+    row: Any = FunctionGrader(lambda output: float(len(output))).evaluate({"output": ["a"]})
+    assert row.score == 1.0
 
 
 def test_a_grader_is_called_with_its_fields() -> None:

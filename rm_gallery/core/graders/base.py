@@ -75,9 +75,9 @@ class BaseGrader(AbstractGrader):
         self, row: Any = None, /, *, options: RunOptions | None = None, **fields: Any
     ) -> Any:
         """Grade one row, given as a dict or as named fields, into a GraderResult: what failed is a
-        GraderError, not raised. Of a DataSample, as every reward, a scored copy.
+        GraderError, not raised. Of a sample, as every reward, a scored copy.
         """
-        if isinstance(row, DataSample):
+        if self._is_sample(row):
             return super().evaluate(row, options=options, **fields)
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate", "aevaluate")
         given = self._fields_and_options(row, options, fields)
@@ -107,10 +107,10 @@ class BaseGrader(AbstractGrader):
         **keywords: Any,
     ) -> list[Any]:
         """Grade many rows, at most `max_workers` judgements at a time; results in the order of the
-        rows. Of DataSamples, as every reward, scored copies.
+        rows. Of samples, as every reward, scored copies.
         """
         rows = list(rows)
-        if rows and isinstance(rows[0], DataSample):
+        if rows and self._is_sample(rows[0]):
             scored: list[Any] = super().evaluate_batch(rows, options=options, **keywords)
             return scored
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
@@ -136,6 +136,11 @@ class BaseGrader(AbstractGrader):
     ) -> list[GraderResult]:
         plans, chosen = {self.name: GraderPlan(self, mapper)}, self._options(options, keywords)
         return [results[self.name] for results in await grader_batch(plans, rows, chosen).results()]
+
+    def _is_sample(self, given: Any) -> bool:
+        """Whether this is a sample, or a dict of one's fields, and no row."""
+        is_row = {"output", "*"} & self.inputs.keys() or not isinstance(given, Mapping)
+        return isinstance(given, DataSample) or not is_row and "output" in given
 
     # -- answers of samples ------------------------------------------------------------------------
 
