@@ -43,9 +43,9 @@ CALLS = {
     "stepwise": "one call per step",
     "trajectory": "n calls",
 }
-COMMON = ("name", "max_workers", "deadline")
+COMMON = ("threshold", "name", "max_workers", "deadline")
 """Fields that every reward has."""
-OF_GRADERS = ("score_range", "higher_is_better", "threshold", "mode", "description")
+OF_GRADERS = ("score_range", "higher_is_better", "mode", "description", "seed", "worst")
 """Fields that every grader has beside those."""
 FOREIGN = ("builtins", "pydantic", "abc", "typing")
 SHORT, LONG = 80, 200
@@ -261,7 +261,8 @@ def parameters_of(reward: type[Identified]) -> list[Parameter]:
     """The constructor fields in the order of their declaration, those that every reward has last."""
     grader: type[BaseGrader] | None = getattr(reward, "grader_class", None)
     reward, common = (grader, (*OF_GRADERS, *COMMON)) if grader is not None else (reward, COMMON)
-    own = [name for name in reward.model_fields if name not in common]
+    fixed = () if reward.takes_scale else ("score_range", "higher_is_better")
+    own = [name for name in reward.model_fields if name not in (*common, *fixed)]
     declared = grader.declared() if grader is not None else {}
     parameters = []
     for name in (*own, *common):

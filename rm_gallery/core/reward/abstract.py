@@ -123,6 +123,7 @@ class Identified(Configured, metaclass=RewardMeta):
     never a clamp.
     """
     higher_is_better: bool = True
+    """Whether a higher score is the better one."""
     threshold: float | None = None
     """From where on an answer passes, in the units of the score."""
     max_workers: int = Field(default=MAX_WORKERS, ge=1)
