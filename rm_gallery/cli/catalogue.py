@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rm_gallery.cli.options import Json, RewardArgument, parse_params
+from rm_gallery.cli.options import Json, grouped, RewardArgument, parse_params
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.abstract import Identified, Touches
 from rm_gallery.core.reward.judges import asks_a_model
@@ -137,29 +137,26 @@ class Parameter(NamedTuple):
     description: str
 
 
+@grouped()
 def list_rewards(
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="A folder such as general, a part of one, or a judged scenario such as math."
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="pointwise, listwise, pairwise, stepwise or trajectory.")
-    ] = None,
-    no_llm: Annotated[bool, typer.Option("--no-llm", help="Leave out what calls a model.")] = False,
-    needs: Annotated[
-        str | None, typer.Option(help="What the reward needs, such as reference.")
-    ] = None,
-    graders: Annotated[
-        bool, typer.Option("--graders", help="Graders only, which take named fields.")
-    ] = False,
-    long: Annotated[
-        bool, typer.Option("--long", help="One row per name, with kind, needs, range and cost.")
-    ] = False,
+    task: str | None = None,
+    kind: str | None = None,
+    no_llm: bool = False,
+    needs: str | None = None,
+    graders: bool = False,
+    long: bool = False,
     json: Json = False,
 ) -> None:
-    """List the registered rewards and graders, or those that fit every filter."""
+    """List the registered rewards and graders, or those that fit every filter.
+
+    Args:
+        task: A folder such as general, a part of one, or a judged scenario such as math.
+        kind: pointwise, listwise, pairwise, stepwise or trajectory.
+        no_llm: Leave out what calls a model.
+        needs: What the reward needs, such as reference.
+        graders: Graders only, which take named fields.
+        long: One row per name, with kind, needs, range and cost.
+    """
     known, broken = _survey(grader_names() if graders else RewardRegistry.list())
     chosen = select(known, task, kind, needs, llm=not no_llm)
     if task or kind or needs or no_llm:
@@ -216,18 +213,19 @@ def select(
     ]
 
 
+@grouped()
 def show_reward(
     name: RewardArgument,
-    prompt: Annotated[
-        bool, typer.Option("--prompt", help="Print the exact prompt of the reward's example.")
-    ] = False,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(help="With --prompt: k=v sets a field of the reward, such as language=zh."),
-    ] = None,
+    prompt: bool = False,
+    param: list[str] | None = None,
     json: Json = False,
 ) -> None:
-    """Show one reward or grader: what it does, what it needs, and its parameters."""
+    """Show one reward or grader: what it does, what it needs, and its parameters.
+
+    Args:
+        prompt: Print the exact prompt of the reward's example.
+        param: With --prompt: k=v sets a field of the reward, such as language=zh.
+    """
     name = RewardRegistry.spelled(name)
     entry = Entry(name, RewardRegistry.get(name))
     if param and not prompt:

@@ -31,13 +31,17 @@ from rm_gallery.study.source import Source
 JUDGED = "safety_listwise_reward"
 
 
+@opt.grouped()
 def demo(
-    llm: Annotated[str | None, typer.Option(help="Also judge with this model.")] = None,
+    llm: str | None = None,
     base_url: opt.BaseUrl = None,
     max_workers: opt.MaxWorkers = MAX_WORKERS,
 ) -> None:
     """Train the embedded model on the training split, score the test split with it and others,
     print one table.
+
+    Args:
+        llm: Also judge with this model.
     """
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
@@ -91,15 +95,16 @@ EXTRAS = {
 }
 
 
+@opt.grouped()
 def doctor(
-    llm: Annotated[
-        str | None,
-        typer.Option(help="Ask this model how it can state a verdict, by a small call each."),
-    ] = None,
+    llm: str | None = None,
     base_url: opt.BaseUrl = None,
 ) -> None:
     """Show which sandboxes, keys, caches and optional packages are available, and what an endpoint
     can do.
+
+    Args:
+        llm: Ask this model how it can state a verdict, by a small call each.
     """
     if base_url and not llm:
         raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
@@ -173,15 +178,17 @@ def stats() -> None:
 
 
 @cache_app.command("prune")
+@opt.grouped()
 def prune(
-    max_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Keep at most this many bytes, the latest used.")
-    ] = None,
-    max_days: Annotated[
-        float | None, typer.Option(min=0.0, help="Remove replies older than this.")
-    ] = None,
+    max_bytes: Annotated[int | None, typer.Option(min=1)] = None,
+    max_days: Annotated[float | None, typer.Option(min=0.0)] = None,
 ) -> None:
-    """Remove old replies."""
+    """Remove old replies.
+
+    Args:
+        max_bytes: Keep at most this many bytes, the latest used.
+        max_days: Remove replies older than this.
+    """
     removed = _cache().prune(
         max_bytes=max_bytes, max_age=None if max_days is None else max_days * 86400
     )
@@ -203,19 +210,23 @@ def _group() -> None:
 
 
 @train_app.command("bt")
+@opt.grouped()
 def train_bt(
-    data: Annotated[Path, typer.Argument(help="Preference data: a file or folder as for eval.")],
-    out: Annotated[
-        Path, typer.Option(help="Folder to write the model to; bt:DIR then names the reward.")
-    ],
+    data: Path,
+    out: opt.Named[Path],
     benchmark: opt.Benchmark = None,
-    seed: Annotated[int, typer.Option(help="Decides split and order.")] = 0,
-    test_share: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of prompts held out.")
-    ] = 0.2,
+    seed: int = 0,
+    test_share: Annotated[float, typer.Option(min=0.01, max=0.9)] = 0.2,
     json: opt.Json = False,
 ) -> None:
-    """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines."""
+    """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines.
+
+    Args:
+        data: Preference data: a file or folder as for eval.
+        out: Folder to write the model to; bt:DIR then names the reward.
+        seed: Decides split and order.
+        test_share: Share of prompts held out.
+    """
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
     samples = Source(str(data), benchmark).open().rows()

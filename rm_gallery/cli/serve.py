@@ -56,49 +56,32 @@ token_app = typer.Typer(
 class Listening:
     """Where the server listens, whom it answers, and how much it takes on: the fields of
     `ServeSettings`.
+
+    Attributes:
+        host: Where to listen; only this machine by default.
+        port: 0 takes a free one.
+        open: Let other machines ask without a token.
+        deadline: Seconds one request may take at most.
+        max_workers: Judgements of one reward in flight; its own max_workers by default.
+        max_waiting: Completions that may wait for one reward.
+        max_body: Bytes of a request's body at most.
+        status_port: A port for /health and /metrics alone, answered however busy the server is.
+        access_log: Write a JSON line a request to this file, or - for stdout.
+        certificate: PEM file with the certificate, for TLS.
+        key: PEM file with its key.
     """
 
-    host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000
-    open: Annotated[
-        bool, typer.Option("--open", help="Let other machines ask without a token.")
-    ] = False
-    deadline: Annotated[
-        float, typer.Option(min=0.001, help="Seconds one request may take at most.")
-    ] = 60.0
-    max_workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Judgements of one reward in flight; its own max_workers by default.",
-        ),
-    ] = None
-    max_waiting: Annotated[
-        int, typer.Option(min=1, help="Completions that may wait for one reward.")
-    ] = 8192
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = (
-        8 << 20
-    )
-    status_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="A port for /health and /metrics alone, answered however busy the server is.",
-        ),
-    ] = None
-    access_log: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Write a JSON line a request to this file, or - for stdout."
-        ),
-    ] = None
-    certificate: Annotated[
-        str | None, typer.Option(help="PEM file with the certificate, for TLS.")
-    ] = None
-    key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None
+    host: str = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000
+    open: bool = False
+    deadline: Annotated[float, typer.Option(min=0.001)] = 60.0
+    max_workers: Annotated[int | None, typer.Option(min=1)] = None
+    max_waiting: Annotated[int, typer.Option(min=1)] = 8192
+    max_body: Annotated[int, typer.Option(min=1)] = 8 << 20
+    status_port: Annotated[int | None, typer.Option(min=0, max=65535)] = None
+    access_log: Annotated[str | None, typer.Option(metavar="FILE")] = None
+    certificate: str | None = None
+    key: str | None = None
 
 
 @opt.grouped()
@@ -109,53 +92,37 @@ def serve(
             "--reward",
             "-r",
             metavar="[NAME=]REWARD",
-            help=(
-                f"The reward: {opt.SPELLED}; offered under a name of its own if one is given. May "
-                f"be repeated."
-            ),
             autocompletion=opt.reward_names,
+            help=f"The reward: {opt.SPELLED}; offered under a name of its own if one is given. May be repeated.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help=(
-                "YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: "
-                "URL, root: FOLDER, hosts: [HOST]}}."
-            )
-        ),
-    ] = None,
+    config: Path | None = None,
     llm: opt.Llm = None,
     base_url: opt.BaseUrl = None,
-    evaluators: Annotated[bool, typer.Option(help="Serve what `rm-gallery deploy` stored.")] = True,
+    evaluators: bool = True,
     store: StoreUrl = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of one evaluator at most.")] = 8,
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Server processes behind the port; limits, rates and counters are each one's own.",
-        ),
-    ] = 1,
-    sandbox: Annotated[
-        str,
-        typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself."),
-    ] = "auto",
-    tasks: Annotated[
-        Path | None,
-        typer.Option(
-            help=(
-                "File of tasks with prompt and reference: each reward is an environment of the Open "
-                "Reward Standard over them."
-            )
-        ),
-    ] = None,
+    workers: Annotated[int, typer.Option(min=1)] = 8,
+    processes: Annotated[int, typer.Option(min=1)] = 1,
+    sandbox: str = "auto",
+    tasks: Path | None = None,
     tokens: TokensFile = None,
-    log_level: opt.LogLevel = "warning",
+    log_level: str = "warning",
     *,
     listening: Listening,
 ) -> None:
-    """Serve rewards over HTTP until SIGTERM or Ctrl-C."""
+    """Serve rewards over HTTP until SIGTERM or Ctrl-C.
+
+    Args:
+        config: YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: URL,
+            root: FOLDER, hosts: [HOST]}}.
+        evaluators: Serve what `rm-gallery deploy` stored.
+        workers: Processes of one evaluator at most.
+        processes: Server processes behind the port; limits, rates and counters are each one's own.
+        sandbox: bwrap, or subprocess: limits alone, for code you would run yourself.
+        log_level: error, warning, info, debug, or http to trace calls.
+        tasks: File of tasks with prompt and reference: each reward is an environment of the Open
+            Reward Standard over them.
+    """
     absent = [
         module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None
     ]
@@ -278,26 +245,23 @@ class Offer:
         return app
 
 
+@opt.grouped()
 def view(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN", help="Run folders, or folders that hold some; this one by default."
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
-    browser: Annotated[
-        bool, typer.Option("--browser", help="Open the address in the browser of this machine.")
-    ] = False,
-    queue: Annotated[
-        int, typer.Option(min=1, help="Rows of a run that are drawn for people to label.")
-    ] = 200,
-    seed: Annotated[
-        int, typer.Option(help="Decides which rows are drawn and in which order they come.")
-    ] = 0,
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 0,
+    browser: bool = False,
+    queue: Annotated[int, typer.Option(min=1)] = 200,
+    seed: int = 0,
 ) -> None:
     """Show runs in the browser, live and on this machine alone: figures, rows, two runs side by
     side, review by people.
+
+    Args:
+        runs: Run folders, or folders that hold some; this one by default.
+        port: 0 takes a free one.
+        browser: Open the address in the browser of this machine.
+        queue: Rows of a run that are drawn for people to label.
+        seed: Decides which rows are drawn and in which order they come.
     """
     from rm_gallery.serve.view import run_viewer
 
@@ -402,29 +366,28 @@ Tokens = Annotated[
 
 
 @token_app.command("create")
+@opt.grouped()
 def create(
-    name: Annotated[str, typer.Argument(help="Whose token it is.")],
+    name: str,
     tokens: Tokens,
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=(
-                "read (lists, metrics), evaluate (scores), deploy; may be repeated. read and "
-                "evaluate by default."
-            )
-        ),
-    ] = None,
-    per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Completions a minute at most.")
-    ] = None,
+    scope: list[str] | None = None,
+    per_minute: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
-    """Print a new token. It is shown once: the file keeps its hash."""
+    """Print a new token. It is shown once: the file keeps its hash.
+
+    Args:
+        name: Whose token it is.
+        scope: read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate
+            by default.
+        per_minute: Completions a minute at most.
+    """
     from rm_gallery.serve.tokens import create_token
 
     typer.echo(create_token(tokens, name, scope or ["read", "evaluate"], per_minute))
 
 
 @token_app.command("list")
+@opt.grouped()
 def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
     """Print the names of the tokens with their scopes and rates."""
     from rm_gallery.serve.tokens import read_tokens
@@ -443,10 +406,13 @@ def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
 
 
 @token_app.command("revoke")
-def revoke(
-    name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: Tokens
-) -> None:
-    """Remove a token; a running server refuses it within a second."""
+@opt.grouped()
+def revoke(name: str, tokens: Tokens) -> None:
+    """Remove a token; a running server refuses it within a second.
+
+    Args:
+        name: Name or id of the token.
+    """
     from rm_gallery.serve.tokens import revoke_token
 
     revoke_token(tokens, name)
@@ -468,30 +434,27 @@ MoreFolders = Annotated[
 ]
 
 
+@opt.grouped()
 def preview(
     more: MoreFolders = None,
     metrics_folders: Folders = None,
-    samples: Annotated[
-        Path | None,
-        typer.Option("--samples", "-s", help="File with a column messages; others are keywords."),
-    ] = None,
-    max_samples: Annotated[int, typer.Option(min=1, help="Take the first this many.")] = 5,
-    timeout: Annotated[
-        float,
-        typer.Option("--deadline", min=0.001, help="Seconds one sample may take."),
-    ] = 10.0,
-    memory: Annotated[int, typer.Option(min=64, help="Megabytes the code may use.")] = 512,
-    sandbox: Annotated[
-        str | None,
-        typer.Option(
-            help="bwrap, or subprocess for limits alone; default bwrap where there is one."
-        ),
-    ] = None,
+    samples: Annotated[Path | None, typer.Option("--samples", "-s")] = None,
+    max_samples: Annotated[int, typer.Option(min=1)] = 5,
+    timeout: Annotated[float, typer.Option("--deadline", min=0.001)] = 10.0,
+    memory: Annotated[int, typer.Option(min=64)] = 512,
+    sandbox: str | None = None,
     max_failures: opt.MaxFailures = 0,
     json: opt.Json = False,
 ) -> None:
     """Run metric folders on samples as they would run when deployed, offline; exit 1 when one fails
     or none has a score.
+
+    Args:
+        samples: File with a column messages; others are keywords.
+        max_samples: Take the first this many.
+        timeout: Seconds one sample may take.
+        memory: Megabytes the code may use.
+        sandbox: bwrap, or subprocess for limits alone; default bwrap where there is one.
     """
     from rm_gallery.evaluation.deploy import preview_evaluation
     from rm_gallery.evaluation.pool import LIMITS
@@ -538,22 +501,27 @@ evaluators_app = typer.Typer(
 EvaluatorId = Annotated[str, typer.Argument(metavar="ID", help="The evaluator's id.")]
 
 
+@opt.grouped()
 def deploy(
-    id: Annotated[str, typer.Option("--id", help="Up to 63 letters, digits, '-', '_' and '.'.")],
+    id: opt.Named[str],
     more: MoreFolders = None,
     metrics_folders: Folders = None,
-    display_name: Annotated[str, typer.Option(help="What people call it; the id by default.")] = "",
-    description: Annotated[str, typer.Option(help="What it measures.")] = "",
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Add a version where the id is there.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option(help="Load the code in the sandbox first, where there is one.")
-    ] = True,
+    display_name: str = "",
+    description: str = "",
+    force: Annotated[bool, typer.Option("--force", "-f")] = False,
+    check: bool = True,
     store: StoreUrl = None,
     json: opt.Json = False,
 ) -> None:
-    """Store metric folders as a version of an evaluator, which `rm-gallery serve` then offers."""
+    """Store metric folders as a version of an evaluator, which `rm-gallery serve` then offers.
+
+    Args:
+        id: Up to 63 letters, digits, '-', '_' and '.'.
+        display_name: What people call it; the id by default.
+        description: What it measures.
+        force: Add a version where the id is there.
+        check: Load the code in the sandbox first, where there is one.
+    """
     from rm_gallery.evaluation.deploy import create_evaluation
 
     deployed = create_evaluation(
@@ -574,6 +542,7 @@ def deploy(
 
 
 @evaluators_app.command("list")
+@opt.grouped()
 def list_evaluators(store: StoreUrl = None, json: opt.Json = False) -> None:
     """Name the evaluators with the version that is served."""
     from rm_gallery.evaluation.store import Store
@@ -589,15 +558,18 @@ def list_evaluators(store: StoreUrl = None, json: opt.Json = False) -> None:
 
 
 @evaluators_app.command("show")
+@opt.grouped()
 def show(
     id: EvaluatorId,
-    version: Annotated[
-        int | None, typer.Option(min=1, help="Another version than the one that is served.")
-    ] = None,
+    version: Annotated[int | None, typer.Option(min=1)] = None,
     store: StoreUrl = None,
     json: opt.Json = False,
 ) -> None:
-    """Show one evaluator: what it is, its files, its versions."""
+    """Show one evaluator: what it is, its files, its versions.
+
+    Args:
+        version: Another version than the one that is served.
+    """
     from rm_gallery.evaluation.store import Store
 
     with Store.open(store) as open_store:
@@ -628,14 +600,17 @@ def show(
 
 
 @evaluators_app.command("rollback")
+@opt.grouped()
 def rollback(
     id: EvaluatorId,
-    version: Annotated[
-        int | None, typer.Option(min=1, help="To this version; default the one before.")
-    ] = None,
+    version: Annotated[int | None, typer.Option(min=1)] = None,
     store: StoreUrl = None,
 ) -> None:
-    """Serve an older version again; no version is removed."""
+    """Serve an older version again; no version is removed.
+
+    Args:
+        version: To this version; default the one before.
+    """
     from rm_gallery.evaluation.store import Store
 
     with Store.open(store) as open_store:
@@ -644,6 +619,7 @@ def rollback(
 
 
 @evaluators_app.command("delete")
+@opt.grouped()
 def delete(id: EvaluatorId, store: StoreUrl = None) -> None:
     """Remove an evaluator with all its versions."""
     from rm_gallery.evaluation.store import Store
