@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rm_gallery.cli.options import Json, grouped, RewardArgument, parse_params
+from rm_gallery.cli.options import Json, RewardArgument, grouped, parse_params
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.abstract import Identified, Touches
 from rm_gallery.core.reward.judges import asks_a_model
@@ -81,6 +81,11 @@ class Entry(NamedTuple):
         return grader
 
     @property
+    def named(self) -> type[BaseReward] | type[BaseGrader]:
+        """The class that the name is of."""
+        return self.grader or self.reward
+
+    @property
     def scenario(self) -> str | None:
         """Key of the judged scenario this is one of the kinds of, None for every other reward."""
         return _scenarios().get(self.name) if self.reward.__module__.startswith(GALLERY) else None
@@ -123,7 +128,7 @@ class Entry(NamedTuple):
             "cost": self.cost,
             "score_range": list(self.reward.score_range),
             "higher_is_better": self.reward.higher_is_better,
-            "class": f"{(self.grader or self.reward).__module__}.{(self.grader or self.reward).__qualname__}",
+            "class": f"{self.named.__module__}.{self.named.__qualname__}",
             "summary": self.summary,
         }
 
@@ -390,8 +395,8 @@ def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] =
 
 
 def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
-    rows = {
-        e.name: (
+    rows = [
+        (
             e.name,
             e.reward.kind,
             " ".join(sorted(e.reward.needs)) or "-",
@@ -401,13 +406,13 @@ def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
             e.summary,
         )
         for e in chosen
-    }
-    rows |= {name: (name, "-", "-", "-", "-", "-", problem) for name, problem in broken.items()}
+    ]
+    rows += [(name, "-", "-", "-", "-", "-", problem) for name, problem in broken.items()]
     table = Table(box=None, pad_edge=False)
     for column in ("name", "kind", "needs", "range", "task", "cost", "what it does"):
         table.add_column(column, no_wrap=column in ("name", "range"))
-    for name in sorted(rows):
-        table.add_row(*map(escape, rows[name]))
+    for row in sorted(rows):
+        table.add_row(*map(escape, row))
     Console(width=None if Console().is_terminal else LONG).print(table)
 
 
@@ -449,7 +454,7 @@ def fields_of_grader(kind: type[BaseGrader]) -> dict[str, bool] | None:
 
 def _as_text(entry: Entry) -> str:
     """The facts, to be read in a terminal."""
-    reward = entry.grader or entry.reward
+    reward = entry.named
     fields = None if entry.grader is None else fields_of_grader(entry.grader)
     named = [
         ("any other" if f == "*" else f) + ("" if must else " (may be absent)")
@@ -464,7 +469,7 @@ def _as_text(entry: Entry) -> str:
         f"kind: {entry.reward.kind}",
         *([] if fields is None else [f"fields: {', '.join(named)}"]),
         f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}",
-        f"touches: {_shown_touches((entry.grader or reward).touches)}",
+        f"touches: {_shown_touches(reward.touches)}",
         f"cost: {entry.cost} per sample of n answers",
         f"range: {entry.bounds}, {entry.direction}",
         "",

@@ -70,7 +70,7 @@ def bench(
     hub: bool = False,
     split: str | None = None,
     mode: str | None = None,
-    repeats: Annotated[int, typer.Option(min=1)] = 1,
+    repeats: opt.Count[int] = 1,
     scores: Path | None = None,
     replay: Path | None = None,
     step_rule: str | None = None,
@@ -204,7 +204,7 @@ def _conclude(
     """
     if shard is not None and run.out is not None:
         return _conclude_shard(report, Shard.read(shard), run.out, run.json)
-    opt.print_json(report.to_dict()) if run.json else print_report(report)
+    opt.print_result(report, run.json, print_report)
     if run.out is not None:
         opt.say(
             f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run."
@@ -332,23 +332,14 @@ def _scored_line(group: Mapping[str, Any], report: Report) -> str:
 def _list(as_json: bool) -> None:
     """Every benchmark: what it measures, its hub name, kinds of rewards, modes."""
     known = benchmarks()
-    if as_json:
-        shown = [
-            {
-                "name": n,
-                "measures": b.page().measures,
-                "hub": b.hub,
-                "kinds": sorted(b.kinds),
-                "modes": dict(b.modes),
-            }
-            for n, b in known.items()
-        ]
-        return opt.print_json(shown)
-    width = max(map(len, known))
-    for n, entry in known.items():
-        modes = f" · modes: {', '.join(entry.modes)}" if entry.modes else ""
-        typer.echo(f"{n:<{width}}  {entry.page().measures or entry.version}{modes}")
-    return None
+    width, shown, lines = max(map(len, known)), [], []
+    for name, one in known.items():
+        measures = one.page().measures
+        facts = {"measures": measures, "hub": one.hub, "kinds": sorted(one.kinds)}
+        shown.append({"name": name, **facts, "modes": dict(one.modes)})
+        modes = f" · modes: {', '.join(one.modes)}" if one.modes else ""
+        lines.append(f"{name:<{width}}  {measures or one.version}{modes}")
+    opt.show(as_json, shown, lines)
 
 
 # -- anybody's table -------------------------------------------------------------------------------
@@ -481,9 +472,7 @@ def grade(
         data: Parquet, jsonl, json, csv or xlsx file with a row per item.
     """
     options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)
-    runner, path = runner_of(known, run.llm, run.base_url), Path(data).expanduser()
-    if not path.exists():
-        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     opt.say_reading(path)
     named, shard = {name: known.get(name) for name in ("labels", "cluster")}, rows.shard_of(run)
     copy = (
@@ -538,6 +527,14 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: holds no 'graders'; write `graders: {{relevance: {{}}}}`.")
     check_known("part", config, PARTS, f"{path}: ")
     return config
+
+
+def rows_file(data: str) -> Path:
+    """The file of rows to grade; ConfigError where there is none."""
+    path = Path(data).expanduser()
+    if not path.exists():
+        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    return path
 
 
 def runner_of(

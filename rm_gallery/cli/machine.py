@@ -45,8 +45,7 @@ def demo(
     """
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
-    if base_url and not llm:
-        raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
+    _check_model(llm, base_url)
     folder, name = split_folder(), RewardBench2.name
     train = list(Source(folder / "train.parquet", name).open().rows())
     test = str(folder / "test.parquet")
@@ -84,6 +83,12 @@ def demo(
     print_comparison(reports, notes)
 
 
+def _check_model(llm: str | None, base_url: str | None) -> None:
+    """Raise where an endpoint is named and no model of it."""
+    if base_url and not llm:
+        raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
+
+
 EXTRAS = {
     "text": ("sacrebleu",),
     "zh": ("jieba",),
@@ -106,8 +111,7 @@ def doctor(
     Args:
         llm: Ask this model how it can state a verdict, by a small call each.
     """
-    if base_url and not llm:
-        raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
+    _check_model(llm, base_url)
     typer.echo(
         f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, "
         f"{os.cpu_count()} processors"
@@ -148,11 +152,6 @@ def _mark(ok: bool) -> str:
     return "ok  " if ok else "-   "
 
 
-cache_app = typer.Typer(
-    help="Look at, shrink or empty the cache of judge replies.", no_args_is_help=True
-)
-
-
 def _cache() -> storage.ReplyCache:
     cache = storage.shared()
     if cache is None:
@@ -161,7 +160,6 @@ def _cache() -> storage.ReplyCache:
     return cache
 
 
-@cache_app.command("stats")
 def stats() -> None:
     """Print where the cache is and what it holds."""
     held = _cache().stats()
@@ -177,10 +175,9 @@ def stats() -> None:
         typer.echo(f"{name:10} {shown}")
 
 
-@cache_app.command("prune")
 @opt.grouped()
 def prune(
-    max_bytes: Annotated[int | None, typer.Option(min=1)] = None,
+    max_bytes: opt.Count[int | None] = None,
     max_days: Annotated[float | None, typer.Option(min=0.0)] = None,
 ) -> None:
     """Remove old replies.
@@ -195,21 +192,11 @@ def prune(
     typer.echo(f"{removed} replies removed")
 
 
-@cache_app.command("clear")
 def clear() -> None:
     """Remove every reply."""
     typer.echo(f"{_cache().clear()} replies removed")
 
 
-train_app = typer.Typer(help="Train a reward model.", no_args_is_help=True)
-
-
-@train_app.callback()
-def _group() -> None:
-    """Train a reward model."""
-
-
-@train_app.command("bt")
 @opt.grouped()
 def train_bt(
     data: Path,

@@ -52,6 +52,8 @@ T = TypeVar("T")
 RunSetting = Annotated[T, setting("run")]
 FileSetting = Annotated[T, setting("file")]
 ColumnSetting = Annotated[T, setting("columns")]
+Count = Annotated[T, typer.Option(min=1)]
+Form = Annotated[str, typer.Option("--format")]
 Named = Annotated[T, typer.Option()]
 """An option that has to be given."""
 
@@ -117,13 +119,24 @@ def print_json(value: Any) -> None:
     typer.echo(as_json(value).decode(), nl=False)
 
 
+def print_result(report: Any, as_json: bool, shown: Callable[[Any], object]) -> None:
+    """Print a report, as JSON or as `shown` prints it."""
+    print_json(report.to_dict()) if as_json else shown(report)
+
+
 def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
     """Print a result, as JSON or line by line."""
     if as_json:
-        return print_json(value)
-    for line in lines:
-        typer.echo(line)
-    return None
+        print_json(value)
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+def _shared_fields(options: Any, kind: Any) -> dict[str, Any]:
+    """The options that are fields of another dataclass, too."""
+    names = (field.name for field in fields(kind))
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
 
 
 @dataclass(frozen=True)
@@ -224,22 +237,12 @@ class Running:
             raise Inapplicable(
                 "--trace keeps judgements in the run folder; name one with --out RUN.", "trace"
             )
-        return RunOptions(
-            max_workers=self.max_workers,
-            deadline=self.deadline,
-            progress=True,
-            blame=self.blame,  # type: ignore[arg-type]  # RunOptions refuses every other word
-            processes=self.processes,
-            engine=self.engine,  # type: ignore[arg-type]  # RunOptions refuses every other word
-            address=self.address,
-            batch=self.batch,  # type: ignore[arg-type]  # as above
-            submit=self.submit,
-            cache=self.cache,
-            budget=self._budget(),
-            run_dir=str(self.out) if self.out is not None else None,
-            force_new=self.force_new,
-            trace=self.trace,
-        )
+        own: dict[str, Any] = {
+            "progress": True,
+            "budget": self._budget(),
+            "run_dir": None if self.out is None else str(self.out),
+        }
+        return RunOptions(**_shared_fields(self, RunOptions), **own)
 
     def _budget(self) -> Budget | None:
         """The budget of the options, None without one; prices alone count cost and limit nothing."""
@@ -336,14 +339,8 @@ class Reported:
             raise Inapplicable(
                 "--use-ci says how --fail-under is held; give --fail-under X as well.", "use_ci"
             )
-        return QualityGate(
-            self.fail_under,
-            self.max_failures,
-            self.max_unscored,
-            reference,
-            surely=self.use_ci,
-            own_unit=own_unit,
-        )
+        gates = Gates(self.fail_under, self.use_ci, self.max_failures, self.max_unscored)
+        return gates.gate(reference=reference, own_unit=own_unit)
 
 
 @dataclass(frozen=True)
@@ -384,14 +381,9 @@ class Tabled:
 
     def columns(self, run: Running, rows: Reported) -> Columns:
         """The options as the columns of a table."""
-        named = {
-            field.name: getattr(self, field.name)
-            for field in fields(Columns)
-            if hasattr(self, field.name)
-        }
         return Columns(
             **{
-                **named,
+                **_shared_fields(self, Columns),
                 "by": self.by or (),
                 "limit": rows.limit,
                 "shard": rows.shard_of(run),

@@ -28,6 +28,8 @@ from rm_gallery.study.drift import Pilot, read_pilot
 from rm_gallery.study.runs import SampleRow, open_run
 from rm_gallery.study.summary import summarize
 
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …")]
+
 
 @dataclass(frozen=True)
 class PlanOptions:
@@ -197,7 +199,7 @@ def _of_sides(size: SampleSize, rate: float, detect: float) -> str:
 
 @opt.grouped()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …")],
+    runs: Runs,
     examples: Annotated[int, typer.Option(min=0)] = 3,
     fail_if_worse: bool = False,
     *,
@@ -240,8 +242,8 @@ def compare(
 
 @opt.grouped()
 def table(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …")],
-    form: Annotated[str, typer.Option("--format")] = "md",
+    runs: Runs,
+    form: opt.Form = "md",
     out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
     sections: bool = False,
     save: Path | None = None,
@@ -283,7 +285,7 @@ PAGE = "report.html"
 @opt.grouped()
 def report(
     run: Path,
-    form: Annotated[str, typer.Option("--format")] = "html",
+    form: opt.Form = "html",
     out: Path | None = None,
     title: str | None = None,
     pdf: Path | None = None,

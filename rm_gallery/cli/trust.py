@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.judge import read_config, runner_of
+from rm_gallery.cli.judge import read_config, rows_file, runner_of
 from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
@@ -56,7 +57,7 @@ def audit(
     strict: bool = False,
     *,
     run: opt.Running,
-    limit: Annotated[int | None, typer.Option(min=1)] = None,
+    limit: opt.Count[int | None] = None,
     estimate: bool = False,
 ) -> None:
     """Change position, length, style, praise and injected commands, and print how far each moves
@@ -156,42 +157,60 @@ def check(
             "brief.py:0.2.",
             "normalize",
         )
-    how["params"] = run.judge["params"]
-    judges = judges_for(rewards, run.llm, run.base_url)
-    checks = [
-        check_reward(reward, cases, **how, **judge)
-        for reward, judge in zip(rewards, judges, strict=True)
-    ]
-    checks = [shaping(report) for report in checks] if role == "shaping" else checks
-    if run.json:
-        dicts = [report.to_dict() for report in checks]
-        opt.print_json(dicts[0] if len(dicts) == 1 else dicts)
-    for report in checks:
-        if not run.json:
-            print_check(report)
-        for finding in report.faults if run.json else ():
-            opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
-    raise typer.Exit(int(any(report.faults or (strict and report.findings) for report in checks)))
+
+    def tried(reward: str, **judge: Any) -> Any:
+        report = check_reward(reward, cases, **how, **judge)
+        return shaping(report) if role == "shaping" else report
+
+    raise typer.Exit(
+        _check_each(
+            rewards,
+            run,
+            tried,
+            print_check,
+            lambda one: [f"{finding.name}: {finding.what}" for finding in one.faults],
+            lambda one: one.faults or (strict and one.findings),
+        )
+    )
 
 
 def _check_canaries(rewards: list[str], env: Path, strict: bool, run: opt.Running) -> int:
     """Try each reward on the rollouts of the file; 1 where one breaks their order."""
-    judges = judges_for(rewards, run.llm, run.base_url)
-    how: dict[str, Any] = {"options": run.options(), "params": run.judge["params"]}
+    return _check_each(
+        rewards,
+        run,
+        partial(check_canaries, canaries=env, options=run.options()),
+        print_canaries,
+        lambda one: [fault.line() for fault in one.of_level("fault")],
+        lambda one: one.of_level("fault") or (strict and one.of_level("note")),
+    )
+
+
+def _check_each(
+    rewards: list[str],
+    run: opt.Running,
+    tried: Callable[..., Any],
+    shown: Callable[[Any], None],
+    faults: Callable[[Any], list[str]],
+    fails: Callable[[Any], object],
+) -> int:
+    """Try each reward with its judge and print what came of it, beside JSON the faults on stderr;
+    1 where one fails.
+    """
+    judges, params = judges_for(rewards, run.llm, run.base_url), run.judge["params"]
     checks = [
-        check_canaries(reward, env, **how, **judge)
-        for reward, judge in zip(rewards, judges, strict=True)
+        tried(reward, params=params, **judge) for reward, judge in zip(rewards, judges, strict=True)
     ]
     if run.json:
         dicts = [report.to_dict() for report in checks]
         opt.print_json(dicts[0] if len(dicts) == 1 else dicts)
     for report in checks:
         if not run.json:
-            print_canaries(report)
-        for one in report.of_level("fault") if run.json else ():
-            opt.say(f"rm-gallery: {one_line(one.line())}")
-    levels = ("fault", "note") if strict else ("fault",)
-    return int(any(report.of_level(level) for report in checks for level in levels))
+            shown(report)
+            continue
+        for fault in faults(report):
+            opt.say(f"rm-gallery: {one_line(fault)}")
+    return int(any(map(fails, checks)))
 
 
 def _check_mix(
@@ -233,7 +252,7 @@ def fuzz(
     reward: opt.RewardArgument,
     cases: Path | None = None,
     reference: str | None = None,
-    texts: Annotated[int, typer.Option(min=1)] = TEXTS,
+    texts: opt.Count[int] = TEXTS,
     ceiling: float = PASS,
     *,
     run: opt.Running,
@@ -255,10 +274,7 @@ def fuzz(
         "options": run.options(),
     }
     report = fuzz_reward(reward, cases, **how, **run.judge)
-    if run.json:
-        opt.print_json(report.to_dict())
-    else:
-        print_fuzzed(report)
+    opt.print_result(report, run.json, print_fuzzed)
     raise typer.Exit(int(bool(report.passed)))
 
 
@@ -322,10 +338,7 @@ def rejudge(
         report = judged_again(
             reward, data[0] if len(data) == 1 else data, options=options, **run.task(limit)
         )
-    if run.json:
-        opt.print_json(report.to_dict())
-    else:
-        print_rejudged(report)
+    opt.print_result(report, run.json, print_rejudged)
     opt.say_lost(report.reasons, report.stopped, "rollouts")
     failed = sum(one.status == "failed" for one in report.rollouts)
     sys.exit(int(not report.n_scored or failed > max_failures or report.stopped is not None))
@@ -482,7 +495,7 @@ def judge_select(
     judge: str | None = None,
     use_ci: opt.UseCi = False,
     limit: opt.Limit = None,
-    as_format: Annotated[str, typer.Option("--format")] = "text",
+    as_format: opt.Form = "text",
     *,
     run: opt.Running,
 ) -> None:
@@ -506,9 +519,7 @@ def judge_select(
             f"{config}: `labels:` is {labels!r:.60}; name one column of labels, the same for every "
             f"judge."
         )
-    runner, path = runner_of(known, run.llm, run.base_url), Path(data).expanduser()
-    if not path.exists():
-        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     if judge is not None and judge not in runner.grader_configs:
         raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
     with run.resumable():
