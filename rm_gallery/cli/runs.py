@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from json import dumps
@@ -376,42 +377,38 @@ def explain(
         typer.echo("\n\n".join(map(_judgement_text, entries)))
 
 
-def _explained(row: SampleRow, rule: str) -> list[str]:
+def _explained(row: SampleRow, rule: str) -> Iterator[str]:
     where = "".join(
         f" · {name} {text}"
         for name, text in (("subset", row.subset), ("cluster", row.cluster))
         if text
     )
-    lines = [
-        f"=== {_printable(row.id)}{_printable(where)} · {row.status}",
-        f"--- prompt\n{_printable(row.prompt)}",
-    ]
+    yield f"=== {_printable(row.id)}{_printable(where)} · {row.status}"
+    yield f"--- prompt\n{_printable(row.prompt)}"
     blank = (None,) * len(row.answers)
     columns = zip(
         row.answers, row.labels or blank, row.scores or blank, row.reasons or blank, strict=False
     )
     for number, (answer, label, score, reason) in enumerate(columns):
         score_text = "no score" if score is None else f"score {score:.6g}"
-        lines.append(
+        yield (
             f"--- answer {number}{f' ({label})' if label else ''}: {score_text}\n{_printable(answer)}"
         )
-        lines += [f"    because: {_printable(reason)}"] if reason else []
+        if reason:
+            yield f"    because: {_printable(reason)}"
     if row.order:
-        lines.append(f"--- shown in the order {', '.join(map(str, row.order))}")
-    words = {1: "the first", -1: "the second", 0: "a tie"}
+        yield f"--- shown in the order {', '.join(map(str, row.order))}"
+    words = {1: "the first", -1: "the second", 0: "a tie", None: "no verdict"}
     for first, second, verdict in row.verdicts:
-        lines.append(
-            f"--- answer {first} before answer {second}: "
-            f"{words.get(verdict or 0) if verdict is not None else 'no verdict'}"
-        )
+        yield f"--- answer {first} before answer {second}: {words.get(verdict)}"
     for issue in row.issues:
-        lines.append(
+        yield (
             f"--- {issue.status}: {issue.reason}, by {issue.cause or 'nobody known'}: "
             f"{_printable(issue.message)}"
         )
     credit = "nothing that counts" if row.credit is None else f"{row.credit:.6g}"
     cause = f", missing by {row.cause}" if row.cause else ""
-    return [*lines, f"--- credit{f' under {rule}' if rule else ''}: {credit}{cause}"]
+    yield f"--- credit{f' under {rule}' if rule else ''}: {credit}{cause}"
 
 
 def _judgement_text(entry: dict[str, Any]) -> str:
@@ -439,11 +436,7 @@ def _judgement_text(entry: dict[str, Any]) -> str:
 
 def _printable(text: Any) -> str:
     """A text as a terminal may show it: control characters, which could steer it, are left out."""
-    text = text if isinstance(text, str) else _as_json(text)
+    text = text if isinstance(text, str) else dumps(text, ensure_ascii=False)
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.replace("\r\n", "\n")
     )
-
-
-def _as_json(value: Any) -> str:
-    return dumps(value, ensure_ascii=False)

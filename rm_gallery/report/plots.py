@@ -244,18 +244,17 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     )
 
 
-def _legend(entries: Sequence[tuple[str, str]]) -> str:
-    parts, at = [], LEFT + 6
+def _legend(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+    at = LEFT + 6
     for name, style in entries:
         if style == "line":
-            parts.append(line("curve strong", at, at + 14, 10))
+            yield line("curve strong", at, at + 14, 10)
         elif style == "rejected":
-            parts.append(f'<path class="rejected" d="M{at + 3} 10l4-4 4 4-4 4z"/>')
+            yield f'<path class="rejected" d="M{at + 3} 10l4-4 4 4-4 4z"/>'
         else:
-            parts.append(f'<circle class="{style}" cx="{at + 7}" cy="10" r="4"/>')
-        parts.append(text("tick", at + 18, 14, name))
+            yield f'<circle class="{style}" cx="{at + 7}" cy="10" r="4"/>'
+        yield text("tick", at + 18, 14, name)
         at += 34 + 7 * len(name)
-    return "".join(parts)
 
 
 def _curve(y: Axis, points: Sequence[tuple[float, float, Interval | None, str]]) -> Iterator[str]:
@@ -476,12 +475,8 @@ def _length_plot(summary: Summary) -> Plot | None:
             "curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)
         )
     )
-    body.append(
-        _legend(
-            [(label, label) for label in sorted({answer.label for answer in drawn})]
-            + [("mean", "line")]
-        )
-    )
+    labels = sorted({answer.label for answer in drawn})
+    body += _legend([*((label, label) for label in labels), ("mean", "line")])
     rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in means)
     columns = ("mean length (characters)", "mean score", "answers")
     return plot("length", "Answer length against score", body, says, columns, rows)

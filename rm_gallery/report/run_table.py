@@ -178,7 +178,10 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     for other in open_runs[1:]:
         check_same(open_runs[0], other)
     reports = [_report_of(run) for run in open_runs]
-    by_run = [_cells_by_section(report, sections) for report in reports]
+    by_run: list[dict[str, Mapping[str, Any]]] = []
+    for report in reports:
+        parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
+        by_run.append({**(parts or {}), OVERALL: report})
     inner = list(dict.fromkeys(name for parts in by_run for name in parts if name != OVERALL))
     if sections and not inner:
         why = (
@@ -216,11 +219,6 @@ def _report_of(run: OpenRun) -> Mapping[str, Any]:
     """The figures the run saved, else those of its samples so far."""
     with sound(run):
         return run.report or figures_of(run, summarize(run))
-
-
-def _cells_by_section(report: Mapping[str, Any], sections: bool) -> dict[str, Mapping[str, Any]]:
-    parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
-    return {**(parts or {}), OVERALL: report}
 
 
 def _finite_score(parts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
