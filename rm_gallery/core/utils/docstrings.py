@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SECTION = re.compile(r"\n\s*(?:Args|Attributes|Returns|Raises):\s*\n|\n\s*>>> ")
+_SECTION = re.compile(r"\n\s*(?:Args|Attributes|Returns|Raises):\s*\n|\n\s*>{3} ")
 _ARGUMENT = re.compile(r"^ {4}(\w+): ((?:.*\n?)(?: {8,}.*\n?)*)", re.MULTILINE)
 
 
