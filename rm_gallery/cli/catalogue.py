@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rm_gallery.cli.options import Json, RewardArgument, parse_params
+from rm_gallery.cli.options import Json, RewardArgument, grouped, parse_params
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.abstract import Identified, Touches
 from rm_gallery.core.reward.judges import asks_a_model
@@ -81,6 +81,11 @@ class Entry(NamedTuple):
         return grader
 
     @property
+    def named(self) -> type[BaseReward] | type[BaseGrader]:
+        """The class that the name is of."""
+        return self.grader or self.reward
+
+    @property
     def scenario(self) -> str | None:
         """Key of the judged scenario this is one of the kinds of, None for every other reward."""
         return _scenarios().get(self.name) if self.reward.__module__.startswith(GALLERY) else None
@@ -123,7 +128,7 @@ class Entry(NamedTuple):
             "cost": self.cost,
             "score_range": list(self.reward.score_range),
             "higher_is_better": self.reward.higher_is_better,
-            "class": f"{(self.grader or self.reward).__module__}.{(self.grader or self.reward).__qualname__}",
+            "class": f"{self.named.__module__}.{self.named.__qualname__}",
             "summary": self.summary,
         }
 
@@ -137,29 +142,26 @@ class Parameter(NamedTuple):
     description: str
 
 
+@grouped()
 def list_rewards(
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="A folder such as general, a part of one, or a judged scenario such as math."
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="pointwise, listwise, pairwise, stepwise or trajectory.")
-    ] = None,
-    no_llm: Annotated[bool, typer.Option("--no-llm", help="Leave out what calls a model.")] = False,
-    needs: Annotated[
-        str | None, typer.Option(help="What the reward needs, such as reference.")
-    ] = None,
-    graders: Annotated[
-        bool, typer.Option("--graders", help="Graders only, which take named fields.")
-    ] = False,
-    long: Annotated[
-        bool, typer.Option("--long", help="One row per name, with kind, needs, range and cost.")
-    ] = False,
+    task: str | None = None,
+    kind: str | None = None,
+    no_llm: bool = False,
+    needs: str | None = None,
+    graders: bool = False,
+    long: bool = False,
     json: Json = False,
 ) -> None:
-    """List the registered rewards and graders, or those that fit every filter."""
+    """List the registered rewards and graders, or those that fit every filter.
+
+    Args:
+        task: A folder such as general, a part of one, or a judged scenario such as math.
+        kind: pointwise, listwise, pairwise, stepwise or trajectory.
+        no_llm: Leave out what calls a model.
+        needs: What the reward needs, such as reference.
+        graders: Graders only, which take named fields.
+        long: One row per name, with kind, needs, range and cost.
+    """
     known, broken = _survey(grader_names() if graders else RewardRegistry.list())
     chosen = select(known, task, kind, needs, llm=not no_llm)
     if task or kind or needs or no_llm:
@@ -216,18 +218,19 @@ def select(
     ]
 
 
+@grouped()
 def show_reward(
     name: RewardArgument,
-    prompt: Annotated[
-        bool, typer.Option("--prompt", help="Print the exact prompt of the reward's example.")
-    ] = False,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(help="With --prompt: k=v sets a field of the reward, such as language=zh."),
-    ] = None,
+    prompt: bool = False,
+    param: list[str] | None = None,
     json: Json = False,
 ) -> None:
-    """Show one reward or grader: what it does, what it needs, and its parameters."""
+    """Show one reward or grader: what it does, what it needs, and its parameters.
+
+    Args:
+        prompt: Print the exact prompt of the reward's example.
+        param: With --prompt: k=v sets a field of the reward, such as language=zh.
+    """
     name = RewardRegistry.spelled(name)
     entry = Entry(name, RewardRegistry.get(name))
     if param and not prompt:
@@ -393,8 +396,8 @@ def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] =
 
 
 def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
-    rows = {
-        e.name: (
+    rows = [
+        (
             e.name,
             e.reward.kind,
             " ".join(sorted(e.reward.needs)) or "-",
@@ -404,13 +407,13 @@ def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
             e.summary,
         )
         for e in chosen
-    }
-    rows |= {name: (name, "-", "-", "-", "-", "-", problem) for name, problem in broken.items()}
+    ]
+    rows += [(name, "-", "-", "-", "-", "-", problem) for name, problem in broken.items()]
     table = Table(box=None, pad_edge=False)
     for column in ("name", "kind", "needs", "range", "task", "cost", "what it does"):
         table.add_column(column, no_wrap=column in ("name", "range"))
-    for name in sorted(rows):
-        table.add_row(*map(escape, rows[name]))
+    for row in sorted(rows):
+        table.add_row(*map(escape, row))
     Console(width=None if Console().is_terminal else LONG).print(table)
 
 
@@ -452,7 +455,7 @@ def fields_of_grader(kind: type[BaseGrader]) -> dict[str, bool] | None:
 
 def _as_text(entry: Entry) -> str:
     """The facts, to be read in a terminal."""
-    reward = entry.grader or entry.reward
+    reward = entry.named
     fields = None if entry.grader is None else fields_of_grader(entry.grader)
     named = [
         ("any other" if f == "*" else f) + ("" if must else " (may be absent)")
@@ -467,7 +470,7 @@ def _as_text(entry: Entry) -> str:
         f"kind: {entry.reward.kind}",
         *([] if fields is None else [f"fields: {', '.join(named)}"]),
         f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}",
-        f"touches: {_shown_touches((entry.grader or reward).touches)}",
+        f"touches: {_shown_touches(reward.touches)}",
         f"cost: {entry.cost} per sample of n answers",
         f"range: {entry.bounds}, {entry.direction}",
         "",

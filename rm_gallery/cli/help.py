@@ -75,11 +75,8 @@ def arranged(command: Any) -> Any:
     """The command line with its help in sections."""
     examples = {name: call for section in SECTIONS.values() for name, call in section.items()}
     for words, inner in walk(command):
-        inner.epilog = (
-            f"Example: rm-gallery {examples[' '.join(words)]}"
-            if " ".join(words) in examples
-            else None
-        )
+        example = examples.get(" ".join(words))
+        inner.epilog = example and f"Example: rm-gallery {example}"
         inner.format_options = _options_of(inner)
     command.format_commands = _commands_of(command)
     return command

@@ -47,9 +47,7 @@ FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
 @opt.grouped("annotate")
 def evaluate(
     reward: opt.RewardArgument,
-    data: Annotated[
-        list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")
-    ],
+    data: list[str],
     benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
@@ -57,56 +55,44 @@ def evaluate(
 ) -> None:
     """Score DATA with REWARD and print accuracy by subset, with what could not be scored and 95 %
     intervals.
+
+    Args:
+        data: Parquet, jsonl, json or csv files, or folders of them.
     """
     _judge(reward, data, benchmark, run, rows)
 
 
 @opt.grouped("annotate")
 def bench(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="A benchmark; --list names them.", autocompletion=opt.completing(benchmarks)
-        ),
-    ] = None,
-    reward: Annotated[
-        str | None,
-        typer.Option(
-            "--reward", "-r", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names
-        ),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(help="File or folder in the published layout; may be repeated."),
-    ] = None,
-    hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,
-    split: Annotated[
-        str | None, typer.Option(help="Another split than the usual one; with --hub.")
-    ] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(help="One of the benchmark's official protocols; --list names them."),
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Judge everything so many times.")] = 1,
-    scores: Annotated[
-        Path | None,
-        typer.Option(help="Apply the rule to the scores of this parquet, jsonl or csv file."),
-    ] = None,
-    replay: Annotated[
-        Path | None, typer.Option(help="Re-judge the recorded judge texts of this file.")
-    ] = None,
-    step_rule: Annotated[
-        str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X.")
-    ] = None,
-    list_all: Annotated[
-        bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")
-    ] = False,
+    name: Annotated[str | None, typer.Argument(autocompletion=opt.completing(benchmarks))] = None,
+    reward: opt.RewardName[str | None] = None,
+    data: list[str] | None = None,
+    hub: bool = False,
+    split: str | None = None,
+    mode: str | None = None,
+    repeats: opt.Count[int] = 1,
+    scores: Path | None = None,
+    replay: Path | None = None,
+    step_rule: str | None = None,
+    list_all: Annotated[bool, typer.Option("--list")] = False,
     *,
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
     """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or
     --replay made elsewhere.
+
+    Args:
+        name: A benchmark; --list names them.
+        data: File or folder in the published layout; may be repeated.
+        hub: Download the published data.
+        split: Another split than the usual one; with --hub.
+        mode: One of the benchmark's official protocols; --list names them.
+        repeats: Judge everything so many times.
+        scores: Apply the rule to the scores of this parquet, jsonl or csv file.
+        replay: Re-judge the recorded judge texts of this file.
+        step_rule: How step scores become labels: threshold:X or delta:X.
+        list_all: Name the benchmarks and what each asks for.
     """
     if list_all:
         return _list(run.json)
@@ -218,7 +204,7 @@ def _conclude(
     """
     if shard is not None and run.out is not None:
         return _conclude_shard(report, Shard.read(shard), run.out, run.json)
-    opt.print_json(report.to_dict()) if run.json else print_report(report)
+    opt.print_result(report, run.json, print_report)
     if run.out is not None:
         opt.say(
             f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run."
@@ -346,23 +332,14 @@ def _scored_line(group: Mapping[str, Any], report: Report) -> str:
 def _list(as_json: bool) -> None:
     """Every benchmark: what it measures, its hub name, kinds of rewards, modes."""
     known = benchmarks()
-    if as_json:
-        shown = [
-            {
-                "name": n,
-                "measures": b.page().measures,
-                "hub": b.hub,
-                "kinds": sorted(b.kinds),
-                "modes": dict(b.modes),
-            }
-            for n, b in known.items()
-        ]
-        return opt.print_json(shown)
-    width = max(map(len, known))
-    for n, entry in known.items():
-        modes = f" · modes: {', '.join(entry.modes)}" if entry.modes else ""
-        typer.echo(f"{n:<{width}}  {entry.page().measures or entry.version}{modes}")
-    return None
+    width, shown, lines = max(map(len, known)), [], []
+    for name, one in known.items():
+        measures = one.page().measures
+        facts = {"measures": measures, "hub": one.hub, "kinds": sorted(one.kinds)}
+        shown.append({"name": name, **facts, "modes": dict(one.modes)})
+        modes = f" · modes: {', '.join(one.modes)}" if one.modes else ""
+        lines.append(f"{name:<{width}}  {measures or one.version}{modes}")
+    opt.show(as_json, shown, lines)
 
 
 # -- anybody's table -------------------------------------------------------------------------------
@@ -372,8 +349,8 @@ def _list(as_json: bool) -> None:
 def score(
     data: opt.Table,
     prompt: opt.Prompt,
-    answer: Annotated[list[str], typer.Option(help="Column with the answers; may be repeated.")],
-    reward: opt.RewardName,
+    answer: opt.Named[list[str]],
+    reward: opt.RewardName[str],
     *,
     table: opt.Tabled,
     run: opt.Running,
@@ -381,6 +358,9 @@ def score(
 ) -> None:
     """Score the answers in a column of FILE and print their mean with its spread and a 95 %
     interval.
+
+    Args:
+        answer: Column with the answers; may be repeated.
     """
     opt.say_reading(data)
     task = Scoring.read(data, prompt, answer, columns := table.columns(run, rows))
@@ -391,31 +371,13 @@ def score(
 def winrate(
     data: opt.Table,
     prompt: opt.Prompt,
-    a: Annotated[str, typer.Option(help="Column with the answers whose win rate is asked for.")],
-    b: Annotated[
-        list[str],
-        typer.Option(help="Column with the answers to compare with; repeat it for a ranking."),
-    ],
-    reward: opt.RewardName,
-    other: Annotated[
-        list[str] | None, typer.Option(hidden=True, help="Further columns, as a repeated --b.")
-    ] = None,
-    second: Annotated[
-        str | None,
-        typer.Option(
-            "--with", help="Another file that holds --b, joined by --id; the same questions."
-        ),
-    ] = None,
-    length_controlled: Annotated[
-        bool, typer.Option("--length-controlled", help="Add the win rate at equal length.")
-    ] = False,
-    until_decided: Annotated[
-        bool,
-        typer.Option(
-            "--until-decided",
-            help="Stop as soon as the comparison is settled, valid at every look.",
-        ),
-    ] = False,
+    a: opt.Named[str],
+    b: opt.Named[list[str]],
+    reward: opt.RewardName[str],
+    other: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
+    second: Annotated[str | None, typer.Option("--with")] = None,
+    length_controlled: bool = False,
+    until_decided: bool = False,
     *,
     table: opt.Tabled,
     run: opt.Running,
@@ -423,6 +385,14 @@ def winrate(
 ) -> None:
     """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties,
     flips and a 95 % interval.
+
+    Args:
+        a: Column with the answers whose win rate is asked for.
+        b: Column with the answers to compare with; repeat it for a ranking.
+        other: Further columns, as a repeated --b.
+        second: Another file that holds --b, joined by --id; the same questions.
+        length_controlled: Add the win rate at equal length.
+        until_decided: Stop as soon as the comparison is settled, valid at every look.
     """
     columns = table.columns(run, rows)
     opt.say_reading(data, *([] if second is None else [second]))
@@ -488,21 +458,21 @@ def _judge_table(
 
 @opt.grouped("param", "on_bad_row", "estimate", "fail_if_worse_than")
 def grade(
-    config: Annotated[
-        Path, typer.Argument(help="YAML file: graders, aggregators, judge, labels, cluster.")
-    ],
-    data: opt.RowsFile,
+    config: Path,
+    data: str,
     *,
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
     """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and
     how they follow labels.
+
+    Args:
+        config: YAML file: graders, aggregators, judge, labels, cluster.
+        data: Parquet, jsonl, json, csv or xlsx file with a row per item.
     """
     options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)
-    runner, path = runner_of(known, run.llm, run.base_url), Path(data).expanduser()
-    if not path.exists():
-        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     opt.say_reading(path)
     named, shard = {name: known.get(name) for name in ("labels", "cluster")}, rows.shard_of(run)
     copy = (
@@ -557,6 +527,14 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: holds no 'graders'; write `graders: {{relevance: {{}}}}`.")
     check_known("part", config, PARTS, f"{path}: ")
     return config
+
+
+def rows_file(data: str) -> Path:
+    """The file of rows to grade; ConfigError where there is none."""
+    path = Path(data).expanduser()
+    if not path.exists():
+        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    return path
 
 
 def runner_of(

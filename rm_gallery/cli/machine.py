@@ -31,18 +31,21 @@ from rm_gallery.study.source import Source
 JUDGED = "safety_listwise_reward"
 
 
+@opt.grouped()
 def demo(
-    llm: Annotated[str | None, typer.Option(help="Also judge with this model.")] = None,
+    llm: str | None = None,
     base_url: opt.BaseUrl = None,
     max_workers: opt.MaxWorkers = MAX_WORKERS,
 ) -> None:
     """Train the embedded model on the training split, score the test split with it and others,
     print one table.
+
+    Args:
+        llm: Also judge with this model.
     """
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
-    if base_url and not llm:
-        raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
+    _check_model(llm, base_url)
     folder, name = split_folder(), RewardBench2.name
     train = list(Source(folder / "train.parquet", name).open().rows())
     test = str(folder / "test.parquet")
@@ -80,6 +83,12 @@ def demo(
     print_comparison(reports, notes)
 
 
+def _check_model(llm: str | None, base_url: str | None) -> None:
+    """Raise where an endpoint is named and no model of it."""
+    if base_url and not llm:
+        raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
+
+
 EXTRAS = {
     "text": ("sacrebleu",),
     "zh": ("jieba",),
@@ -91,18 +100,18 @@ EXTRAS = {
 }
 
 
+@opt.grouped()
 def doctor(
-    llm: Annotated[
-        str | None,
-        typer.Option(help="Ask this model how it can state a verdict, by a small call each."),
-    ] = None,
+    llm: str | None = None,
     base_url: opt.BaseUrl = None,
 ) -> None:
     """Show which sandboxes, keys, caches and optional packages are available, and what an endpoint
     can do.
+
+    Args:
+        llm: Ask this model how it can state a verdict, by a small call each.
     """
-    if base_url and not llm:
-        raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
+    _check_model(llm, base_url)
     typer.echo(
         f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, "
         f"{os.cpu_count()} processors"
@@ -143,11 +152,6 @@ def _mark(ok: bool) -> str:
     return "ok  " if ok else "-   "
 
 
-cache_app = typer.Typer(
-    help="Look at, shrink or empty the cache of judge replies.", no_args_is_help=True
-)
-
-
 def _cache() -> storage.ReplyCache:
     cache = storage.shared()
     if cache is None:
@@ -156,7 +160,6 @@ def _cache() -> storage.ReplyCache:
     return cache
 
 
-@cache_app.command("stats")
 def stats() -> None:
     """Print where the cache is and what it holds."""
     held = _cache().stats()
@@ -172,50 +175,45 @@ def stats() -> None:
         typer.echo(f"{name:10} {shown}")
 
 
-@cache_app.command("prune")
+@opt.grouped()
 def prune(
-    max_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Keep at most this many bytes, the latest used.")
-    ] = None,
-    max_days: Annotated[
-        float | None, typer.Option(min=0.0, help="Remove replies older than this.")
-    ] = None,
+    max_bytes: opt.Count[int | None] = None,
+    max_days: Annotated[float | None, typer.Option(min=0.0)] = None,
 ) -> None:
-    """Remove old replies."""
+    """Remove old replies.
+
+    Args:
+        max_bytes: Keep at most this many bytes, the latest used.
+        max_days: Remove replies older than this.
+    """
     removed = _cache().prune(
         max_bytes=max_bytes, max_age=None if max_days is None else max_days * 86400
     )
     typer.echo(f"{removed} replies removed")
 
 
-@cache_app.command("clear")
 def clear() -> None:
     """Remove every reply."""
     typer.echo(f"{_cache().clear()} replies removed")
 
 
-train_app = typer.Typer(help="Train a reward model.", no_args_is_help=True)
-
-
-@train_app.callback()
-def _group() -> None:
-    """Train a reward model."""
-
-
-@train_app.command("bt")
+@opt.grouped()
 def train_bt(
-    data: Annotated[Path, typer.Argument(help="Preference data: a file or folder as for eval.")],
-    out: Annotated[
-        Path, typer.Option(help="Folder to write the model to; bt:DIR then names the reward.")
-    ],
+    data: Path,
+    out: opt.Named[Path],
     benchmark: opt.Benchmark = None,
-    seed: Annotated[int, typer.Option(help="Decides split and order.")] = 0,
-    test_share: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of prompts held out.")
-    ] = 0.2,
+    seed: int = 0,
+    test_share: Annotated[float, typer.Option(min=0.01, max=0.9)] = 0.2,
     json: opt.Json = False,
 ) -> None:
-    """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines."""
+    """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines.
+
+    Args:
+        data: Preference data: a file or folder as for eval.
+        out: Folder to write the model to; bt:DIR then names the reward.
+        seed: Decides split and order.
+        test_share: Share of prompts held out.
+    """
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
     samples = Source(str(data), benchmark).open().rows()

@@ -8,6 +8,7 @@ import codecs
 import io
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import FrameType
 from typing import Annotated, Any
@@ -18,10 +19,22 @@ from rm_gallery._version import __version__
 from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.help import arranged
 from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
-from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
+from rm_gallery.cli.machine import clear, demo, doctor, prune, stats, train_bt
 from rm_gallery.cli.project import init
 from rm_gallery.cli.runs import compare, explain, plan, report, table
-from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app, view
+from rm_gallery.cli.serve import (
+    create,
+    delete,
+    deploy,
+    list_evaluators,
+    list_tokens,
+    preview,
+    revoke,
+    rollback,
+    serve,
+    show,
+    view,
+)
 from rm_gallery.cli.settings import defaults, explained
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, judge_select, rejudge, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
@@ -33,39 +46,62 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # its tables cut the names of options in a terminal of 80 columns
 )
-app.command("list", short_help="List the rewards and graders.")(list_rewards)
-app.command("show", short_help="Show one reward or grader with its parameters.")(show_reward)
-app.command("eval", short_help="Score a file with a reward.")(evaluate)
-app.command("bench", short_help="Score a benchmark by its official rule.")(bench)
-app.command("audit", short_help="Test a reward with changes that should not move it.")(audit)
-app.command("check-reward", short_help="Try a reward before a training run.")(check)
-app.command("fuzz-reward", short_help="Search for wrong texts that a reward scores as right.")(fuzz)
-app.command("conflicts", short_help="Find contradictions and cycles in a reward's comparisons.")(
-    conflicts
-)
-app.command("rejudge", short_help="Score recorded rollouts again, old beside new.")(rejudge)
-app.command("drift", short_help="Compare two versions of a judge on the same anchors.")(drift)
-app.command("judge-select", short_help="Compare judges on the same labels.")(judge_select)
-app.command("plan", short_help="Compute how many rows or labels a precision needs.")(plan)
-app.command("winrate", short_help="Compare two columns of answers in a table.")(winrate)
-app.command("score", short_help="Score a column of answers in a table.")(score)
-app.command("grade", short_help="Grade the rows of a table with graders.")(grade)
-app.command("compare", short_help="Compare runs sample by sample.")(compare)
-app.command("table", short_help="Put runs side by side as a table to cite.")(table)
-app.command("demo", short_help="Train the embedded model and print one table.")(demo)
-app.command("init", short_help="Make a project with a reward, its test and a CI file.")(init)
-app.command("doctor", short_help="Show sandboxes, keys, caches and optional packages.")(doctor)
-app.command("report", short_help="Write a page about a run, or md, json, junit.")(report)
-app.command("view", short_help="Show runs in the browser, live; label rows.")(view)
-app.command("serve", short_help="Serve rewards over HTTP.")(serve)
-app.command("explain", short_help="Explain the score of one sample of a run.")(explain)
-app.command("preview", short_help="Run metric folders on samples.")(preview)
-app.command("deploy", short_help="Store metric folders as an evaluator.")(deploy)
-app.add_typer(evaluators_app, name="evaluators")
-app.command("watch", short_help="Check the log of a training run for gamed rewards.")(watch)
-app.add_typer(train_app, name="train")
-app.add_typer(cache_app, name="cache")
-app.add_typer(token_app, name="serve-token")
+GROUPS = {
+    "evaluators": "Look at, roll back or delete deployed evaluators.",
+    "train": "Train a reward model.",
+    "cache": "Look at, shrink or empty the cache of judge replies.",
+    "serve-token": "Make, list and revoke the tokens of those who may ask a server.",
+}
+COMMANDS: Mapping[str, tuple[Callable[..., None], str | None]] = {
+    "list": (list_rewards, "List the rewards and graders."),
+    "show": (show_reward, "Show one reward or grader with its parameters."),
+    "eval": (evaluate, "Score a file with a reward."),
+    "bench": (bench, "Score a benchmark by its official rule."),
+    "audit": (audit, "Test a reward with changes that should not move it."),
+    "check-reward": (check, "Try a reward before a training run."),
+    "fuzz-reward": (fuzz, "Search for wrong texts that a reward scores as right."),
+    "conflicts": (conflicts, "Find contradictions and cycles in a reward's comparisons."),
+    "rejudge": (rejudge, "Score recorded rollouts again, old beside new."),
+    "drift": (drift, "Compare two versions of a judge on the same anchors."),
+    "judge-select": (judge_select, "Compare judges on the same labels."),
+    "plan": (plan, "Compute how many rows or labels a precision needs."),
+    "winrate": (winrate, "Compare two columns of answers in a table."),
+    "score": (score, "Score a column of answers in a table."),
+    "grade": (grade, "Grade the rows of a table with graders."),
+    "compare": (compare, "Compare runs sample by sample."),
+    "table": (table, "Put runs side by side as a table to cite."),
+    "demo": (demo, "Train the embedded model and print one table."),
+    "init": (init, "Make a project with a reward, its test and a CI file."),
+    "doctor": (doctor, "Show sandboxes, keys, caches and optional packages."),
+    "report": (report, "Write a page about a run, or md, json, junit."),
+    "view": (view, "Show runs in the browser, live; label rows."),
+    "serve": (serve, "Serve rewards over HTTP."),
+    "explain": (explain, "Explain the score of one sample of a run."),
+    "preview": (preview, "Run metric folders on samples."),
+    "deploy": (deploy, "Store metric folders as an evaluator."),
+    "watch": (watch, "Check the log of a training run for gamed rewards."),
+    "evaluators list": (list_evaluators, None),
+    "evaluators show": (show, None),
+    "evaluators rollback": (rollback, None),
+    "evaluators delete": (delete, None),
+    "train bt": (train_bt, None),
+    "cache stats": (stats, None),
+    "cache prune": (prune, None),
+    "cache clear": (clear, None),
+    "serve-token create": (create, None),
+    "serve-token list": (list_tokens, None),
+    "serve-token revoke": (revoke, None),
+}
+"""By its words, what runs a command and what the list of commands says of it; of a command in a
+group the first sentence of its help.
+"""
+groups = {"": app}
+for group, about in GROUPS.items():
+    groups[group] = typer.Typer(help=about, no_args_is_help=True)
+    app.add_typer(groups[group], name=group)
+for words, (function, summary) in COMMANDS.items():
+    above, _, name = words.rpartition(" ")
+    groups[above].command(name, short_help=summary)(function)
 
 
 def _print_version(wanted: bool) -> None:

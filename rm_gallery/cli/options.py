@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
-from inspect import Parameter, Signature, get_annotations, signature
+from inspect import Parameter, Signature, get_annotations, getdoc, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
 import typer
@@ -21,6 +22,7 @@ from rm_gallery.core.model.budget import Budget, PriceTable
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.resolve import resolve
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.docstrings import documentation
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
@@ -46,16 +48,22 @@ def setting(group: str, **how: Any) -> Any:
     return typer.Option(hidden=True, rich_help_panel=group, **how)
 
 
+T = TypeVar("T")
+RunSetting = Annotated[T, setting("run")]
+FileSetting = Annotated[T, setting("file")]
+ColumnSetting = Annotated[T, setting("columns")]
+Count = Annotated[T, typer.Option(min=1)]
+Form = Annotated[str, typer.Option("--format")]
+Named = Annotated[T, typer.Option()]
+"""An option that has to be given."""
+
 Llm = Annotated[str | None, typer.Option(help="The judge's model; a judged reward needs one.")]
 BaseUrl = Annotated[
     str | None, typer.Option(help="The judge's endpoint; OPENAI_BASE_URL by default.")
 ]
 MaxWorkers = Annotated[int, typer.Option(min=1, help="Judgements in flight at once.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take a seeded sample of this many rows.")]
-Seed = Annotated[
-    int, typer.Option(help="Decides the sample, the candidate order and the bootstrap.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Json = Annotated[bool, typer.Option(help="Print JSON on stdout.")]
 MaxFailures = Annotated[
     int, typer.Option(min=0, help="Failed samples that still count as success.")
 ]
@@ -79,12 +87,9 @@ FailUnder = Annotated[
 UseCi = Annotated[
     bool,
     typer.Option(
-        "--use-ci",
-        help="Compare the lower end of the 95 % interval with --fail-under, not the figure alone.",
+        help="Compare the lower end of the 95 % interval with --fail-under, not the figure alone."
     ),
 ]
-LEVEL_HELP = "error, warning, info, debug, or http to trace calls."
-LogLevel = Annotated[str, typer.Option(help=LEVEL_HELP)]
 
 SPELLED = (
     "NAME, FILE, FILE:NAME, or a prefix such as func:, grader:, rubric:, bt:, hf: or served: and "
@@ -95,11 +100,10 @@ RewardArgument = Annotated[
     str, typer.Argument(help=f"The reward: {SPELLED}.", autocompletion=reward_names)
 ]
 RewardName = Annotated[
-    str, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)
+    T, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)
 ]
 Benchmark = Annotated[
-    str | None,
-    typer.Option("--benchmark", help="Layout of the data; found from its columns by default."),
+    str | None, typer.Option(help="Layout of the data; found from its columns by default.")
 ]
 Table = Annotated[
     str,
@@ -107,13 +111,7 @@ Table = Annotated[
         metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool."
     ),
 ]
-RowsFile = Annotated[
-    str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")
-]
 Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
-LabelColumn = Annotated[
-    str | None, typer.Option(help="The labels file's column of labels, where it has several.")
-]
 
 
 def print_json(value: Any) -> None:
@@ -121,27 +119,37 @@ def print_json(value: Any) -> None:
     typer.echo(as_json(value).decode(), nl=False)
 
 
+def print_result(report: Any, as_json: bool, shown: Callable[[Any], object]) -> None:
+    """Print a report, as JSON or as `shown` prints it."""
+    print_json(report.to_dict()) if as_json else shown(report)
+
+
 def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
     """Print a result, as JSON or line by line."""
     if as_json:
-        return print_json(value)
-    for line in lines:
-        typer.echo(line)
-    return None
+        print_json(value)
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+def _shared_fields(options: Any, kind: Any) -> dict[str, Any]:
+    """The options that are fields of another dataclass, too."""
+    names = (field.name for field in fields(kind))
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
 
 
 @dataclass(frozen=True)
 class Gates:
-    """What the figure of a finished run has to reach; see `QualityGate`."""
+    """What the figure of a finished run has to reach; see `QualityGate`.
+
+    Attributes:
+        max_failures: Failed samples that still count as success; 0 with another gate.
+    """
 
     fail_under: FailUnder = None
     use_ci: UseCi = False
-    max_failures: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Failed samples that still count as success; 0 with another gate."
-        ),
-    ] = None
+    max_failures: Annotated[int | None, typer.Option(min=0)] = None
     max_unscored: MaxUnscored = None
 
     def gate(self, *, reference: OpenRun | None = None, own_unit: bool) -> QualityGate:
@@ -158,73 +166,53 @@ class Gates:
 
 @dataclass(frozen=True)
 class Running:
-    """What every command that judges takes: which judge, how the run goes, and what is printed."""
+    """What every command that judges takes: which judge, how the run goes, and what is printed.
+
+    Attributes:
+        param: k=v sets a field of the reward; may be repeated.
+        out: Run folder; the same command continues an unfinished run.
+        trace: Keep every judgement's prompt and reply; needs --out.
+        seed: Decides the sample, the candidate order and the bootstrap.
+        force_new: Set aside the folder of a run with other settings.
+        deadline: Seconds one sample may take.
+        blame: probe repeats failed samples, also with neutral answers, to find the cause.
+        engine: ray judges with actors of a Ray cluster.
+        address: The Ray cluster; RAY_ADDRESS, or one of this machine, by default.
+        processes: Actors of Ray, or processes of a reward that runs code.
+        batch: openai or anthropic: their batch API at half the price; needs --out.
+        submit: End once the batch is sent; the same command collects it.
+        cache: Cache replies; default at temperature 0.
+        log_level: error, warning, info, debug, or http to trace calls.
+        max_calls: Stop, resumably, after this many calls.
+        max_tokens: Stop, resumably, after this many tokens.
+        max_cost: Stop, resumably, at this cost; needs prices.
+        prices: YAML file with prices per million tokens.
+        on_bad_row: raise, or skip and count.
+    """
 
     llm: Llm = None
     base_url: BaseUrl = None
-    param: Annotated[
-        list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")
-    ] = None
+    param: list[str] | None = None
     max_workers: MaxWorkers = MAX_WORKERS
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Run folder; the same command continues an unfinished run."),
-    ] = None
-    trace: Annotated[
-        bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")
-    ] = False
+    out: Path | None = None
+    trace: bool = False
     json: Json = False
-    seed: Annotated[
-        int, setting("run", help="Decides the sample, the candidate order and the bootstrap.")
-    ] = 0
-    force_new: Annotated[
-        bool, setting("run", help="Set aside the folder of a run with other settings.")
-    ] = False
-    deadline: Annotated[
-        float | None, setting("run", min=0.001, help="Seconds one sample may take.")
-    ] = None
-    blame: Annotated[
-        str | None,
-        setting(
-            "run",
-            help="probe repeats failed samples, also with neutral answers, to find the cause.",
-        ),
-    ] = None
-    engine: Annotated[str | None, typer.Option(help="ray judges with actors of a Ray cluster.")] = (
-        None
-    )
-    address: Annotated[
-        str | None,
-        typer.Option(help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default."),
-    ] = None
-    processes: Annotated[
-        int | None,
-        setting("run", min=1, help="Actors of Ray, or processes of a reward that runs code."),
-    ] = None
-    batch: Annotated[
-        str | None,
-        setting("run", help="openai or anthropic: their batch API at half the price; needs --out."),
-    ] = None
-    submit: Annotated[
-        bool, setting("run", help="End once the batch is sent; the same command collects it.")
-    ] = False
-    cache: Annotated[
-        bool | None, setting("run", help="Cache replies; default at temperature 0.")
-    ] = None
-    log_level: Annotated[str, setting("run", help=LEVEL_HELP)] = "warning"
-    max_calls: Annotated[
-        int | None, setting("budget", min=1, help="Stop, resumably, after this many calls.")
-    ] = None
-    max_tokens: Annotated[
-        int | None, setting("budget", min=1, help="Stop, resumably, after this many tokens.")
-    ] = None
-    max_cost: Annotated[
-        float | None, setting("budget", min=0, help="Stop, resumably, at this cost; needs prices.")
-    ] = None
-    prices: Annotated[
-        Path | None, setting("budget", help="YAML file with prices per million tokens.")
-    ] = None
-    on_bad_row: Annotated[str, setting("file", help="raise, or skip and count.")] = "raise"
+    seed: RunSetting[int] = 0
+    force_new: RunSetting[bool] = False
+    deadline: Annotated[float | None, setting("run", min=0.001)] = None
+    blame: RunSetting[str | None] = None
+    engine: str | None = None
+    address: str | None = None
+    processes: Annotated[int | None, setting("run", min=1)] = None
+    batch: RunSetting[str | None] = None
+    submit: RunSetting[bool] = False
+    cache: RunSetting[bool | None] = None
+    log_level: RunSetting[str] = "warning"
+    max_calls: Annotated[int | None, setting("budget", min=1)] = None
+    max_tokens: Annotated[int | None, setting("budget", min=1)] = None
+    max_cost: Annotated[float | None, setting("budget", min=0)] = None
+    prices: Annotated[Path | None, setting("budget")] = None
+    on_bad_row: FileSetting[str] = "raise"
 
     @property
     def judge(self) -> dict[str, Any]:
@@ -249,22 +237,12 @@ class Running:
             raise Inapplicable(
                 "--trace keeps judgements in the run folder; name one with --out RUN.", "trace"
             )
-        return RunOptions(
-            max_workers=self.max_workers,
-            deadline=self.deadline,
-            progress=True,
-            blame=self.blame,  # type: ignore[arg-type]  # RunOptions refuses every other word
-            processes=self.processes,
-            engine=self.engine,  # type: ignore[arg-type]  # RunOptions refuses every other word
-            address=self.address,
-            batch=self.batch,  # type: ignore[arg-type]  # as above
-            submit=self.submit,
-            cache=self.cache,
-            budget=self._budget(),
-            run_dir=str(self.out) if self.out is not None else None,
-            force_new=self.force_new,
-            trace=self.trace,
-        )
+        own: dict[str, Any] = {
+            "progress": True,
+            "budget": self._budget(),
+            "run_dir": None if self.out is None else str(self.out),
+        }
+        return RunOptions(**_shared_fields(self, RunOptions), **own)
 
     def _budget(self) -> Budget | None:
         """The budget of the options, None without one; prices alone count cost and limit nothing."""
@@ -299,47 +277,29 @@ class Running:
 
 @dataclass(frozen=True)
 class Reported:
-    """What every command that reports a figure takes: how many rows, which files, which gates."""
+    """What every command that reports a figure takes: how many rows, which files, which gates.
+
+    Attributes:
+        shard: Judge one of N equal shares, into --out; without it all are joined.
+        fail_if_worse_than: Exit with 1 when the 95 % interval of the difference to that run lies
+            below 0, what is missing at its worst.
+        estimate: Judge ten samples and estimate what the rest costs.
+        export: Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.
+        title: Title of the page that --export FILE.html writes.
+        annotate: Write a copy of the table with scores and reasons as new columns.
+    """
 
     limit: Limit = None
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I/N",
-            help="Judge one of N equal shares, into --out; without it all are joined.",
-        ),
-    ] = None
+    shard: Annotated[str | None, typer.Option(metavar="I/N")] = None
     max_failures: MaxFailures = 0
     max_unscored: MaxUnscored = None
     fail_under: FailUnder = None
     use_ci: UseCi = False
-    fail_if_worse_than: Annotated[
-        Path | None,
-        typer.Option(
-            "--fail-if-worse-than",
-            metavar="RUN",
-            help=(
-                "Exit with 1 when the 95 % interval of the difference to that run lies below 0, "
-                "what is missing at its worst."
-            ),
-        ),
-    ] = None
-    estimate: Annotated[
-        bool, typer.Option("--estimate", help="Judge ten samples and estimate what the rest costs.")
-    ] = False
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file."
-        ),
-    ] = None
-    title: Annotated[
-        str | None, setting("result", help="Title of the page that --export FILE.html writes.")
-    ] = None
-    annotate: Annotated[
-        Path | None,
-        typer.Option(help="Write a copy of the table with scores and reasons as new columns."),
-    ] = None
+    fail_if_worse_than: Annotated[Path | None, typer.Option(metavar="RUN")] = None
+    estimate: bool = False
+    export: Path | None = None
+    title: Annotated[str | None, setting("result")] = None
+    annotate: Path | None = None
 
     def shard_of(self, run: Running, repeats: int = 1) -> str | None:
         """The share that is judged; ConfigError beside an option that only a whole run can serve."""
@@ -379,85 +339,51 @@ class Reported:
             raise Inapplicable(
                 "--use-ci says how --fail-under is held; give --fail-under X as well.", "use_ci"
             )
-        return QualityGate(
-            self.fail_under,
-            self.max_failures,
-            self.max_unscored,
-            reference,
-            surely=self.use_ci,
-            own_unit=own_unit,
-        )
+        gates = Gates(self.fail_under, self.use_ci, self.max_failures, self.max_unscored)
+        return gates.gate(reference=reference, own_unit=own_unit)
 
 
 @dataclass(frozen=True)
 class Tabled:
     """What every command over a table takes besides the columns it judges: the fields of `Columns`
     a user names.
+
+    Attributes:
+        reference: Column with reference answers, for rewards that read one.
+        labels: Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file
+            with them by id.
+        id: Column that names rows, by which another file is joined.
+        by: Column whose values are subgroups; may be repeated.
+        dry_run: Print how the table is read and every setting, and stop.
+        label_column: The labels file's column of labels, where it has several.
+        label_probability: Column of the probability that a row was chosen for labelling.
+        cluster: Column of rows that belong together; rows of one prompt always do.
+        numbers: Accept columns of numbers as texts.
+        encoding: Encoding of a csv file; found by default.
+        separator: Separator of a csv file, such as ';' or tab; found by default.
+        sheet: Sheet of a workbook, or filter of lm-evaluation-harness samples.
+        header_row: Row of a sheet with the names of the columns.
     """
 
-    reference: Annotated[
-        str | None, typer.Option(help="Column with reference answers, for rewards that read one.")
-    ] = None
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file "
-                "with them by id."
-            )
-        ),
-    ] = None
-    id: Annotated[
-        str | None,
-        typer.Option("--id", help="Column that names rows, by which another file is joined."),
-    ] = None
-    by: Annotated[
-        list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")
-    ] = None
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Print how the table is read and every setting, and stop."),
-    ] = False
-    label_column: Annotated[
-        str | None,
-        setting("columns", help="The labels file's column of labels, where it has several."),
-    ] = None
-    label_probability: Annotated[
-        str | None,
-        setting("columns", help="Column of the probability that a row was chosen for labelling."),
-    ] = None
-    cluster: Annotated[
-        str | None,
-        setting(
-            "columns", help="Column of rows that belong together; rows of one prompt always do."
-        ),
-    ] = None
-    numbers: Annotated[bool, setting("columns", help="Accept columns of numbers as texts.")] = False
-    encoding: Annotated[
-        str | None, setting("file", help="Encoding of a csv file; found by default.")
-    ] = None
-    separator: Annotated[
-        str | None,
-        setting("file", help="Separator of a csv file, such as ';' or tab; found by default."),
-    ] = None
-    sheet: Annotated[
-        str | None,
-        setting("file", help="Sheet of a workbook, or filter of lm-evaluation-harness samples."),
-    ] = None
-    header_row: Annotated[
-        int | None, setting("file", min=1, help="Row of a sheet with the names of the columns.")
-    ] = None
+    reference: str | None = None
+    labels: str | None = None
+    id: str | None = None
+    by: list[str] | None = None
+    dry_run: bool = False
+    label_column: ColumnSetting[str | None] = None
+    label_probability: ColumnSetting[str | None] = None
+    cluster: ColumnSetting[str | None] = None
+    numbers: ColumnSetting[bool] = False
+    encoding: FileSetting[str | None] = None
+    separator: FileSetting[str | None] = None
+    sheet: FileSetting[str | None] = None
+    header_row: Annotated[int | None, setting("file", min=1)] = None
 
     def columns(self, run: Running, rows: Reported) -> Columns:
         """The options as the columns of a table."""
-        named = {
-            field.name: getattr(self, field.name)
-            for field in fields(Columns)
-            if hasattr(self, field.name)
-        }
         return Columns(
             **{
-                **named,
+                **_shared_fields(self, Columns),
                 "by": self.by or (),
                 "limit": rows.limit,
                 "shard": rows.shard_of(run),
@@ -469,7 +395,7 @@ class Tabled:
 
 def grouped(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes each keyword of a command that is annotated with a dataclass an option per field of it,
-    in that place.
+    in that place; what an option is for stands in the docstring, under `Args:` or `Attributes:`.
 
     `without` names the fields that the command lacks.
     """
@@ -480,19 +406,22 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
     # Python 3.10's get_type_hints puts an Optional around what has None as its default, and the
     # option's name and help are lost
     own = get_annotations(command, eval_str=True)
-    parameters: dict[str, Parameter] = {}
+    text, explained = documentation(getdoc(command) or "")
+    parameters: list[Parameter] = []
     groups: dict[str, list[str]] = {}
     for name, parameter in signature(command).parameters.items():
         if not is_dataclass(own[name]):
-            parameters[name] = parameter.replace(annotation=own[name])
+            parameters.append(_explained(parameter.replace(annotation=own[name]), explained))
             continue
         hints = get_type_hints(own[name], include_extras=True)
+        about = documentation(getdoc(own[name]) or "")[1]
         kept = [field for field in fields(own[name]) if field.name not in without]
         groups[name] = [field.name for field in kept]
         for each in kept:
-            parameters[each.name] = Parameter(
+            option = Parameter(
                 each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
             )
+            parameters.append(_explained(option, about))
 
     @wraps(command)
     def with_options(**given: Any) -> None:
@@ -504,11 +433,26 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
             set_log_level(made["run"].log_level)
         command(**made, **given)
 
-    with_options.__annotations__ = {
-        name: parameter.annotation for name, parameter in parameters.items()
-    }
-    with_options.__signature__ = Signature([*parameters.values()])  # type: ignore[attr-defined]  # what the command line reads
+    with_options.__doc__ = text
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what the command line reads
     return with_options
+
+
+def _explained(parameter: Parameter, explained: Mapping[str, str]) -> Parameter:
+    """The parameter as the command line reads it: an option where it has a default, of one name
+    where that is False, with its explanation as help.
+    """
+    kind = parameter.annotation
+    if get_origin(kind) is Annotated:
+        kind, shown = get_args(kind)
+    else:
+        shown = typer.Argument() if parameter.default is Parameter.empty else typer.Option()
+    shown = copy(shown)
+    if parameter.default is False and shown.default is ... and not shown.hidden:
+        shown.default = f"--{parameter.name.replace('_', '-')}"
+    shown.help = shown.help or explained.get(parameter.name)
+    return parameter.replace(annotation=Annotated[kind, shown])
 
 
 def table_lines(rows: Sequence[Sequence[str]], markdown: bool = False) -> list[str]:

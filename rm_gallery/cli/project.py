@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from rm_gallery._version import __version__
+from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import write_whole
 
@@ -79,13 +80,15 @@ README = """# Our rewards
 SUMS = [(40, 2), (7, 5), (12, 30), (9, 8), (16, 6), (21, 3)]
 
 
+@opt.grouped()
 def init(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder to make, or to add the files to.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
 ) -> None:
     """Make a project: a reward, its test, labelled answers, settings and a CI file; nothing that is
     there is overwritten.
+
+    Args:
+        folder: Folder to make, or to add the files to.
     """
     files = {
         "reward.py": REWARD,

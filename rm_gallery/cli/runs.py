@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from json import dumps
@@ -28,71 +29,55 @@ from rm_gallery.study.drift import Pilot, read_pilot
 from rm_gallery.study.runs import SampleRow, open_run
 from rm_gallery.study.summary import summarize
 
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …")]
+
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is to be known, how sure, and what is known beforehand; see `plan`."""
+    """What is to be known, how sure, and what is known beforehand; see `plan`.
 
-    precision: Annotated[
-        float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")
-    ] = None
-    detect: Annotated[
-        float | None,
-        typer.Option(
-            help=(
-                "Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then "
-                "the true share."
-            )
-        ),
-    ] = None
-    judged: Annotated[
-        int | None,
-        typer.Option(min=2, help="Rows the judge scores; the plan is then for labels among them."),
-    ] = None
-    discordance: Annotated[
-        float | None,
-        typer.Option(help="Share of rows on which one of two systems is right; plans pairs."),
-    ] = None
-    rate: Annotated[
-        float | None, typer.Option(help="Expected share of passes or wins; 0.5 by default.")
-    ] = None
-    sd: Annotated[
-        float | None, typer.Option(help="Standard deviation of graded scores, in place of --rate.")
-    ] = None
-    correlation: Annotated[
-        float | None, typer.Option(help="Of judge score and label; with --sd.")
-    ] = None
-    sensitivity: Annotated[
-        float | None, typer.Option(help="Share of true passes the judge passes; 0.9.")
-    ] = None
-    specificity: Annotated[
-        float | None, typer.Option(help="Share of true fails the judge fails; 0.9.")
-    ] = None
-    pilot: Annotated[
-        str | None,
-        typer.Option(help="Table of a first run, from which spread, judge and clusters are taken."),
-    ] = None
-    score: Annotated[str | None, typer.Option(help="The pilot's column of judge scores.")] = None
-    label: Annotated[str | None, typer.Option(help="The pilot's column of labels.")] = None
-    cluster: Annotated[
-        str | None, typer.Option(help="The pilot's column that says which rows belong together.")
-    ] = None
-    rows_per_cluster: Annotated[
-        float | None, typer.Option(help="Rows per prompt or conversation.")
-    ] = None
-    icc: Annotated[
-        float | None, typer.Option(help="Correlation of two rows of one cluster, 0..1.")
-    ] = None
-    cost_label: Annotated[
-        float | None, typer.Option(help="Price of a label; with --cost-judge.")
-    ] = None
-    cost_judge: Annotated[
-        float | None, typer.Option(help="Price of a judged row; the cheapest mix is sought.")
-    ] = None
-    confidence: Annotated[float, typer.Option(help="Level of the interval or test.")] = 0.95
-    power: Annotated[
-        float, typer.Option(help="Probability to find the difference of --detect.")
-    ] = 0.8
+    Attributes:
+        precision: Half the width the 95 % interval may have, such as 0.03.
+        detect: Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then the
+            true share.
+        judged: Rows the judge scores; the plan is then for labels among them.
+        discordance: Share of rows on which one of two systems is right; plans pairs.
+        rate: Expected share of passes or wins; 0.5 by default.
+        sd: Standard deviation of graded scores, in place of --rate.
+        correlation: Of judge score and label; with --sd.
+        sensitivity: Share of true passes the judge passes; 0.9.
+        specificity: Share of true fails the judge fails; 0.9.
+        pilot: Table of a first run, from which spread, judge and clusters are taken.
+        score: The pilot's column of judge scores.
+        label: The pilot's column of labels.
+        cluster: The pilot's column that says which rows belong together.
+        rows_per_cluster: Rows per prompt or conversation.
+        icc: Correlation of two rows of one cluster, 0..1.
+        cost_label: Price of a label; with --cost-judge.
+        cost_judge: Price of a judged row; the cheapest mix is sought.
+        confidence: Level of the interval or test.
+        power: Probability to find the difference of --detect.
+    """
+
+    precision: float | None = None
+    detect: float | None = None
+    judged: Annotated[int | None, typer.Option(min=2)] = None
+    discordance: float | None = None
+    rate: float | None = None
+    sd: float | None = None
+    correlation: float | None = None
+    sensitivity: float | None = None
+    specificity: float | None = None
+    pilot: str | None = None
+    score: str | None = None
+    label: str | None = None
+    cluster: str | None = None
+    rows_per_cluster: float | None = None
+    icc: float | None = None
+    cost_label: float | None = None
+    cost_judge: float | None = None
+    confidence: float = 0.95
+    power: float = 0.8
 
     def check(self) -> None:
         """Raise ConfigError where these do not fit together."""
@@ -215,31 +200,21 @@ def _of_sides(size: SampleSize, rate: float, detect: float) -> str:
 
 @opt.grouped()
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN_A RUN_B …", help="Run folders; all are held against the first."
-        ),
-    ],
-    examples: Annotated[
-        int, typer.Option(min=0, help="Samples to show on which the runs disagree, each way.")
-    ] = 3,
-    fail_if_worse: Annotated[
-        bool,
-        typer.Option(
-            "--fail-if-worse",
-            help=(
-                "Exit with 1 when a run is worse than the first beyond chance, what is missing "
-                "counted at its worst."
-            ),
-        ),
-    ] = False,
+    runs: Runs,
+    examples: Annotated[int, typer.Option(min=0)] = 3,
+    fail_if_worse: bool = False,
     *,
     gates: opt.Gates,
     json: opt.Json = False,
 ) -> None:
     """Compare runs of one benchmark sample by sample: differences by subset with 95 % intervals and
     p-values.
+
+    Args:
+        runs: Run folders; all are held against the first.
+        examples: Samples to show on which the runs disagree, each way.
+        fail_if_worse: Exit with 1 when a run is worse than the first beyond chance, what is missing
+            counted at its worst.
     """
     opt.say_reading(*runs)
     try:
@@ -266,32 +241,23 @@ def compare(
     sys.exit(1 if missed else 0)
 
 
+@opt.grouped()
 def table(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN_A RUN_B …", help="Run folders of one benchmark; each is a row."
-        ),
-    ],
-    form: Annotated[
-        str, typer.Option("--format", help="latex, md, csv (raw numbers) or html.")
-    ] = "md",
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; by default stdout.")
-    ] = None,
-    sections: Annotated[
-        bool,
-        typer.Option(
-            "--sections",
-            help="A column a section, of rules that have some, and not a column a subset.",
-        ),
-    ] = False,
-    save: Annotated[
-        Path | None, typer.Option(help="Folder for the results in RewardBench's published layout.")
-    ] = None,
+    runs: Runs,
+    form: opt.Form = "md",
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    sections: bool = False,
+    save: Path | None = None,
 ) -> None:
     """Put runs side by side as a table to cite: intervals, the best in bold, marks of significance,
     and a caption.
+
+    Args:
+        runs: Run folders of one benchmark; each is a row.
+        form: latex, md, csv (raw numbers) or html.
+        out: File to write; by default stdout.
+        sections: A column a section, of rules that have some, and not a column a subset.
+        save: Folder for the results in RewardBench's published layout.
     """
     try:
         opt.say_reading(*runs)
@@ -319,25 +285,11 @@ PAGE = "report.html"
 
 @opt.grouped()
 def report(
-    run: Annotated[
-        Path, typer.Argument(help="Folder of a run that was made with --out; it may be unfinished.")
-    ],
-    form: Annotated[str, typer.Option("--format", help="html, md, json or junit.")] = "html",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File to write; by default RUN/report.html, and stdout for the other formats."
-        ),
-    ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="Title of the page, in place of what was judged by what.")
-    ] = None,
-    pdf: Annotated[
-        Path | None,
-        typer.Option(
-            help="Print a summary of one page to this file too, by Chromium, Chrome or Edge."
-        ),
-    ] = None,
+    run: Path,
+    form: opt.Form = "html",
+    out: Path | None = None,
+    title: str | None = None,
+    pdf: Path | None = None,
     *,
     gates: opt.Gates,
 ) -> None:
@@ -346,6 +298,13 @@ def report(
 
     The exit code is 1 when a gate is missed: --fail-under, --max-failures, --config
     result.max_unscored=N, and with --format junit also an unfinished run.
+
+    Args:
+        run: Folder of a run that was made with --out; it may be unfinished.
+        form: html, md, json or junit.
+        out: File to write; by default RUN/report.html, and stdout for the other formats.
+        title: Title of the page, in place of what was judged by what.
+        pdf: Print a summary of one page to this file too, by Chromium, Chrome or Edge.
     """
     opt.say_reading(run)
     loaded = open_run(run)
@@ -379,14 +338,19 @@ def report(
         sys.exit(1 if reasons else 0)
 
 
+@opt.grouped()
 def explain(
-    run: Annotated[Path, typer.Argument(help="Folder of a run that was made with --out.")],
-    sample: Annotated[str, typer.Argument(metavar="ID", help="Id of a sample.")],
+    run: Path,
+    sample: Annotated[str, typer.Argument(metavar="ID")],
 ) -> None:
     """Explain the score of one sample: the row, prompts and replies, what was read from them, the
     score or why there is none.
 
     Prompts and replies are there where the run was made with --trace.
+
+    Args:
+        run: Folder of a run that was made with --out.
+        sample: Id of a sample.
     """
     loaded = open_run(run)
     rows = [row for row in loaded.samples() if row.id == sample]
@@ -413,42 +377,38 @@ def explain(
         typer.echo("\n\n".join(map(_judgement_text, entries)))
 
 
-def _explained(row: SampleRow, rule: str) -> list[str]:
+def _explained(row: SampleRow, rule: str) -> Iterator[str]:
     where = "".join(
         f" · {name} {text}"
         for name, text in (("subset", row.subset), ("cluster", row.cluster))
         if text
     )
-    lines = [
-        f"=== {_printable(row.id)}{_printable(where)} · {row.status}",
-        f"--- prompt\n{_printable(row.prompt)}",
-    ]
+    yield f"=== {_printable(row.id)}{_printable(where)} · {row.status}"
+    yield f"--- prompt\n{_printable(row.prompt)}"
     blank = (None,) * len(row.answers)
     columns = zip(
         row.answers, row.labels or blank, row.scores or blank, row.reasons or blank, strict=False
     )
     for number, (answer, label, score, reason) in enumerate(columns):
         score_text = "no score" if score is None else f"score {score:.6g}"
-        lines.append(
+        yield (
             f"--- answer {number}{f' ({label})' if label else ''}: {score_text}\n{_printable(answer)}"
         )
-        lines += [f"    because: {_printable(reason)}"] if reason else []
+        if reason:
+            yield f"    because: {_printable(reason)}"
     if row.order:
-        lines.append(f"--- shown in the order {', '.join(map(str, row.order))}")
-    words = {1: "the first", -1: "the second", 0: "a tie"}
+        yield f"--- shown in the order {', '.join(map(str, row.order))}"
+    words = {1: "the first", -1: "the second", 0: "a tie", None: "no verdict"}
     for first, second, verdict in row.verdicts:
-        lines.append(
-            f"--- answer {first} before answer {second}: "
-            f"{words.get(verdict or 0) if verdict is not None else 'no verdict'}"
-        )
+        yield f"--- answer {first} before answer {second}: {words.get(verdict)}"
     for issue in row.issues:
-        lines.append(
+        yield (
             f"--- {issue.status}: {issue.reason}, by {issue.cause or 'nobody known'}: "
             f"{_printable(issue.message)}"
         )
     credit = "nothing that counts" if row.credit is None else f"{row.credit:.6g}"
     cause = f", missing by {row.cause}" if row.cause else ""
-    return [*lines, f"--- credit{f' under {rule}' if rule else ''}: {credit}{cause}"]
+    yield f"--- credit{f' under {rule}' if rule else ''}: {credit}{cause}"
 
 
 def _judgement_text(entry: dict[str, Any]) -> str:
@@ -476,11 +436,7 @@ def _judgement_text(entry: dict[str, Any]) -> str:
 
 def _printable(text: Any) -> str:
     """A text as a terminal may show it: control characters, which could steer it, are left out."""
-    text = text if isinstance(text, str) else _as_json(text)
+    text = text if isinstance(text, str) else dumps(text, ensure_ascii=False)
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.replace("\r\n", "\n")
     )
-
-
-def _as_json(value: Any) -> str:
-    return dumps(value, ensure_ascii=False)

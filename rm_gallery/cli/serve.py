@@ -9,6 +9,7 @@ import sys
 import webbrowser
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,10 +36,8 @@ if TYPE_CHECKING:
     from rm_gallery.serve.ors import Tasks
     from rm_gallery.serve.tokens import TokenFile
 
-TokensFile = Annotated[
-    Path | None,
-    typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask."),
-]
+Tokens = Annotated[opt.T, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS")]
+Port = Annotated[opt.T, typer.Option(min=0, max=65535)]
 StoreUrl = Annotated[
     str | None,
     typer.Option(
@@ -47,190 +46,94 @@ StoreUrl = Annotated[
     ),
 ]
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
-token_app = typer.Typer(
-    help="Make, list and revoke the tokens of those who may ask a server.", no_args_is_help=True
-)
 
 
 @dataclass(frozen=True)
 class Listening:
     """Where the server listens, whom it answers, and how much it takes on: the fields of
     `ServeSettings`.
+
+    Attributes:
+        host: Where to listen; only this machine by default.
+        port: 0 takes a free one.
+        open: Let other machines ask without a token.
+        deadline: Seconds one request may take at most.
+        max_workers: Judgements of one reward in flight; its own max_workers by default.
+        max_waiting: Completions that may wait for one reward.
+        max_body: Bytes of a request's body at most.
+        status_port: A port for /health and /metrics alone, answered however busy the server is.
+        access_log: Write a JSON line a request to this file, or - for stdout.
+        certificate: PEM file with the certificate, for TLS.
+        key: PEM file with its key.
     """
 
-    host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000
-    open: Annotated[
-        bool, typer.Option("--open", help="Let other machines ask without a token.")
-    ] = False
-    deadline: Annotated[
-        float, typer.Option(min=0.001, help="Seconds one request may take at most.")
-    ] = 60.0
-    max_workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Judgements of one reward in flight; its own max_workers by default.",
-        ),
-    ] = None
-    max_waiting: Annotated[
-        int, typer.Option(min=1, help="Completions that may wait for one reward.")
-    ] = 8192
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = (
-        8 << 20
-    )
-    status_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="A port for /health and /metrics alone, answered however busy the server is.",
-        ),
-    ] = None
-    access_log: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Write a JSON line a request to this file, or - for stdout."
-        ),
-    ] = None
-    certificate: Annotated[
-        str | None, typer.Option(help="PEM file with the certificate, for TLS.")
-    ] = None
-    key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None
+    host: str = "127.0.0.1"
+    port: Port[int] = 8000
+    open: bool = False
+    deadline: Annotated[float, typer.Option(min=0.001)] = 60.0
+    max_workers: opt.Count[int | None] = None
+    max_waiting: opt.Count[int] = 8192
+    max_body: opt.Count[int] = 8 << 20
+    status_port: Port[int | None] = None
+    access_log: Annotated[str | None, typer.Option(metavar="FILE")] = None
+    certificate: str | None = None
+    key: str | None = None
 
 
-@opt.grouped()
-def serve(
+@dataclass(frozen=True)
+class Offer:
+    """What the command is asked to serve; every process makes its application of it.
+
+    Attributes:
+        config: YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: URL,
+            root: FOLDER, hosts: [HOST]}}.
+        evaluators: Serve what `rm-gallery deploy` stored.
+        workers: Processes of one evaluator at most.
+        processes: Server processes behind the port; limits, rates and counters are each one's own.
+        sandbox: bwrap, or subprocess: limits alone, for code you would run yourself.
+        tasks: File of tasks with prompt and reference: each reward is an environment of the Open
+            Reward Standard over them.
+        tokens: File with the tokens of those who may ask.
+        log_level: error, warning, info, debug, or http to trace calls.
+    """
+
     reward: Annotated[
         list[str] | None,
         typer.Option(
             "--reward",
             "-r",
             metavar="[NAME=]REWARD",
+            autocompletion=opt.reward_names,
             help=(
                 f"The reward: {opt.SPELLED}; offered under a name of its own if one is given. May "
                 f"be repeated."
             ),
-            autocompletion=opt.reward_names,
         ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help=(
-                "YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: "
-                "URL, root: FOLDER, hosts: [HOST]}}."
-            )
-        ),
-    ] = None,
-    llm: opt.Llm = None,
-    base_url: opt.BaseUrl = None,
-    evaluators: Annotated[bool, typer.Option(help="Serve what `rm-gallery deploy` stored.")] = True,
-    store: StoreUrl = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of one evaluator at most.")] = 8,
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Server processes behind the port; limits, rates and counters are each one's own.",
-        ),
-    ] = 1,
-    sandbox: Annotated[
-        str,
-        typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself."),
-    ] = "auto",
-    tasks: Annotated[
-        Path | None,
-        typer.Option(
-            help=(
-                "File of tasks with prompt and reference: each reward is an environment of the Open "
-                "Reward Standard over them."
-            )
-        ),
-    ] = None,
-    tokens: TokensFile = None,
-    log_level: opt.LogLevel = "warning",
-    *,
-    listening: Listening,
-) -> None:
-    """Serve rewards over HTTP until SIGTERM or Ctrl-C."""
-    absent = [
-        module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None
-    ]
-    if absent:  # all at once: each would be asked for in a run of its own
-        raise MissingExtra(" ".join(absent), "serve", "The server")
-    from rm_gallery.serve.door import ServeSettings
-    from rm_gallery.serve.listen import run_processes, run_server
-
-    opt.set_log_level(log_level)
-    settings = ServeSettings(**vars(listening))
-    if tasks is not None and processes > 1:
-        raise Inapplicable(
-            "--tasks keeps a session per rollout in one process; leave out --processes.", "tasks"
-        )
-    offer = Offer(
-        tuple(reward or ()), config, llm, base_url, evaluators, store, workers, sandbox, tasks,
-        tokens, log_level, settings,
-    )  # fmt: skip
-    rewards, served, *_ = offered = offer.checked()
-    what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
-    what += f" and the evaluators of {served.shown}" if served is not None else ""
-
-    def ready(url: str, status_url: str) -> None:
-        opt.say(f"rm-gallery: serving {what} on {url}")
-        if status_url:
-            opt.say(f"rm-gallery: /health and /metrics also on {status_url}")
-        sys.stderr.flush()
-
-    if processes == 1:
-        run_server(offer.application(*offered), settings, ready)
-    else:
-        opt.say(
-            f"rm-gallery: {processes} processes: every limit, every rate, /metrics and /health "
-            f"are each process's own"
-        )
-        run_processes(offer, settings, processes, ready)
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What the command was asked to serve; every process makes its application of it.
-
-    Args:
-        settings: a ServeSettings; the others are options of the command.
-    """
-
-    rewards: tuple[str, ...]
-    config: Path | None
-    llm: str | None
-    base_url: str | None
-    evaluators: bool
-    store: str | None
-    workers: int
-    sandbox: str
-    tasks: Path | None
-    tokens: Path | None
-    log_level: str
-    settings: ServeSettings
+    ] = None
+    config: Path | None = None
+    llm: opt.Llm = None
+    base_url: opt.BaseUrl = None
+    evaluators: bool = True
+    store: StoreUrl = None
+    workers: opt.Count[int] = 8
+    processes: opt.Count[int] = 1
+    sandbox: str = "auto"
+    tasks: Path | None = None
+    tokens: Tokens[Path | None] = None
+    log_level: str = "warning"
 
     def checked(
-        self,
+        self, settings: ServeSettings
     ) -> tuple[dict[str, BaseReward], ServedEvaluators | None, TokenFile | None, Tasks | None]:
         """The rewards, evaluators, tokens and tasks; ConfigError says what does not fit."""
         from rm_gallery.serve.ors import read_tasks
         from rm_gallery.serve.tokens import TokenFile
 
         tokens = None if self.tokens is None else TokenFile(self.tokens)
-        self.settings.check_access(tokens is not None)
+        settings.check_access(tokens is not None)
         tasks = None if self.tasks is None else read_tasks(self.tasks)
-        rewards = named_rewards(list(self.rewards), self.config, self.llm, self.base_url)
-        served = (
-            _served(self.store, self.workers, self.sandbox, self.settings.max_waiting)
-            if self.evaluators
-            else None
-        )
+        rewards = named_rewards(self.reward or [], self.config, self.llm, self.base_url)
+        served = self._served(settings.max_waiting) if self.evaluators else None
         if served is None and not rewards:
             raise ConfigError(
                 "there is nothing to serve; name a reward with --reward NAME, or leave out "
@@ -238,8 +141,22 @@ class Offer:
             )
         return rewards, served, tokens, tasks
 
+    def _served(self, max_waiting: int) -> ServedEvaluators:
+        from rm_gallery.evaluation.store import Store
+        from rm_gallery.serve.handler import ServedEvaluators
+
+        if self.sandbox not in ("auto", "bwrap", "subprocess"):
+            raise ConfigError(f"--sandbox is {self.sandbox!r:.40}; give auto, bwrap or subprocess.")
+        return ServedEvaluators(
+            Store.open(self.store),
+            workers=self.workers,
+            sandbox=self.sandbox,
+            max_waiting=max_waiting,
+        )
+
     def application(
         self,
+        settings: ServeSettings,
         rewards: Mapping[str, BaseReward],
         served: ServedEvaluators | None,
         tokens: TokenFile | None,
@@ -250,27 +167,26 @@ class Offer:
         from rm_gallery.serve.foreign import Allowed
         from rm_gallery.serve.handler import Handler
 
-        limits = self.settings
         handler = Handler(
             rewards,
             served,
-            max_waiting=limits.max_waiting,
-            max_workers=limits.max_workers,
+            max_waiting=settings.max_waiting,
+            max_workers=settings.max_workers,
             allowed={
                 name: Allowed(entry.get("root"), frozenset(map(str.lower, entry.get("hosts", ()))))
                 for name, entry in _entries(self.config)
             },
-            max_seconds=limits.max_seconds,
+            max_seconds=settings.max_seconds,
         )
-        return create_app(handler, limits, tokens=tokens, tasks=tasks)
+        return create_app(handler, settings, tokens=tokens, tasks=tasks)
 
-    def __call__(self) -> FastAPI:
+    def in_process(self, settings: ServeSettings) -> FastAPI:
         """The application of one process of several; one that cannot start ends the server."""
         from rm_gallery.serve.listen import STARTUP_FAILURE
 
         opt.set_log_level(self.log_level)
         try:
-            app = self.application(*self.checked())
+            app = self.application(settings, *self.checked(settings))
         except RMGalleryError as error:
             opt.say(f"rm-gallery: {one_line(str(error))}")
             sys.exit(STARTUP_FAILURE)
@@ -278,26 +194,60 @@ class Offer:
         return app
 
 
+@opt.grouped()
+def serve(*, offer: Offer, listening: Listening) -> None:
+    """Serve rewards over HTTP until SIGTERM or Ctrl-C."""
+    absent = [
+        module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None
+    ]
+    if absent:  # all at once: each would be asked for in a run of its own
+        raise MissingExtra(" ".join(absent), "serve", "The server")
+    from rm_gallery.serve.door import ServeSettings
+    from rm_gallery.serve.listen import run_processes, run_server
+
+    opt.set_log_level(offer.log_level)
+    settings, processes = ServeSettings(**vars(listening)), offer.processes
+    if offer.tasks is not None and processes > 1:
+        raise Inapplicable(
+            "--tasks keeps a session per rollout in one process; leave out --processes.", "tasks"
+        )
+    rewards, served, *_ = offered = offer.checked(settings)
+    what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
+    what += f" and the evaluators of {served.shown}" if served is not None else ""
+
+    def ready(url: str, status_url: str) -> None:
+        opt.say(f"rm-gallery: serving {what} on {url}")
+        if status_url:
+            opt.say(f"rm-gallery: /health and /metrics also on {status_url}")
+        sys.stderr.flush()
+
+    if processes == 1:
+        run_server(offer.application(settings, *offered), settings, ready)
+    else:
+        opt.say(
+            f"rm-gallery: {processes} processes: every limit, every rate, /metrics and /health "
+            f"are each process's own"
+        )
+        run_processes(partial(offer.in_process, settings), settings, processes, ready)
+
+
+@opt.grouped()
 def view(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN", help="Run folders, or folders that hold some; this one by default."
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
-    browser: Annotated[
-        bool, typer.Option("--browser", help="Open the address in the browser of this machine.")
-    ] = False,
-    queue: Annotated[
-        int, typer.Option(min=1, help="Rows of a run that are drawn for people to label.")
-    ] = 200,
-    seed: Annotated[
-        int, typer.Option(help="Decides which rows are drawn and in which order they come.")
-    ] = 0,
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN")] = None,
+    port: Port[int] = 0,
+    browser: bool = False,
+    queue: opt.Count[int] = 200,
+    seed: int = 0,
 ) -> None:
     """Show runs in the browser, live and on this machine alone: figures, rows, two runs side by
     side, review by people.
+
+    Args:
+        runs: Run folders, or folders that hold some; this one by default.
+        port: 0 takes a free one.
+        browser: Open the address in the browser of this machine.
+        queue: Rows of a run that are drawn for people to label.
+        seed: Decides which rows are drawn and in which order they come.
     """
     from rm_gallery.serve.view import run_viewer
 
@@ -311,16 +261,6 @@ def view(
             webbrowser.open(url)
 
     run_viewer(runs or [Path(".")], ready, port=port, seed=seed, size=queue)
-
-
-def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> ServedEvaluators:
-    from rm_gallery.evaluation.store import Store
-    from rm_gallery.serve.handler import ServedEvaluators
-
-    if sandbox not in ("auto", "bwrap", "subprocess"):
-        raise ConfigError(f"--sandbox is {sandbox!r:.40}; give auto, bwrap or subprocess.")
-    evaluators = Store.open(store)
-    return ServedEvaluators(evaluators, workers=workers, sandbox=sandbox, max_waiting=max_waiting)
 
 
 def named_rewards(
@@ -396,57 +336,54 @@ def _build_reward(name: str, entry: Mapping[str, Any], judge: Mapping[str, Any])
         raise ConfigError(f"--reward {name}: {error}") from error
 
 
-Tokens = Annotated[
-    Path, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS", help="File with the tokens.")
-]
-
-
-@token_app.command("create")
+@opt.grouped()
 def create(
-    name: Annotated[str, typer.Argument(help="Whose token it is.")],
-    tokens: Tokens,
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=(
-                "read (lists, metrics), evaluate (scores), deploy; may be repeated. read and "
-                "evaluate by default."
-            )
-        ),
-    ] = None,
-    per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Completions a minute at most.")
-    ] = None,
+    name: str,
+    tokens: Tokens[Path],
+    scope: list[str] | None = None,
+    per_minute: opt.Count[int | None] = None,
 ) -> None:
-    """Print a new token. It is shown once: the file keeps its hash."""
+    """Print a new token. It is shown once: the file keeps its hash.
+
+    Args:
+        name: Whose token it is.
+        scope: read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate
+            by default.
+        tokens: File with the tokens.
+        per_minute: Completions a minute at most.
+    """
     from rm_gallery.serve.tokens import create_token
 
     typer.echo(create_token(tokens, name, scope or ["read", "evaluate"], per_minute))
 
 
-@token_app.command("list")
-def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
-    """Print the names of the tokens with their scopes and rates."""
+@opt.grouped()
+def list_tokens(tokens: Tokens[Path], json: opt.Json = False) -> None:
+    """Print the names of the tokens with their scopes and rates.
+
+    Args:
+        tokens: File with the tokens.
+    """
     from rm_gallery.serve.tokens import read_tokens
 
-    known = read_tokens(tokens).values()
-    fields = ("id", "name", "per_minute", "created")
-    shown = [
-        {**{f: getattr(each, f) for f in fields}, "scopes": sorted(each.scopes)} for each in known
-    ]
-    rates = ("" if each.per_minute is None else f"  {each.per_minute} a minute" for each in known)
-    lines = (
-        f"{e.id}  {e.name}  {','.join(sorted(e.scopes))}{rate}"
-        for e, rate in zip(known, rates, strict=True)
-    )
+    shown, lines = [], []
+    for each in read_tokens(tokens).values():
+        facts = {name: getattr(each, name) for name in ("id", "name", "per_minute", "created")}
+        scopes = sorted(each.scopes)
+        shown.append({**facts, "scopes": scopes})
+        rate = "" if each.per_minute is None else f"  {each.per_minute} a minute"
+        lines.append(f"{each.id}  {each.name}  {','.join(scopes)}{rate}")
     opt.show(json, shown, lines)
 
 
-@token_app.command("revoke")
-def revoke(
-    name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: Tokens
-) -> None:
-    """Remove a token; a running server refuses it within a second."""
+@opt.grouped()
+def revoke(name: str, tokens: Tokens[Path]) -> None:
+    """Remove a token; a running server refuses it within a second.
+
+    Args:
+        name: Name or id of the token.
+        tokens: File with the tokens.
+    """
     from rm_gallery.serve.tokens import revoke_token
 
     revoke_token(tokens, name)
@@ -468,30 +405,27 @@ MoreFolders = Annotated[
 ]
 
 
+@opt.grouped()
 def preview(
     more: MoreFolders = None,
     metrics_folders: Folders = None,
-    samples: Annotated[
-        Path | None,
-        typer.Option("--samples", "-s", help="File with a column messages; others are keywords."),
-    ] = None,
-    max_samples: Annotated[int, typer.Option(min=1, help="Take the first this many.")] = 5,
-    timeout: Annotated[
-        float,
-        typer.Option("--deadline", min=0.001, help="Seconds one sample may take."),
-    ] = 10.0,
-    memory: Annotated[int, typer.Option(min=64, help="Megabytes the code may use.")] = 512,
-    sandbox: Annotated[
-        str | None,
-        typer.Option(
-            help="bwrap, or subprocess for limits alone; default bwrap where there is one."
-        ),
-    ] = None,
+    samples: Annotated[Path | None, typer.Option("--samples", "-s")] = None,
+    max_samples: opt.Count[int] = 5,
+    timeout: Annotated[float, typer.Option("--deadline", min=0.001)] = 10.0,
+    memory: Annotated[int, typer.Option(min=64)] = 512,
+    sandbox: str | None = None,
     max_failures: opt.MaxFailures = 0,
     json: opt.Json = False,
 ) -> None:
     """Run metric folders on samples as they would run when deployed, offline; exit 1 when one fails
     or none has a score.
+
+    Args:
+        samples: File with a column messages; others are keywords.
+        max_samples: Take the first this many.
+        timeout: Seconds one sample may take.
+        memory: Megabytes the code may use.
+        sandbox: bwrap, or subprocess for limits alone; default bwrap where there is one.
     """
     from rm_gallery.evaluation.deploy import preview_evaluation
     from rm_gallery.evaluation.pool import LIMITS
@@ -531,29 +465,30 @@ def say_skipped(skipped: object) -> None:
         opt.say(f"rm-gallery: left out {one_line(str(name))}")
 
 
-evaluators_app = typer.Typer(
-    help="Look at, roll back or delete deployed evaluators.", no_args_is_help=True
-)
-
 EvaluatorId = Annotated[str, typer.Argument(metavar="ID", help="The evaluator's id.")]
 
 
+@opt.grouped()
 def deploy(
-    id: Annotated[str, typer.Option("--id", help="Up to 63 letters, digits, '-', '_' and '.'.")],
+    id: opt.Named[str],
     more: MoreFolders = None,
     metrics_folders: Folders = None,
-    display_name: Annotated[str, typer.Option(help="What people call it; the id by default.")] = "",
-    description: Annotated[str, typer.Option(help="What it measures.")] = "",
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Add a version where the id is there.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option(help="Load the code in the sandbox first, where there is one.")
-    ] = True,
+    display_name: str = "",
+    description: str = "",
+    force: Annotated[bool, typer.Option("--force", "-f")] = False,
+    check: bool = True,
     store: StoreUrl = None,
     json: opt.Json = False,
 ) -> None:
-    """Store metric folders as a version of an evaluator, which `rm-gallery serve` then offers."""
+    """Store metric folders as a version of an evaluator, which `rm-gallery serve` then offers.
+
+    Args:
+        id: Up to 63 letters, digits, '-', '_' and '.'.
+        display_name: What people call it; the id by default.
+        description: What it measures.
+        force: Add a version where the id is there.
+        check: Load the code in the sandbox first, where there is one.
+    """
     from rm_gallery.evaluation.deploy import create_evaluation
 
     deployed = create_evaluation(
@@ -573,7 +508,7 @@ def deploy(
     opt.show(json, deployed, [f"Successfully {done} evaluator: {deployed['name']} ({version})"])
 
 
-@evaluators_app.command("list")
+@opt.grouped()
 def list_evaluators(store: StoreUrl = None, json: opt.Json = False) -> None:
     """Name the evaluators with the version that is served."""
     from rm_gallery.evaluation.store import Store
@@ -588,16 +523,18 @@ def list_evaluators(store: StoreUrl = None, json: opt.Json = False) -> None:
     opt.show(json, [each.as_dict() for each in evaluators], lines)
 
 
-@evaluators_app.command("show")
+@opt.grouped()
 def show(
     id: EvaluatorId,
-    version: Annotated[
-        int | None, typer.Option(min=1, help="Another version than the one that is served.")
-    ] = None,
+    version: opt.Count[int | None] = None,
     store: StoreUrl = None,
     json: opt.Json = False,
 ) -> None:
-    """Show one evaluator: what it is, its files, its versions."""
+    """Show one evaluator: what it is, its files, its versions.
+
+    Args:
+        version: Another version than the one that is served.
+    """
     from rm_gallery.evaluation.store import Store
 
     with Store.open(store) as open_store:
@@ -627,15 +564,17 @@ def show(
     opt.show(json, shown, lines)
 
 
-@evaluators_app.command("rollback")
+@opt.grouped()
 def rollback(
     id: EvaluatorId,
-    version: Annotated[
-        int | None, typer.Option(min=1, help="To this version; default the one before.")
-    ] = None,
+    version: opt.Count[int | None] = None,
     store: StoreUrl = None,
 ) -> None:
-    """Serve an older version again; no version is removed."""
+    """Serve an older version again; no version is removed.
+
+    Args:
+        version: To this version; default the one before.
+    """
     from rm_gallery.evaluation.store import Store
 
     with Store.open(store) as open_store:
@@ -643,7 +582,7 @@ def rollback(
     typer.echo(f"{evaluator.name} is version {evaluator.version} now (hash {evaluator.hash[:12]})")
 
 
-@evaluators_app.command("delete")
+@opt.grouped()
 def delete(id: EvaluatorId, store: StoreUrl = None) -> None:
     """Remove an evaluator with all its versions."""
     from rm_gallery.evaluation.store import Store

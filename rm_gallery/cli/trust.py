@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.judge import read_config, runner_of
+from rm_gallery.cli.judge import read_config, rows_file, runner_of
 from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
@@ -44,36 +45,29 @@ from rm_gallery.train.watch import watched_lines
 @opt.grouped()
 def audit(
     reward: opt.RewardArgument,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=(
-                "File or folder with preferences; may be repeated. Forty built-in questions by "
-                "default."
-            )
-        ),
-    ] = None,
+    data: list[str] | None = None,
     benchmark: opt.Benchmark = None,
     probe: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Only this probe; may be repeated: {', '.join(PROBES)}.",
             autocompletion=opt.completing(lambda: PROBES),
+            help=f"Only this probe; may be repeated: {', '.join(PROBES)}.",
         ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a warning as well.")] = False,
+    strict: bool = False,
     *,
     run: opt.Running,
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="A seeded sample of this many prompts; 60 of data by default."),
-    ] = None,
-    estimate: Annotated[
-        bool, typer.Option("--estimate", help="Print what the audit would cost, without a call.")
-    ] = False,
+    limit: opt.Count[int | None] = None,
+    estimate: bool = False,
 ) -> None:
     """Change position, length, style, praise and injected commands, and print how far each moves
     REWARD, with intervals and verdicts.
+
+    Args:
+        data: File or folder with preferences; may be repeated. Forty built-in questions by default.
+        strict: Exit 1 on a warning as well.
+        limit: A seeded sample of this many prompts; 60 of data by default.
+        estimate: Print what the audit would cost, without a call.
     """
     options = run.options()
     ready = prepare(
@@ -109,66 +103,36 @@ def check(
         list[str],
         typer.Argument(
             metavar="REWARD...",
-            help=f"The reward: {opt.SPELLED}. A file may hold a class "
-            "with compute_reward, a @reward_function or a reward class. With weights, as in "
-            "math:1 brief.py:0.2, their sum is tried.",
+            help=f"The reward: {opt.SPELLED}. A file may hold a class with compute_reward, a @reward_function or a reward class. With weights, as in math:1 brief.py:0.2, their sum is tried.",
         ),
     ],
-    cases: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of tasks: prompt, gold, completions with expect, and the data set's columns."
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="Column of the cases with the reference answer.")
-    ] = None,
-    full: Annotated[
-        float | None, typer.Option(help="Score of a completion without fault; known by default.")
-    ] = None,
-    ceiling: Annotated[
-        float,
-        typer.Option(
-            help="Share of gold's score that a completion which deserves nothing may get."
-        ),
-    ] = CEILING,
-    forge: Annotated[
-        bool,
-        typer.Option(
-            "--forge",
-            help="Try programs that solve nothing and want to pass on each case's code tests.",
-        ),
-    ] = False,
-    normalize: Annotated[
-        bool,
-        typer.Option(
-            "--normalize", help="Map each part of a sum to 0..1 by its range before it is weighted."
-        ),
-    ] = False,
-    env: Annotated[
-        Path | None,
-        typer.Option(
-            help=(
-                "File of rollouts, each marked canary: gold, floor or hacked; they are all that is "
-                "tried, and must come in this order."
-            )
-        ),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on notes as well.")] = False,
-    role: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "main tells right from wrong; shaping is added to one that does, so that its "
-                "faults are notes."
-            )
-        ),
-    ] = "main",
+    cases: Path | None = None,
+    reference: str | None = None,
+    full: float | None = None,
+    ceiling: float = CEILING,
+    forge: bool = False,
+    normalize: bool = False,
+    env: Path | None = None,
+    strict: bool = False,
+    role: str = "main",
     *,
     run: opt.Running,
 ) -> None:
     """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your
     own; exit 1 on a fault.
+
+    Args:
+        cases: File of tasks: prompt, gold, completions with expect, and the data set's columns.
+        reference: Column of the cases with the reference answer.
+        full: Score of a completion without fault; known by default.
+        ceiling: Share of gold's score that a completion which deserves nothing may get.
+        forge: Try programs that solve nothing and want to pass on each case's code tests.
+        normalize: Map each part of a sum to 0..1 by its range before it is weighted.
+        env: File of rollouts, each marked canary: gold, floor or hacked; they are all that is
+            tried, and must come in this order.
+        strict: Exit 1 on notes as well.
+        role: main tells right from wrong; shaping is added to one that does, so that its faults are
+            notes.
     """
     how: dict[str, Any] = {
         "reference": reference,
@@ -193,42 +157,60 @@ def check(
             "brief.py:0.2.",
             "normalize",
         )
-    how["params"] = run.judge["params"]
-    judges = judges_for(rewards, run.llm, run.base_url)
-    checks = [
-        check_reward(reward, cases, **how, **judge)
-        for reward, judge in zip(rewards, judges, strict=True)
-    ]
-    checks = [shaping(report) for report in checks] if role == "shaping" else checks
-    if run.json:
-        dicts = [report.to_dict() for report in checks]
-        opt.print_json(dicts[0] if len(dicts) == 1 else dicts)
-    for report in checks:
-        if not run.json:
-            print_check(report)
-        for finding in report.faults if run.json else ():
-            opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
-    raise typer.Exit(int(any(report.faults or (strict and report.findings) for report in checks)))
+
+    def tried(reward: str, **judge: Any) -> Any:
+        report = check_reward(reward, cases, **how, **judge)
+        return shaping(report) if role == "shaping" else report
+
+    raise typer.Exit(
+        _check_each(
+            rewards,
+            run,
+            tried,
+            print_check,
+            lambda one: [f"{finding.name}: {finding.what}" for finding in one.faults],
+            lambda one: one.faults or (strict and one.findings),
+        )
+    )
 
 
 def _check_canaries(rewards: list[str], env: Path, strict: bool, run: opt.Running) -> int:
     """Try each reward on the rollouts of the file; 1 where one breaks their order."""
-    judges = judges_for(rewards, run.llm, run.base_url)
-    how: dict[str, Any] = {"options": run.options(), "params": run.judge["params"]}
+    return _check_each(
+        rewards,
+        run,
+        partial(check_canaries, canaries=env, options=run.options()),
+        print_canaries,
+        lambda one: [fault.line() for fault in one.of_level("fault")],
+        lambda one: one.of_level("fault") or (strict and one.of_level("note")),
+    )
+
+
+def _check_each(
+    rewards: list[str],
+    run: opt.Running,
+    tried: Callable[..., Any],
+    shown: Callable[[Any], None],
+    faults: Callable[[Any], list[str]],
+    fails: Callable[[Any], object],
+) -> int:
+    """Try each reward with its judge and print what came of it, beside JSON the faults on stderr;
+    1 where one fails.
+    """
+    judges, params = judges_for(rewards, run.llm, run.base_url), run.judge["params"]
     checks = [
-        check_canaries(reward, env, **how, **judge)
-        for reward, judge in zip(rewards, judges, strict=True)
+        tried(reward, params=params, **judge) for reward, judge in zip(rewards, judges, strict=True)
     ]
     if run.json:
         dicts = [report.to_dict() for report in checks]
         opt.print_json(dicts[0] if len(dicts) == 1 else dicts)
     for report in checks:
         if not run.json:
-            print_canaries(report)
-        for one in report.of_level("fault") if run.json else ():
-            opt.say(f"rm-gallery: {one_line(one.line())}")
-    levels = ("fault", "note") if strict else ("fault",)
-    return int(any(report.of_level(level) for report in checks for level in levels))
+            shown(report)
+            continue
+        for fault in faults(report):
+            opt.say(f"rm-gallery: {one_line(fault)}")
+    return int(any(map(fails, checks)))
 
 
 def _check_mix(
@@ -268,29 +250,21 @@ def _check_mix(
 @opt.grouped("out", "force_new", "trace", "on_bad_row")
 def fuzz(
     reward: opt.RewardArgument,
-    cases: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of tasks: prompt, gold (a right completion), and the data set's columns."
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="Column of the cases with the reference answer.")
-    ] = None,
-    texts: Annotated[
-        int, typer.Option(min=1, help="Wrong texts that a case is tried with.")
-    ] = TEXTS,
-    ceiling: Annotated[
-        float,
-        typer.Option(
-            help="Share of the right answer's score from which a wrong text is worth a pass."
-        ),
-    ] = PASS,
+    cases: Path | None = None,
+    reference: str | None = None,
+    texts: opt.Count[int] = TEXTS,
+    ceiling: float = PASS,
     *,
     run: opt.Running,
 ) -> None:
     """Try a reward on texts that are wrong for a stated reason; print every one that is worth a
     pass, and exit 1 then.
+
+    Args:
+        cases: File of tasks: prompt, gold (a right completion), and the data set's columns.
+        reference: Column of the cases with the reference answer.
+        texts: Wrong texts that a case is tried with.
+        ceiling: Share of the right answer's score from which a wrong text is worth a pass.
     """
     how: dict[str, Any] = {
         "reference": reference,
@@ -300,10 +274,7 @@ def fuzz(
         "options": run.options(),
     }
     report = fuzz_reward(reward, cases, **how, **run.judge)
-    if run.json:
-        opt.print_json(report.to_dict())
-    else:
-        print_fuzzed(report)
+    opt.print_result(report, run.json, print_fuzzed)
     raise typer.Exit(int(bool(report.passed)))
 
 
@@ -312,13 +283,10 @@ def conflicts(
     reward: Annotated[
         str,
         typer.Argument(
-            help=f"A listwise or pairwise reward: {opt.SPELLED}.", autocompletion=opt.reward_names
+            autocompletion=opt.reward_names, help=f"A listwise or pairwise reward: {opt.SPELLED}."
         ),
     ],
-    data: Annotated[
-        list[str],
-        typer.Option(help="File or folder of samples with several answers; may be repeated."),
-    ],
+    data: opt.Named[list[str]],
     benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
@@ -327,6 +295,9 @@ def conflicts(
 ) -> None:
     """Compare all pairs of each sample's answers in both orders; print contradictions, cycles,
     symmetry and transitivity.
+
+    Args:
+        data: File or folder of samples with several answers; may be repeated.
     """
     options = run.options()
     with run.resumable():
@@ -350,28 +321,24 @@ def conflicts(
 
 @opt.grouped()
 def rejudge(
-    reward: Annotated[
-        str, typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
-    ],
-    data: Annotated[
-        list[str],
-        typer.Argument(help="Logs of verifiers, NeMo-Gym, ATIF or Inspect, or dumps of messages."),
-    ],
+    reward: opt.RewardArgument,
+    data: list[str],
     *,
     run: opt.Running,
     limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
 ) -> None:
-    """Score recorded rollouts again and print the new rewards beside the recorded ones."""
+    """Score recorded rollouts again and print the new rewards beside the recorded ones.
+
+    Args:
+        data: Logs of verifiers, NeMo-Gym, ATIF or Inspect, or dumps of messages.
+    """
     options = run.options()
     with run.resumable():
         report = judged_again(
             reward, data[0] if len(data) == 1 else data, options=options, **run.task(limit)
         )
-    if run.json:
-        opt.print_json(report.to_dict())
-    else:
-        print_rejudged(report)
+    opt.print_result(report, run.json, print_rejudged)
     opt.say_lost(report.reasons, report.stopped, "rollouts")
     failed = sum(one.status == "failed" for one in report.rollouts)
     sys.exit(int(not report.n_scored or failed > max_failures or report.stopped is not None))
@@ -379,48 +346,49 @@ def rejudge(
 
 @dataclass(frozen=True)
 class AnchorColumns:
-    """Which columns of a file of scores mean what: see `read_anchors`."""
+    """Which columns of a file of scores mean what: see `read_anchors`.
 
-    id: Annotated[str, typer.Option("--id", help="Column that names anchors.")] = "id"
-    score: Annotated[str, typer.Option(help="Column of scores or verdicts.")] = "score"
-    labels: Annotated[
-        str | None, typer.Option(help="Column of people's labels, or a file with them by id.")
-    ] = None
-    label_column: opt.LabelColumn = None
-    cluster: Annotated[
-        str | None, typer.Option(help="Column that says which anchors belong together.")
-    ] = None
+    Attributes:
+        id: Column that names anchors.
+        score: Column of scores or verdicts.
+        labels: Column of people's labels, or a file with them by id.
+        label_column: The labels file's column of labels, where it has several.
+        cluster: Column that says which anchors belong together.
+    """
+
+    id: str = "id"
+    score: str = "score"
+    labels: str | None = None
+    label_column: str | None = None
+    cluster: str | None = None
 
 
 @opt.grouped()
 def drift(
-    old: Annotated[
-        Path,
-        typer.Argument(help="The old version's run folder or file of scores, a row per anchor."),
-    ],
-    new: Annotated[Path, typer.Argument(help="The new version's, on the same anchors.")],
-    old_again: Annotated[
-        list[Path] | None,
-        typer.Option(help="Another run of the old version, for its own noise; may be repeated."),
-    ] = None,
-    new_again: Annotated[
-        list[Path] | None, typer.Option(help="Another run of the new version.")
-    ] = None,
+    old: Path,
+    new: Path,
+    old_again: list[Path] | None = None,
+    new_again: list[Path] | None = None,
     *,
     columns: AnchorColumns,
-    bounds: Annotated[
-        tuple[float, float] | None,
-        typer.Option(help="Lowest and highest possible score; 0 1 where all lie within."),
-    ] = None,
-    tolerance: Annotated[
-        float, typer.Option(min=0.0, help="Scores this near count as unchanged.")
-    ] = 0.0,
-    confidence: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    seed: opt.Seed = 0,
+    bounds: tuple[float, float] | None = None,
+    tolerance: Annotated[float, typer.Option(min=0.0)] = 0.0,
+    confidence: float = 0.95,
+    seed: int = 0,
     json: opt.Json = False,
 ) -> None:
     """Compare two versions of a judge on the same anchors; exit 1 when more has changed than the
     judge's own noise explains.
+
+    Args:
+        old: The old version's run folder or file of scores, a row per anchor.
+        new: The new version's, on the same anchors.
+        old_again: Another run of the old version, for its own noise; may be repeated.
+        new_again: Another run of the new version.
+        bounds: Lowest and highest possible score; 0 1 where all lie within.
+        tolerance: Scores this near count as unchanged.
+        confidence: Level of the intervals.
+        seed: Decides the sample, the candidate order and the bootstrap.
     """
     joined = columns.labels is not None and Path(columns.labels).is_file()
 
@@ -453,52 +421,45 @@ def drift(
 
 @dataclass(frozen=True)
 class LogColumns:
-    """Which columns of a training log mean what, where they have other names."""
+    """Which columns of a training log mean what, where they have other names.
 
-    step: Annotated[
-        str | None, typer.Option(help="Column of the step, where it has another name.")
-    ] = None
-    prompt: Annotated[str | None, typer.Option(help="Column of the prompt.")] = None
-    completion: Annotated[str | None, typer.Option(help="Column of the completion.")] = None
-    total: Annotated[
-        str | None, typer.Option(help="Column of the reward the components add up to.")
-    ] = None
-    length: Annotated[str | None, typer.Option(help="Column of the completion's length.")] = None
+    Attributes:
+        step: Column of the step, where it has another name.
+        prompt: Column of the prompt.
+        completion: Column of the completion.
+        total: Column of the reward the components add up to.
+        length: Column of the completion's length.
+    """
+
+    step: str | None = None
+    prompt: str | None = None
+    completion: str | None = None
+    total: str | None = None
+    length: str | None = None
 
 
 @opt.grouped()
 def watch(
-    log: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file."
-        ),
-    ],
-    component: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A column that is a reward; may be repeated. All columns of numbers by default."
-        ),
-    ] = None,
-    weight: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="NAME=W, the weight of a reward; negative for a penalty. May be repeated."
-        ),
-    ] = None,
-    window: Annotated[
-        float, typer.Option(help="Share of the steps that is early, and that is late.")
-    ] = 0.3,
-    examples: Annotated[int, typer.Option(min=0, help="Completions shown with a finding.")] = 3,
-    confidence: Annotated[
-        float, typer.Option(help="Of a finding, over all figures together.")
-    ] = 0.95,
+    log: Path,
+    component: list[str] | None = None,
+    weight: list[str] | None = None,
+    window: float = 0.3,
+    examples: Annotated[int, typer.Option(min=0)] = 3,
+    confidence: float = 0.95,
     *,
     columns: LogColumns,
     json: opt.Json = False,
 ) -> None:
     """Check a training log for rewards that diverge, follow length, are constant or teach nothing;
     exit 1 when some do.
+
+    Args:
+        log: Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file.
+        component: A column that is a reward; may be repeated. All columns of numbers by default.
+        weight: NAME=W, the weight of a reward; negative for a penalty. May be repeated.
+        window: Share of the steps that is early, and that is late.
+        examples: Completions shown with a finding.
+        confidence: Of a finding, over all figures together.
     """
     watched = look(
         log,
@@ -528,35 +489,25 @@ def _parse_weights(given: list[str]) -> dict[str, float]:
 
 @opt.grouped("param", "on_bad_row")
 def judge_select(
-    config: Annotated[
-        Path,
-        typer.Argument(help="YAML file as for grade: the judges under graders, labels, cluster."),
-    ],
-    data: Annotated[
-        str,
-        typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a labelled row per item."),
-    ],
-    fail_under: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MEASURE=X",
-            help="Exit with 1 when kappa, accuracy or spearman is lower at worst; may be repeated.",
-        ),
-    ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(help="The judge that --fail-under is about; the first of CONFIG by default."),
-    ] = None,
+    config: Path,
+    data: str,
+    fail_under: Annotated[list[str] | None, typer.Option(metavar="MEASURE=X")] = None,
+    judge: str | None = None,
     use_ci: opt.UseCi = False,
     limit: opt.Limit = None,
-    as_format: Annotated[
-        str, typer.Option("--format", help="text, or md for a comment on a change.")
-    ] = "text",
+    as_format: opt.Form = "text",
     *,
     run: opt.Running,
 ) -> None:
     """Compare the judges of CONFIG by how they agree with people's labels on the same rows, and say
     which to take.
+
+    Args:
+        config: YAML file as for grade: the judges under graders, labels, cluster.
+        data: Parquet, jsonl, json, csv or xlsx file with a labelled row per item.
+        fail_under: Exit with 1 when kappa, accuracy or spearman is lower at worst; may be repeated.
+        judge: The judge that --fail-under is about; the first of CONFIG by default.
+        as_format: text, or md for a comment on a change.
     """
     least = _limits(fail_under or ())
     if as_format not in ("text", "md"):
@@ -568,9 +519,7 @@ def judge_select(
             f"{config}: `labels:` is {labels!r:.60}; name one column of labels, the same for every "
             f"judge."
         )
-    runner, path = runner_of(known, run.llm, run.base_url), Path(data).expanduser()
-    if not path.exists():
-        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    runner, path = runner_of(known, run.llm, run.base_url), rows_file(data)
     if judge is not None and judge not in runner.grader_configs:
         raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
     with run.resumable():

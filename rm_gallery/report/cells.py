@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rm_gallery.core.utils.errors import MissingExtra
+
 _CELL_UNITS = 32_767
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*%?")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def workbooks() -> Any:
+    """The package that reads and writes workbooks; MissingExtra where it is absent."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise MissingExtra("openpyxl", "report", "Reading and writing Excel files") from error
+    return openpyxl
 
 
 def harmless(value: Any) -> Any:

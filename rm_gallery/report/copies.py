@@ -18,9 +18,9 @@ from rm_gallery.core.data.load.files import numbered_lines
 from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import ParquetSource, RowSource
 from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
+from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import written_whole
-from rm_gallery.report.cells import harmless, sheet_text
+from rm_gallery.report.cells import harmless, sheet_text, workbooks
 
 Cells = Callable[[int], Sequence[Any] | None]
 """The added cells of the row with this number in the file (None: blank); None where there is no
@@ -81,15 +81,11 @@ def check_copy(source: RowSource, path: Path, target: Path) -> None:
             f"file."
         )
     if isinstance(source, XlsxSource):
-        try:
-            import openpyxl  # noqa: F401
-        except ImportError as error:
-            raise MissingExtra("openpyxl", "report", "Reading and writing Excel files") from error
-        lost = ", ".join(_lost(path))
+        workbooks()
         logger.warning(
             "--annotate writes {} without {}; formulas are calculated when it is opened.",
             target.name,
-            lost,
+            ", ".join(_lost(path)),
         )
     if isinstance(source, JsonSource):
         source.written()

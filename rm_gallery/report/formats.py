@@ -217,13 +217,9 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
         "the run is finished" if run.finished else missed["finished"],
         missed.get("finished", ""),
     )
-    counts = {kind: sum(1 for _ in suite.iter(kind)) for kind in ("testcase", "failure", "skipped")}
-    suite.attrib |= {"tests": str(counts["testcase"]), "failures": str(counts["failure"])}
-    suite.attrib |= {
-        "skipped": str(counts["skipped"]),
-        "errors": "0",
-        "time": f"{number(figures.get('seconds')):.3f}",
-    }
+    for name, kind in (("tests", "testcase"), ("failures", "failure"), ("skipped", "skipped")):
+        suite.set(name, str(sum(1 for _ in suite.iter(kind))))
+    suite.attrib |= {"errors": "0", "time": f"{number(figures.get('seconds')):.3f}"}
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

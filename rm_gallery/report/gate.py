@@ -192,11 +192,7 @@ def under(
     )
     # labels move the figure by as much, whatever the missing rows would have got
     worst, best = (end + (score - judge_score) for end in ends_of(figures))
-    name = (
-        "the score"
-        if people is None
-        else f"the score corrected by {people['n_labelled']:,} labels of people"
-    )
+    name = _by_labels(people, "the score")
     lower = worst - (score - ci95[0]) if surely and ci95 else worst
     if lower > least or (lower == least and not strict):
         return None
@@ -325,29 +321,26 @@ def _held_corrected(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
     ends = " to ".join(
         in_unit(run.report, value) for value in (difference - below, difference + above)
     )
-    if at_worst + above < 0.0:
-        lost = sum(missing_of(one.report) for one in (run, reference))
-        at = f", and at worst lower for {lost:,} rows without a score" if lost else ""
-        return (
-            True,
-            f"worse than {reference.folder.name}: {sentence} (95 % interval of the difference "
-            f"{ends}{at})",
-        )
-    return (
-        False,
-        f"not shown to be worse than {reference.folder.name}: {sentence} (95 % interval of the "
-        f"difference {ends})",
+    worse = at_worst + above < 0.0
+    if worse and (lost := sum(missing_of(one.report) for one in (run, reference))):
+        ends += f", and at worst lower for {lost:,} rows without a score"
+    return worse, (
+        f"{'' if worse else 'not shown to be '}worse than {reference.folder.name}: {sentence} "
+        f"(95 % interval of the difference {ends})"
     )
 
 
 def _figure_in_words(people: Mapping[str, Any] | None, figures: Mapping[str, Any]) -> str:
     """The figure that is held, with what corrected it."""
-    by = (
-        "the score of the judge"
-        if people is None
-        else f"the score corrected by {people['n_labelled']:,} labels of people"
-    )
+    by = _by_labels(people, "the score of the judge")
     return f"{by}, {in_unit(figures, (people or figures)['score'])}"
+
+
+def _by_labels(people: Mapping[str, Any] | None, alone: str) -> str:
+    """What the figure is called, with the labels that correct it or `alone`."""
+    if people is None:
+        return alone
+    return f"the score corrected by {people['n_labelled']:,} labels of people"
 
 
 def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> OpenRun:

@@ -376,24 +376,19 @@ def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 
 def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    baselines = part.get("baselines") or {}
-    marks = [
-        ("chance", part.get("chance")),
-        *((kind, baselines.get(kind)) for kind in ("longest", "shortest")),
-    ]
-    known = [(kind, float(value)) for kind, value in marks if isinstance(value, (int, float))]
+    marks = {kind: value for kind, value, _ in _marks(part)}
     return {
         "name": single_line(name)[:200],
         "score": in_unit(part, part.get("score")),
         "interval": between(part) or "–",
         "n": f"{int(number(part.get('n'))):,}",
         "lost": ", ".join(lost_of(part)) or "0",
-        "marks": " · ".join(percent(value).removesuffix(" %") for _, value in marks)
-        if known
-        else "",
-        "gauge": ""
-        if part.get("rule") in OWN_UNIT
-        else plots.gauge(part.get("score"), part.get("ci95"), known),
+        "marks": " · ".join(
+            percent(marks.get(kind)).removesuffix(" %")
+            for kind in ("chance", "longest", "shortest")
+            if marks
+        ),
+        "gauge": "" if part.get("rule") in OWN_UNIT else _gauge(part),
     }
 
 

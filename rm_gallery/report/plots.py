@@ -5,7 +5,7 @@ numbers as a table.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from rm_gallery.core.stats.validation import HeldOut
 
 
+BASE, END = HEIGHT - BOTTOM, WIDTH - RIGHT
+"""Where the axes of a plot end, below and on the right."""
 MAX_MARKS = 500
 """Answers drawn as single marks."""
 DISCRETE = 12
@@ -126,8 +128,8 @@ def distributions(
     both = len(shown) == 2  # of different size, so that shares are drawn
     parts = [len(values) if both else 1 for _, _, values in shown]
     bottom = -float(counts[1].max()) / parts[1] if both else 0.0
-    x = Axis(float(edges[0]), float(edges[-1]), LEFT, WIDTH - RIGHT, 6)
-    y = Axis(bottom * 1.15, float(counts[0].max()) / parts[0] * 1.15, HEIGHT - BOTTOM, TOP, 5)
+    x = Axis(float(edges[0]), float(edges[-1]), LEFT, END, 6)
+    y = Axis(bottom * 1.15, float(counts[0].max()) / parts[0] * 1.15, BASE, TOP, 5)
     if not both:
         y.ticks = [tick for tick in y.ticks if tick == int(tick)]
     body, names = (
@@ -143,16 +145,14 @@ def distributions(
                 end = y.at(turn * int(count) / size)
                 body.append(_bar(x.at(edges[k]), x.at(edges[k + 1]), y.at(0), end, css, int(count)))
         if both:
-            at = TOP - 8 if turn > 0 else HEIGHT - BOTTOM - 6
+            at = TOP - 8 if turn > 0 else BASE - 6
             names.append(
-                text(
-                    f"name {style}-text", WIDTH - RIGHT, at, f"{label} (n = {len(values):,})", "end"
-                )
+                text(f"name {style}-text", END, at, f"{label} (n = {len(values):,})", "end")
             )
     body += names
     if edges[0] < 0 < edges[-1] and counted == "samples":
-        body.append(line("zero", x.at(0), x.at(0), TOP, HEIGHT - BOTTOM))
-    body.append(line("axis", LEFT, WIDTH - RIGHT, y.at(0)))
+        body.append(line("zero", x.at(0), x.at(0), TOP, BASE))
+    body.append(line("axis", LEFT, END, y.at(0)))
     beyond = int(((everything < edges[0]) | (everything > edges[-1])).sum())
     says = "; ".join(
         f"{label}: n = {len(v):,}, median {show(float(np.median(_array(v))))}"
@@ -202,11 +202,11 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     if not n:
         return None
     title = "Is a larger gap more often right?"
-    x = Axis(0.0, bins[-1].x * 1.05 or 1.0, LEFT, WIDTH - RIGHT, 5)
-    y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
+    x = Axis(0.0, bins[-1].x * 1.05 or 1.0, LEFT, END, 5)
+    y = Axis(0.0, 1.0, BASE, TOP, 5)
     body = [frame(x, y, "size of the score gap", "highest score is right", y_percent=True)]
-    at = WIDTH - RIGHT - 96
-    body += [line("chance", LEFT, WIDTH - RIGHT, y.at(fair)), line("chance", at - 24, at - 4, 10)]
+    at = END - 96
+    body += [line("chance", LEFT, END, y.at(fair)), line("chance", at - 24, at - 4, 10)]
     body.append(text("tick", at, 14, f"guessing {percent(fair)}"))
     if fitted:
         places = [x.high * k / 60 for k in range(61)]
@@ -219,15 +219,8 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
                 ),
             )
         )
-    points = [(x.at(gap_bin.x), y.at(gap_bin.share.value or 0.0)) for gap_bin in bins]
-    body.append(polyline("curve", points))
-    for gap_bin, (a, b) in zip(bins, points, strict=True):
-        low, high = gap_bin.share.ci95 or (0.0, 1.0)
-        body.append(line("error", a, a, y.at(low), y.at(high)))
-        body.append(
-            f'<circle class="point" cx="{a}" cy="{b}" '
-            f'r="4"><title>{_share_text(gap_bin.share)}</title></circle>'
-        )
+    points = [(x.at(b.x), b.share.value or 0.0, b.share.ci95, _share_text(b.share)) for b in bins]
+    body += _curve(y, points)
     says = (
         f"n = {n:,} samples with a gap, {len(bins)} bins of about equal size, from the smallest "
         f"gaps ({percent(bins[0].share.value)} right) to the largest "
@@ -251,18 +244,29 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     )
 
 
-def _legend(entries: Sequence[tuple[str, str]]) -> str:
-    parts, at = [], LEFT + 6
+def _legend(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+    at = LEFT + 6
     for name, style in entries:
         if style == "line":
-            parts.append(line("curve strong", at, at + 14, 10))
+            yield line("curve strong", at, at + 14, 10)
         elif style == "rejected":
-            parts.append(f'<path class="rejected" d="M{at + 3} 10l4-4 4 4-4 4z"/>')
+            yield f'<path class="rejected" d="M{at + 3} 10l4-4 4 4-4 4z"/>'
         else:
-            parts.append(f'<circle class="{style}" cx="{at + 7}" cy="10" r="4"/>')
-        parts.append(text("tick", at + 18, 14, name))
+            yield f'<circle class="{style}" cx="{at + 7}" cy="10" r="4"/>'
+        yield text("tick", at + 18, 14, name)
         at += 34 + 7 * len(name)
-    return "".join(parts)
+
+
+def _curve(y: Axis, points: Sequence[tuple[float, float, Interval | None, str]]) -> Iterator[str]:
+    """A line through shares at their places, each with its interval and, where it has one, a
+    title.
+    """
+    yield polyline("curve", ((at, y.at(share)) for at, share, _, _ in points))
+    for at, share, ci95, title in points:
+        low, high = ci95 or (0.0, 1.0)
+        yield line("error", at, at, y.at(low), y.at(high))
+        point = f'<circle class="point" cx="{at}" cy="{y.at(share)}" r="4"'
+        yield f"{point}><title>{title}</title></circle>" if title else f"{point}/>"
 
 
 def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
@@ -272,22 +276,14 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     if len(curve) < 2:
         return None
     title = "Best of n by this reward"
-    x = Axis(1.0, float(curve[-1].n), LEFT + 10, WIDTH - RIGHT - 10)
-    y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
+    x = Axis(1.0, float(curve[-1].n), LEFT + 10, END - 10)
+    y = Axis(0.0, 1.0, BASE, TOP, 5)
     names = [(float(point.n), str(point.n)) for point in curve]
     body = [
         frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)
     ]
-    for style, values in (("fit", [b.oracle for b in curve]), ("curve", [b.value for b in curve])):
-        body.append(
-            polyline(
-                style, ((x.at(b.n), y.at(value)) for b, value in zip(curve, values, strict=True))
-            )
-        )
-    for point in curve:
-        a = x.at(point.n)
-        body.append(line("error", a, a, y.at(point.ci95.low), y.at(point.ci95.high)))
-        body.append(f'<circle class="point" cx="{a}" cy="{y.at(point.value)}" r="4"/>')
+    body.append(polyline("fit", ((x.at(b.n), y.at(b.oracle)) for b in curve)))
+    body += _curve(y, [(x.at(b.n), b.value, b.ci95, "") for b in curve])
     at = LEFT + 40
     body += [line("fit", at - 24, at - 4, 10), text("tick", at, 14, "a chosen one is among the n")]
     first, last = curve[0], curve[-1]
@@ -316,32 +312,34 @@ def shares(
     known = [(label, share, fair) for label, share, fair in parts if share.n]
     if not known:
         return None
-    row, left, right = 34, 148, WIDTH - RIGHT - 34
+    row, left, right = 34, 148, END - 34
     height = TOP + row * len(known) + BOTTOM
     x = Axis(0.0, 1.0, left, right, 4)
-    body = []
-    for tick in x.ticks:
-        body.append(line("grid", x.at(tick), x.at(tick), TOP - 8, height - BOTTOM))
-        body.append(text("tick", x.at(tick), height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle"))
-    for k, (label, share, fair) in enumerate(known):
-        y, value = TOP + row * k, share.value or 0.0
-        low, high = share.ci95 or (value, value)
-        body.append(text("tick", left - 8, y + 12, label, "end"))
-        body.append(
-            f'<rect class="bar" x="{left}" y="{y}" width="{max(0.8, x.at(value) - left):.1f}" '
-            f'height="16"/>'
-        )
-        body.append(line("error", x.at(low), x.at(high), y + 8))
-        body.append(text("tick", max(x.at(high), x.at(value)) + 5, y + 12, f"{100 * value:.0f} %"))
-        body.append(text("small", left - 8, y + 24, f"n = {share.n:,}", "end"))
-        if fair is not None:
-            body.append(line("chance", x.at(fair), x.at(fair), y - 4, y + 20))
-    body.append(text("label", (left + right) / 2, height - 8, x_label, "middle"))
+
+    def body() -> Iterator[str]:
+        for tick in x.ticks:
+            yield line("grid", x.at(tick), x.at(tick), TOP - 8, height - BOTTOM)
+            yield text("tick", x.at(tick), height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle")
+        for y, (label, share, fair) in zip(range(TOP, height, row), known, strict=False):
+            value = share.value or 0.0
+            low, high = share.ci95 or (value, value)
+            yield text("tick", left - 8, y + 12, label, "end")
+            width = max(0.8, x.at(value) - left)
+            yield f'<rect class="bar" x="{left}" y="{y}" width="{width:.1f}" height="16"/>'
+            yield line("error", x.at(low), x.at(high), y + 8)
+            yield text("tick", max(x.at(high), x.at(value)) + 5, y + 12, f"{100 * value:.0f} %")
+            yield text("small", left - 8, y + 24, f"n = {share.n:,}", "end")
+            if fair is not None:
+                yield line("chance", x.at(fair), x.at(fair), y - 4, y + 20)
+        yield text("label", (left + right) / 2, height - 8, x_label, "middle")
+
     rows = (
         (name, percent(s.value), _interval_text(s.ci95), f"{s.n:,}", percent(fair))
         for name, s, fair in known
     )
-    return plot(name, title, body, says, ("", "share", "95 % interval", "n", "fair"), rows, height)
+    return plot(
+        name, title, body(), says, ("", "share", "95 % interval", "n", "fair"), rows, height
+    )
 
 
 def gauge(
@@ -457,8 +455,8 @@ def _length_plot(summary: Summary) -> Plot | None:
         )
     _, low, high = _clipped([answer.score for answer in drawn])
     lengths = [math.log10(max(1, answer.length)) for answer in drawn]
-    x = Axis(min(lengths), max(lengths), LEFT + 6, WIDTH - RIGHT - 6, 5)
-    y = Axis(low - (high - low) * 0.04, high + (high - low) * 0.04, HEIGHT - BOTTOM, TOP, 5)
+    x = Axis(min(lengths), max(lengths), LEFT + 6, END - 6, 5)
+    y = Axis(low - (high - low) * 0.04, high + (high - low) * 0.04, BASE, TOP, 5)
     round_ones = [
         (math.log10(n), f"{n:,}") for power in range(8) for n in (10**power, 3 * 10**power)
     ]
@@ -477,12 +475,8 @@ def _length_plot(summary: Summary) -> Plot | None:
             "curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)
         )
     )
-    body.append(
-        _legend(
-            [(label, label) for label in sorted({answer.label for answer in drawn})]
-            + [("mean", "line")]
-        )
-    )
+    labels = sorted({answer.label for answer in drawn})
+    body += _legend([*((label, label) for label in labels), ("mean", "line")])
     rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in means)
     columns = ("mean length (characters)", "mean score", "answers")
     return plot("length", "Answer length against score", body, says, columns, rows)

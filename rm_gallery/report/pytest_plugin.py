@@ -157,14 +157,9 @@ class RewardGate:
             problems = _problems(report, wanted, folder)
         line = f"{self._node.nodeid}: {report.reward} {_figure_text(report)}{_threshold(wanted)}"
         self._node.user_properties.append((NAME, f"{'FAILED' if problems else 'passed'} {line}"))
-        figures = {
-            "score": report.score,
-            "ci95": report.ci95 and list(report.ci95),
-            "n": report.n,
-            "n_scored": report.n_scored,
-        }
-        for name, value in figures.items():
-            self._node.user_properties.append((f"{NAME}.{name}", value))
+        figures = report.to_dict()
+        for name in ("score", "ci95", "n", "n_scored"):
+            self._node.user_properties.append((f"{NAME}.{name}", figures[name]))
         if problems:
             pytest.fail(
                 "\n".join([f"{report.reward} {_figure_text(report)}", *problems, "", str(report)]),

@@ -9,10 +9,10 @@ import html
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
@@ -177,11 +177,11 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     open_runs = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
     for other in open_runs[1:]:
         check_same(open_runs[0], other)
-    reports = []
-    for run in open_runs:
-        with sound(run):
-            reports.append(figures_of(run, summarize(run)) if not run.report else run.report)
-    by_run = [_cells_by_section(report, sections) for report in reports]
+    reports = [_report_of(run) for run in open_runs]
+    by_run: list[dict[str, Mapping[str, Any]]] = []
+    for report in reports:
+        parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
+        by_run.append({**(parts or {}), OVERALL: report})
     inner = list(dict.fromkeys(name for parts in by_run for name in parts if name != OVERALL))
     if sections and not inner:
         why = (
@@ -215,9 +215,10 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     )
 
 
-def _cells_by_section(report: Mapping[str, Any], sections: bool) -> dict[str, Mapping[str, Any]]:
-    parts = (report.get("extra") or {}).get("sections") if sections else report.get("by_subset")
-    return {**(parts or {}), OVERALL: report}
+def _report_of(run: OpenRun) -> Mapping[str, Any]:
+    """The figures the run saved, else those of its samples so far."""
+    with sound(run):
+        return run.report or figures_of(run, summarize(run))
 
 
 def _finite_score(parts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
@@ -276,40 +277,60 @@ def render_table(table: RunTable, form: str) -> str:
     return FORMS[form](table)
 
 
-def _score_and_interval(cell: Cell) -> tuple[str, str]:
-    """Score and interval for people."""
-    score, bounds = cell.figure.get("score"), cell.figure.get("ci95")
-    scale, digits = (1.0, ".4g") if cell.figure.get("rule") in OWN_UNIT else (100.0, ".1f")
-    if score is None:
-        return "–", ""
-    return f"{scale * score:{digits}}", "" if not bounds or None in bounds else "–".join(
-        f"{scale * end:{digits}}" for end in bounds
-    )
+class Markup(NamedTuple):
+    """How a form writes text from outside, the best score, the mark of a worse one and the ends of
+    an interval.
+    """
+
+    text: Callable[[str], str]
+    best: str
+    worse: str
+    interval: str
+
+    def cell(self, cell: Cell) -> str:
+        """Score and interval for people."""
+        score, bounds = cell.figure.get("score"), cell.figure.get("ci95")
+        own = cell.figure.get("rule") in OWN_UNIT
+        known = [] if score is None else [score, *(bounds if bounds and None not in bounds else ())]
+        shown, *ends = [f"{x:.4g}" if own else f"{100.0 * x:.1f}" for x in known] or ["–"]
+        return (
+            (self.best.format(shown) if cell.best else shown)
+            + (self.worse if cell.worse else "")
+            + (self.interval.format(*ends) if ends else "")
+        )
+
+    def rows(self, table: RunTable) -> list[list[str]]:
+        """The names of the columns, and each run with its cells."""
+        return [
+            [self.text(name) for name in ("", *table.columns)],
+            *(
+                [self.text(name), *map(self.cell, row)]
+                for name, row in zip(table.names, table.cells, strict=True)
+            ),
+        ]
 
 
 def _latex(table: RunTable) -> str:
-    def shown(cell: Cell) -> str:
-        score, bounds = _score_and_interval(cell)
-        mark = r"\textsuperscript{\textdagger}" if cell.worse else ""
-        small = rf" {{\scriptsize [{bounds.replace('–', ', ')}]}}" if bounds else ""
-        return (rf"\textbf{{{score}}}" if cell.best else score.replace("–", "--")) + mark + small
-
-    rows = [
-        " & ".join([_tex(name), *map(shown, row)]) + r" \\"
-        for name, row in zip(table.names, table.cells, strict=True)
-    ]
-    head = " & ".join(["", *map(_tex, table.columns)]) + r" \\"
-    caption = " ".join(map(_tex, table.caption()))
-    lines = [r"% \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
-    lines += [
+    markup = Markup(
+        _tex, r"\textbf{{{}}}", r"\textsuperscript{\textdagger}", r" {{\scriptsize [{}, {}]}}"
+    )
+    head, *rows = [" & ".join(row).replace("–", "--") + r" \\" for row in markup.rows(table)]
+    lines = [
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{' '.join(map(_tex, table.caption()))}}}",
         rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
         r"\toprule",
         head,
         r"\midrule",
         *rows,
         r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+        "",
     ]
-    return "\n".join([*lines, r"\end{tabular}", r"\end{table}", ""])
+    return "\n".join(lines)
 
 
 _TEX = {
@@ -334,26 +355,10 @@ def _tex(text: str) -> str:
 
 
 def _md(table: RunTable) -> str:
-    def shown(cell: Cell) -> str:
-        score, bounds = _score_and_interval(cell)
-        return (
-            (f"**{score}**" if cell.best else score)
-            + (MARK if cell.worse else "")
-            + (f" ({bounds})" if bounds else "")
-        )
-
-    def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cells)} |"
-
-    head = [
-        line(["", *map(_markdown_text, table.columns)]),
-        line(["---", *["---:"] * len(table.columns)]),
-    ]
-    rows = [
-        line([_markdown_text(name), *map(shown, row)])
-        for name, row in zip(table.names, table.cells, strict=True)
-    ]
-    return "\n".join([*head, *rows, "", *map(_markdown_text, table.caption()), ""])
+    head, *rows = Markup(_markdown_text, "**{}**", MARK, " ({}–{})").rows(table)
+    lines = [head, ["---", *["---:"] * len(table.columns)], *rows]
+    shown = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([*shown, "", *map(_markdown_text, table.caption()), ""])
 
 
 def _markdown_text(text: str) -> str:
@@ -370,25 +375,23 @@ def _csv(table: RunTable) -> str:
 
 
 def _html(table: RunTable) -> str:
-    def shown(cell: Cell) -> str:
-        score, bounds = _score_and_interval(cell)
-        text = (f"<b>{score}</b>" if cell.best else score) + (
-            f"<sup>{MARK}</sup>" if cell.worse else ""
-        )
-        return f"<td>{text}{f' <small>{bounds}</small>' if bounds else ''}</td>"
-
     def escaped(text: str) -> str:
         return html.escape(one_line(text))
 
-    head = "".join(f"<th>{escaped(name)}</th>" for name in ("", *table.columns))
-    rows = [
-        f"<tr><th>{escaped(n)}</th>{''.join(map(shown, row))}</tr>"
-        for n, row in zip(table.names, table.cells, strict=True)
+    markup = Markup(escaped, "<b>{}</b>", f"<sup>{MARK}</sup>", " <small>{}–{}</small>")
+    head, *rows = markup.rows(table)
+    lines = [
+        "<table>",
+        f"<caption>{'<br>'.join(map(escaped, table.caption()))}</caption>",
+        f"<tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>",
+        *(
+            f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+            for name, *cells in rows
+        ),
+        "</table>",
+        "",
     ]
-    caption = "<br>".join(map(escaped, table.caption()))
-    return "\n".join(
-        ["<table>", f"<caption>{caption}</caption>", f"<tr>{head}</tr>", *rows, "</table>", ""]
-    )
+    return "\n".join(lines)
 
 
 FORMS = {"latex": _latex, "md": _md, "csv": _csv, "html": _html}
@@ -406,7 +409,7 @@ def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
         ConfigError: a run has no samples with a chosen and a rejected answer.
     """
     paths: list[Path] = []
-    reports = [run.report or figures_of(run, summarize(run)) for run in runs]
+    reports = [_report_of(run) for run in runs]
     models = [str(report.get("judge") or report.get("reward") or "model") for report in reports]
     for run, report, model in zip(runs, reports, models, strict=True):
         name = f"{model}_{run.folder.name}" if models.count(model) > 1 else model

@@ -12,20 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line, written_whole
 from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.lead import corrected_figure
-from rm_gallery.report.cells import harmless, sheet_text
+from rm_gallery.report.cells import harmless, sheet_text, workbooks
 from rm_gallery.study.runs import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
 from rm_gallery.study.table import range_text
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.table import Table
 
     from rm_gallery.report.annotate import Annotation
     from rm_gallery.study.canaries import CanaryCheck
@@ -59,56 +58,49 @@ def print_report(report: Report) -> None:
     differing = any(part.chance not in (None, report.chance) for part in report.by_subset.values())
     baselines = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
     subset = "subset, judge alone" if corrected_figure(report.to_dict()) else "subset"
-    table = _table([subset], [report.unit, INTERVAL, *baselines, "n", *lost])
+    rows = []
     for part, (name, score, bounds, _) in zip(
         [*report.by_subset.values(), report], report.rows(), strict=True
     ):
         counts = [part.n, *(getattr(part, f"n_{name}") for name in lost)]
-        known = [
-            hundredths(part.chance if key == "chance" else part.baselines.get(key))
-            for key in baselines
-        ]
-        _add_row(table, [name, score, bounds, *known, *map(str, counts)])
-    _print(table, report.about(), report.leads())
+        held = {**part.baselines, "chance": part.chance}
+        known = [hundredths(held.get(key)) for key in baselines]
+        rows.append([name, score, bounds, *known, *map(str, counts)])
+    columns = [report.unit, INTERVAL, *baselines, "n", *lost]
+    _print([subset], columns, rows, report.about(), report.leads())
 
 
 def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -> None:
     """Print reports on the same data side by side: one column a reward, one line a subset."""
-    table = _table([""], [_cell_text(name) for name in reports])
     shown = list(reports.values())
-    _add_row(table, ["score %", *(hundredths(report.score) for report in shown)])
-    _add_row(table, [INTERVAL, *(interval(report.ci95) for report in shown)])
+    rows = [
+        ["score %", *(hundredths(report.score) for report in shown)],
+        [INTERVAL, *(interval(report.ci95) for report in shown)],
+    ]
     for name in dict.fromkeys(name for report in shown for name in report.by_subset):
         parts: list[Figure | None] = [report.by_subset.get(name) for report in shown]
-        _add_row(
-            table, [name, *("-" if part is None else hundredths(part.score) for part in parts)]
-        )
+        rows.append([name, *(hundredths(None if part is None else part.score) for part in parts)])
     for count in ("unscored", "failed", "stopped"):
         values = [getattr(report, f"n_{count}") for report in shown]
         if count != "stopped" or any(values):
-            _add_row(table, [count, *map(str, values)])
+            rows.append([count, *map(str, values)])
     constant = [f"{name}: {report.constant}" for name, report in reports.items() if report.constant]
-    _print(table, [*constant, *notes])
+    _print([""], [_cell_text(name) for name in reports], rows, [*constant, *notes])
 
 
 def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> None:
     """Print figures with their intervals and what they rest on, and below them the lines."""
     judged = any(finding.limit for finding in findings)
-    table = _table(["figure"], ["value", INTERVAL, "n"])
-    if judged:
-        table.add_column("verdict")
-    for finding in findings:
-        verdict = [finding.verdict] if judged else []
-        _add_row(
-            table,
-            [finding.key, finding.shown(), finding.shown_interval(), str(finding.n), *verdict],
-        )
-    _print(table, lines)
+    rows = [
+        [one.key, one.shown(), one.shown_interval(), str(one.n), *([one.verdict] if judged else [])]
+        for one in findings
+    ]
+    verdict = ["verdict"] if judged else []
+    _print(["figure"], ["value", INTERVAL, "n"], rows, lines, last=verdict)
 
 
 def print_rejudged(report: RejudgeReport) -> None:
     """Print the means of old and new rewards, how they differ, and below the table what has none."""
-    table = _table(["reward"], ["mean", INTERVAL, "n"])
     gap = report.difference
     interval = "" if gap.ci95 is None else f"{gap.ci95.low:+.4g} – {gap.ci95.high:+.4g}"
     rows: list[tuple[str, float | None, str, str, int]] = [
@@ -121,8 +113,10 @@ def print_rejudged(report: RejudgeReport) -> None:
         rows.append(
             (f"{report.reward}, all", every.score, range_text(every.ci95), ".4g", every.n_scored)
         )
-    for name, mean, shown, form, n in rows:
-        _add_row(table, [name, "–" if mean is None else format(mean, form), shown, str(n)])
+    cells = [
+        [name, "–" if mean is None else format(mean, form), shown, str(n)]
+        for name, mean, shown, form, n in rows
+    ]
     judge = f" · judge {report.judge}" if report.judge else ""
     correlations = {"Spearman": report.spearman, "Kendall": report.kendall}
     ranks = [f"{name} {value:.3f}" for name, value in correlations.items() if value is not None]
@@ -137,43 +131,41 @@ def print_rejudged(report: RejudgeReport) -> None:
         *missing,
         *([f"kept as recorded: {kept}"] if kept else []),
     ]
-    _print(table, lines)
+    _print(["reward"], ["mean", INTERVAL, "n"], cells, lines)
 
 
 def print_difference(comparison: RunComparison) -> None:
     """Print what differs between two runs, by subset, and the samples they disagree on."""
-    table = _table(["subset"], ["first", "second", "difference", INTERVAL, "p", "p adj.", "n"])
+    rows = []
     for part in [*comparison.by_subset, comparison.whole]:
         paired = part.paired
-        tested = [_p(paired.p_value), _p(part.p_adjusted)]
-        cells = [
-            hundredths(part.first),
-            hundredths(part.second),
-            _points(paired.difference),
-            _interval_points(paired.interval),
-        ]
-        _add_row(table, [part.name, *cells, *tested, str(paired.n)])
-    _print(
-        table,
-        [
-            *_comparison_lines(comparison),
-            *(line for one in comparison.examples for line in _example(one)),
-        ],
-    )
+        rows.append(
+            [
+                part.name,
+                hundredths(part.first),
+                hundredths(part.second),
+                _points(paired.difference),
+                _interval_points(paired.interval),
+                _p(paired.p_value),
+                _p(part.p_adjusted),
+                str(paired.n),
+            ]
+        )
+    columns = ["first", "second", "difference", INTERVAL, "p", "p adj.", "n"]
+    examples = map(_example, comparison.examples)
+    _print(["subset"], columns, rows, [*_comparison_lines(comparison), *examples])
 
 
 def print_check(check: RewardCheck) -> None:
     """Print what a reward gave to each kind of completion, and below it what was found."""
-    kinds = dict.fromkeys(one.kind for one in check.tried)
     names = list(dict.fromkeys(name for one in check.tried for name in one.scored.components))
-    table = _table(["completion"], ["score", *names, "unscored", "failed"])
-    for kind in kinds:
+    rows = []
+    for kind in dict.fromkeys(one.kind for one in check.tried):
         own = [one.scored for one in check.tried if one.kind == kind]
         parts = [_span([one.components.get(name) for one in own]) for name in names]
-        counts = [
-            str(sum(one.status == status for one in own)) for status in ("unscored", "failed")
-        ]
-        _add_row(table, [kind, _span([one.value for one in own]), *parts, *counts])
+        status = Counter(one.status for one in own)
+        counts = [str(status["unscored"]), str(status["failed"])]
+        rows.append([kind, _span([one.value for one in own]), *parts, *counts])
     lines = [f"{finding.level}: {finding.name}: {finding.what}" for finding in check.findings]
     gains = [
         f"{name} {'as others' if score is None else f'{score:.3g}'}"
@@ -182,28 +174,22 @@ def print_check(check: RewardCheck) -> None:
     lost = [f"{effect} ({', '.join(trainers)})" for effect, trainers in check.missing.items()]
     notes = [f"in training: {' · '.join(gains)}"] if gains else []
     notes += [f"a missing score there: {'; '.join(lost)}"]
-    _print(
-        table,
-        [
-            f"reward: {check.reward}",
-            *lines,
-            *([] if check.findings else ["nothing was found"]),
-            *notes,
-        ],
-    )
+    said = [f"reward: {check.reward}", *(lines or ["nothing was found"]), *notes]
+    _print(["completion"], ["score", *names, "unscored", "failed"], rows, said)
 
 
 def print_canaries(check: CanaryCheck) -> None:
     """Print what a reward gave to each canary, and what that means for the order of them all."""
-    table = _table(["task", "canary", "rollout"], ["score", "verdict"])
+    rows = []
     for one in check.tried:
         level = f"{one.level}: " if one.level else ""
         score = "–" if one.scored.value is None else f"{one.scored.value:g}"
         name = one_line(one.name, 40)
-        _add_row(table, [str(one.task), one.mark, name, score, one_line(level + one.verdict, 120)])
+        rows.append([str(one.task), one.mark, name, score, one_line(level + one.verdict, 120)])
     faults = len(check.of_level("fault"))
     said = f"{faults} canaries out of order" if faults else "every canary is in order"
-    _print(table, [f"reward: {check.reward}", said])
+    columns = ["task", "canary", "rollout"], ["score", "verdict"]
+    _print(*columns, rows, [f"reward: {check.reward}", said])
 
 
 def print_fuzzed(fuzzed: Fuzzed) -> None:
@@ -212,13 +198,11 @@ def print_fuzzed(fuzzed: Fuzzed) -> None:
     """
     from rm_gallery.study.fuzz import MUTATIONS
 
-    table = _table(["a text that", "for example"], ["tried", "passed"])
+    rows = []
     for name, tried in fuzzed.tried.items():
         own = [one for one in fuzzed.passed if one.mutation == name]
-        _add_row(
-            table,
-            [MUTATIONS[name], one_line(own[0].text, 60) if own else "", str(tried), str(len(own))],
-        )
+        example = one_line(own[0].text, 60) if own else ""
+        rows.append([MUTATIONS[name], example, str(tried), str(len(own))])
     notes = [
         f"reward: {fuzzed.reward} · {fuzzed.cases} cases · {sum(fuzzed.tried.values())} wrong texts · "
         f"seed {fuzzed.seed}"
@@ -236,7 +220,8 @@ def print_fuzzed(fuzzed: Fuzzed) -> None:
         f"{len(fuzzed.passed)} wrong texts are worth a pass (above {fuzzed.ceiling:.0%} of the right "
         f"answer's score)"
     )
-    _print(table, [*notes, passed if fuzzed.passed else "no wrong text is worth a pass"])
+    notes.append(passed if fuzzed.passed else "no wrong text is worth a pass")
+    _print(["a text that", "for example"], ["tried", "passed"], rows, notes)
 
 
 def _span(values: Sequence[float | None]) -> str:
@@ -310,17 +295,31 @@ def _comparison_lines(comparison: RunComparison) -> list[str]:
     ]
 
 
-def _example(one: Mapping[str, Any]) -> list[str]:
+def _example(one: Mapping[str, Any]) -> str:
     sides = [
         f"{name}: {one[name]['credit']:g} {one[name]['scores']}" for name in ("first", "second")
     ]
-    return [
+    return (
         f"{one['better']} better on {one['id']}: {' · '.join(sides)} · "
         f"{one['prompt'][:LONGEST_CELL]}"
-    ]
+    )
 
 
-def _table(left: Sequence[str], right: Sequence[str]) -> Table:
+def _cell_text(cell: str) -> str:
+    """A cell on one line, cut where a name from the data is beyond measure."""
+    return ended(one_line(cell[: 10 * LONGEST_CELL]), LONGEST_CELL)
+
+
+def _print(
+    left: Sequence[str],
+    right: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    lines: Sequence[str] = (),
+    above: Sequence[str] = (),
+    last: Sequence[str] = (),
+) -> None:
+    """Print lines, a table whose columns stand left, right or as they are, and lines below it."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -331,30 +330,13 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
         table.add_column(
             Text(name), justify="right", overflow="fold", no_wrap=name in (*FIGURES, *DIFFERENCES)
         )
-    return table
-
-
-def _add_row(table: Table, cells: Sequence[str]) -> None:
-    from rich.text import Text
-
-    table.add_row(*(Text(_cell_text(cell)) for cell in cells))
-
-
-def _cell_text(cell: str) -> str:
-    """A cell on one line, cut where a name from the data is beyond measure."""
-    return ended(one_line(cell[: 10 * LONGEST_CELL]), LONGEST_CELL)
-
-
-def _print(table: Table, lines: Sequence[str], above: Sequence[str] = ()) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
+    for name in last:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(Text(_cell_text(cell)) for cell in row))
     console = Console(width=None if Console().is_terminal else WIDTH)
-    for line in above:
-        console.print(Text(one_line(line)))
-    console.print(table)
-    for line in lines:
-        console.print(Text(one_line(line)))
+    for part in (*above, table, *lines):
+        console.print(Text(one_line(part)) if isinstance(part, str) else part)
 
 
 COLUMNS = (
@@ -419,22 +401,19 @@ def _entry_at(values: tuple[Any, ...], place: int) -> Any:
 
 def _verdicts_text(sample: SampleRow, place: int) -> str | None:
     """Won, tied or lost in every comparison, or how often each."""
-    seen = []
-    for first, second, verdict in sample.verdicts:
-        if verdict is not None and place in (first, second):
-            seen.append(verdict if place == first else -verdict)
-    words = {1: "won", 0: "tied", -1: "lost"}
-    counts = [(words[sign], seen.count(sign)) for sign in words if sign in seen]
-    return (
-        counts[0][0]
-        if len(counts) == 1
-        else ", ".join(f"{word} {times}" for word, times in counts) or None
+    seen = Counter(
+        verdict if place == first else -verdict
+        for first, second, verdict in sample.verdicts
+        if verdict is not None and place in (first, second)
     )
+    words = {1: "won", 0: "tied", -1: "lost"}
+    if len(seen) == 1:
+        return words[next(iter(seen))]
+    return ", ".join(f"{words[sign]} {seen[sign]}" for sign in words if seen[sign]) or None
 
 
 def _order(sample: SampleRow, place: int) -> str | None:
-    first = any(place == verdict.first for verdict in sample.verdicts)
-    second = any(place == verdict.second for verdict in sample.verdicts)
+    first, second = (any(place == verdict[side] for verdict in sample.verdicts) for side in (0, 1))
     return "both" if first and second else "first" if first else "second" if second else None
 
 
@@ -490,7 +469,7 @@ def check_export(path: str | Path | None) -> None:
         return
     _writer(Path(path))
     if Path(path).suffix.lower() == ".xlsx":
-        _openpyxl()
+        workbooks()
 
 
 def _writer(path: Path) -> Callable[[OpenRun, Path], None]:
@@ -535,16 +514,8 @@ def _csv(run: OpenRun, path: Path) -> None:
         text.detach()  # flushes, and leaves the file to whoever opened it
 
 
-def _openpyxl() -> Any:
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise MissingExtra("openpyxl", "report", "Reading and writing Excel files") from error
-    return openpyxl
-
-
 def _xlsx(run: OpenRun, path: Path) -> None:
-    openpyxl = _openpyxl()
+    openpyxl = workbooks()
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Alignment, Font
 

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
@@ -32,6 +31,7 @@ from rm_gallery.core.reward.schema import Example, RewardMeta
 from rm_gallery.core.score import Bounds, Detail, Score, checked_bounds, score_of_error
 from rm_gallery.core.text.answer import Extraction
 from rm_gallery.core.text.canonical import OPENED, Form, compared, fold, split_reasoning
+from rm_gallery.core.utils.docstrings import documentation
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import is_users
 from rm_gallery.core.utils.models import copy_with
@@ -307,7 +307,7 @@ def _reward_class(
 ) -> Any:
     # not typing.get_type_hints: before Python 3.11 it makes `None` a type of what it defaults to
     parameters = inspect.signature(function, eval_str=True).parameters.values()
-    text, explained = _documentation(inspect.getdoc(function) or "")
+    text, explained = documentation(inspect.getdoc(function) or "")
     settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     readers = [_reader(p) for p in parameters if p.kind is not p.KEYWORD_ONLY]
 
@@ -410,19 +410,6 @@ def _named(name: str, error: Unscored) -> Unscored:
         reason=error.reason,
         cause=error.cause,
     )
-
-
-_SECTION = re.compile(r"\n\s*(?:Args|Returns|Raises):\s*\n|\n\s*>>> ")
-_ARGUMENT = re.compile(r"^ {4}(\w+): ((?:.*\n?)(?: {8,}.*\n?)*)", re.MULTILINE)
-
-
-def _documentation(docstring: str) -> tuple[str, dict[str, str]]:
-    """The text before sections and examples, and the explanation of each argument."""
-    section = _SECTION.search(docstring)
-    text = docstring[: section.start()] if section else docstring
-    _, _, arguments = docstring.partition("Args:\n")
-    explained = {match[1]: " ".join(match[2].split()) for match in _ARGUMENT.finditer(arguments)}
-    return text.strip(), explained
 
 
 def score_of_rule(value: Any) -> Score[Any]:
