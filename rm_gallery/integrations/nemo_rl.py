@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.data.load.padding import plain
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.scoring import TrainerReward
+from rm_gallery.integrations.scoring import TrainerReward, made_when_asked, needed
 
 KEPT = "rm_gallery"
 """Key of a dialogue's metadata that holds its score, components and flags."""
@@ -131,16 +131,13 @@ def register_nemo_rl(name: str = "rm_gallery") -> str:
         ConfigError: NeMo-RL is not installed.
         ValueError: NeMo-RL has an environment of that name.
     """
-    try:
+    with needed(
+        "register_nemo_rl needs NeMo-RL ({}). Install it from https://github.com/NVIDIA-NeMo/RL; "
+        "the package of that name on PyPI is a placeholder."
+    ):
         from nemo_rl.distributed.ray_actor_environment_registry import ACTOR_ENVIRONMENT_REGISTRY
         from nemo_rl.distributed.virtual_cluster import PY_EXECUTABLES
         from nemo_rl.environments.utils import register_env
-    except ImportError as error:
-        raise ConfigError(
-            f"register_nemo_rl needs NeMo-RL ({error}). Install it from "
-            f"https://github.com/NVIDIA-NeMo/RL; the package of "
-            "that name on PyPI is a placeholder."
-        ) from error
     register_env(name, ACTOR)
     # the actor runs in the driver's environment, where rm_gallery is installed
     ACTOR_ENVIRONMENT_REGISTRY[ACTOR] = PY_EXECUTABLES.SYSTEM
@@ -217,11 +214,11 @@ def __getattr__(name: str) -> Any:
     """`RewardActor`, the environment as a Ray actor, made when a configuration first asks for it by
     name.
     """
-    if name != "RewardActor":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError(f"{ACTOR} needs Ray ({error}), which comes with NeMo-RL.") from error
-    made = globals()[name] = ray.remote(max_restarts=-1, max_task_retries=-1)(RewardEnvironment)
-    return made
+    needs = f"{ACTOR} needs Ray ({{}}), which comes with NeMo-RL."
+    return made_when_asked(globals(), name, {"RewardActor": _actor_class}, needs)
+
+
+def _actor_class() -> Any:
+    import ray
+
+    return ray.remote(max_restarts=-1, max_task_retries=-1)(RewardEnvironment)

@@ -27,7 +27,12 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
 from rm_gallery.core.utils.identity import plain_form
 from rm_gallery.integrations.causes import OnError, checked_on_error
-from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_training
+from rm_gallery.integrations.scoring import (
+    RowScorer,
+    TrainerReward,
+    for_training,
+    made_when_asked,
+)
 
 SCORES = "rubric_scores"
 """Key of an observation's metadata with the scores and components of this step, by rubric name."""
@@ -105,20 +110,13 @@ def openenv_rubric(
 
 def __getattr__(name: str) -> Any:
     """`OpenEnvRubric`, made when first asked for: its base class is openenv's."""
-    if name != "OpenEnvRubric":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from openenv.core.rubrics import Rubric
-    except ImportError as error:
-        raise ConfigError(
-            f"openenv_rubric needs the package 'openenv' ({error}). Install it with: pip install "
-            f"openenv"
-        ) from error
-    made = globals()[name] = _rubric_class(Rubric)
-    return made
+    needs = "openenv_rubric needs the package 'openenv' ({}). Install it with: pip install openenv"
+    return made_when_asked(globals(), name, {"OpenEnvRubric": _rubric_class}, needs)
 
 
-def _rubric_class(base: Any) -> type[Any]:
+def _rubric_class() -> type[Any]:
+    from openenv.core.rubrics import Rubric as base
+
     class Component(base):  # type: ignore[misc]  # the base class is openenv's, which is not installed here
         """A component of the reward's score as a child rubric; it scores nothing itself."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -102,19 +103,16 @@ def broken_by_answer(score: Score[float]) -> bool:
     return score.extra.get("caused_by") == "answer"
 
 
-def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
-    """Columns of `n` values each as `n` rows; ConfigError for a column of another length."""
-    for name, values in columns.items():
-        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != n:
-            content = (
-                f"{len(values)} values"
-                if isinstance(values, list | tuple)
-                else f"a {type(values).__name__}"
-            )
-            raise ConfigError(
-                f"Column '{name}' holds {content} for {n} completions; give one value per completion."
-            )
-    return [{name: values[place] for name, values in columns.items()} for place in range(n)]
+def rows_of(
+    columns: Mapping[str, Any], n: int, without: Container[str] = ()
+) -> list[dict[str, Any]]:
+    """The columns of `n` values as `n` rows: a trainer's further arguments are none of them."""
+    kept = {
+        name: values
+        for name, values in columns.items()
+        if name not in without and isinstance(values, list | tuple) and len(values) == n
+    }
+    return [{name: values[place] for name, values in kept.items()} for place in range(n)]
 
 
 def picked(
@@ -280,7 +278,8 @@ class RowScorer:
         sample = self._sample_or_failure(prompt, completion, row)
         if isinstance(sample, Score):
             return self.lost(sample)
-        return self._note_outcome(self.reward.evaluate(sample, options=self._single_row_options()))
+        done = self.reward.evaluate(sample, options=self._single_row_options())
+        return self._outcomes([done], [[0]], [None])[0]
 
     async def ascore(
         self, prompt: Conversation, completion: Conversation, row: Row = None
@@ -289,19 +288,15 @@ class RowScorer:
         sample = self._sample_or_failure(prompt, completion, row)
         if isinstance(sample, Score):
             return self.lost(sample)
-        return self._note_outcome(
-            await self.reward.async_evaluate(sample, options=self._single_row_options())
-        )
+        done = await self.reward.async_evaluate(sample, options=self._single_row_options())
+        return self._outcomes([done], [[0]], [None])[0]
 
     def _single_row_options(self) -> RunOptions | None:
         return self._probe_options if self._given_options is None else _quiet(self._given_options)
 
     def lost(self, score: Score[float]) -> Score[float]:
         """The failed score of a single row that gives no sample, counted like any other."""
-        if self.on_error == "mean":
-            self._means.note({_WITHOUT_GROUP: [score]})
-        self._watch.note([score])
-        return score
+        return self._outcomes([], [], [score])[0]
 
     def value(self, score: Score[float]) -> float | None:
         """The number a trainer gets: the score's value, else what `on_error` says.
@@ -329,12 +324,13 @@ class RowScorer:
         absent = value if score.value is None or broken_by_answer(score) else 0.0
         for name, part in score.components.items():
             self._lowest[name] = min(part, self._lowest.get(name, part))
-        if broken_by_answer(score):
-            # a component may reach below the total's range: breaking the reward must not pay more
-            # than the worst answer so far got
-            parts = {name: min(absent, self._lowest.get(name, absent)) for name in components}
-        else:
-            parts = {name: score.components.get(name, absent) for name in components}
+        # a component may reach below the total's range: breaking the reward must not pay more than
+        # the worst answer so far got
+        lowest = self._lowest if broken_by_answer(score) else {}
+        parts = {
+            name: score.components.get(name, min(absent, lowest.get(name, absent)))
+            for name in components
+        }
         return {**parts, "score": value, **flags(score)}
 
     # -- rows to samples, samples to outcomes ------------------------------------------------------
@@ -438,21 +434,18 @@ class RowScorer:
     def _outcomes(
         self, samples: list[DataSample], places: list[list[int]], kept: list[Score[float] | None]
     ) -> list[Score[float]]:
-        groups: dict[str, list[Score[float]]] = {}
+        groups = {_WITHOUT_GROUP: [score for score in kept if score is not None]}
         for sample, own in zip(samples, places, strict=True):
-            for place, output in zip(own, sample.output, strict=True):
-                kept[place] = outcome = self._within_largest(scored_of(self.reward, output))
-                groups.setdefault(group_of(sample), []).append(outcome)
-        scores = [outcome for outcome in kept if outcome is not None]
+            outcomes = [
+                self._within_largest(scored_of(self.reward, each)) for each in sample.output
+            ]
+            if self.on_error == "mean":
+                groups.setdefault(group_of(sample), []).extend(outcomes)
+            for place, outcome in zip(own, outcomes, strict=True):
+                kept[place] = outcome
         if self.on_error == "mean":
-            self._means.note(
-                {
-                    **groups,
-                    _WITHOUT_GROUP: [
-                        scores[place] for place in set(range(len(kept))).difference(*places)
-                    ],
-                }
-            )
+            self._means.note(groups)
+        scores = [score for score in kept if score is not None]
         self._watch.note(scores)
         return scores
 
@@ -462,21 +455,10 @@ class RowScorer:
             return failed(
                 "invalid_score", f"The score {score.value:g} is too large for a trainer.", "rule"
             )
-        if any(abs(value) > self.largest for value in score.components.values()):
-            parts = {
-                name: value
-                for name, value in score.components.items()
-                if abs(value) <= self.largest
-            }
-            return replace(score, components=parts)
-        return score
-
-    def _note_outcome(self, done: DataSample) -> Score[float]:
-        score = self._within_largest(scored_of(self.reward, done.output[0]))
-        if self.on_error == "mean":
-            self._means.note({group_of(done): [score]})
-        self._watch.note([score])
-        return score
+        parts = {
+            name: value for name, value in score.components.items() if abs(value) <= self.largest
+        }
+        return score if len(parts) == len(score.components) else replace(score, components=parts)
 
 
 def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
@@ -611,6 +593,42 @@ def _quiet(options: RunOptions, trainer_state: Any = None) -> RunOptions:
         options,
         control=RunControl(quiet=True, max_outage=options.deadline, trainer_state=trainer_state),
     )
+
+
+def call_arguments(
+    names: Sequence[str], given: Sequence[Any], named: dict[str, Any]
+) -> dict[str, Any]:
+    """Arguments of a call by their names: those given by place, the others taken out of `named`;
+    None for one that is not given.
+    """
+    by_place = dict(zip(names, given, strict=False))
+    return {name: by_place[name] if name in by_place else named.pop(name, None) for name in names}
+
+
+def made_when_asked(
+    module: dict[str, Any], name: str, make: Mapping[str, Callable[[], Any]], needs: str
+) -> Any:
+    """What a module's `__getattr__` gives for a class whose base is another package's, which is
+    imported when the class is first asked for.
+
+    Raises:
+        AttributeError: `make` makes nothing of that name.
+        ConfigError: the package is not installed; `needs` says so, with room for the error.
+    """
+    if name not in make:
+        raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
+    with needed(needs):
+        made = module[name] = make[name]()
+    return made
+
+
+@contextmanager
+def needed(needs: str) -> Iterator[None]:
+    """ConfigError for a package that is not installed: `needs` says so, with room for the error."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(needs.format(error)) from error
 
 
 class _Watch:

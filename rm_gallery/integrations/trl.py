@@ -30,13 +30,14 @@ from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training
+from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training, rows_of
 
 Values = list["float | None"]
 _STATE = "trainer_state"
-_HELPERS = (_STATE, "log_extra", "log_metric")
 _ON_REQUEST = "environments"
 """An argument of TRL that a reward sees only where `columns` names it."""
+HELPERS = frozenset((_STATE, "log_extra", "log_metric", _ON_REQUEST))
+"""Arguments of TRL that are no columns of the dataset."""
 _LOOSE_KEYS = (1, 14)
 """The first version whose processes may log different names; in older ones they deadlock."""
 _KEPT = 64
@@ -440,19 +441,8 @@ class _Batches:
 
     def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The columns by row, without TRL's other arguments."""
-        n, named = (
-            len(completions),
-            {column for scorer in self.scorers for column in scorer.columns.values()},
-        )
-        kept = {
-            name: values
-            for name, values in columns.items()
-            if name not in _HELPERS
-            and isinstance(values, list | tuple)
-            and len(values) == n
-            and (name != _ON_REQUEST or name in named)
-        }
-        return [{name: values[place] for name, values in kept.items()} for place in range(n)]
+        named = {column for scorer in self.scorers for column in scorer.columns.values()}
+        return rows_of(columns, len(completions), HELPERS - (named & {_ON_REQUEST}))
 
     def _with_dropped(self, scores: list[list[Score[float]]]) -> _ScoredBatch:
         n = len(scores[0])

@@ -27,7 +27,7 @@ from rm_gallery.core.reward.compose import TURNS
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
-from rm_gallery.integrations.scoring import TrainerReward, pays_turns
+from rm_gallery.integrations.scoring import TrainerReward, needed, pays_turns
 from rm_gallery.train.live import LiveWatch, TrainingStopped, live_watch_of
 
 KEPT = "rm_gallery"
@@ -254,13 +254,10 @@ def verifiers_rubric(
         ConfigError: verifiers v0 is not installed, two rewards have one name, or the weights do not
             fit.
     """
-    try:
+    with needed(
+        "verifiers_rubric needs verifiers v0 ({}). Install it with: pip install 'verifiers<0.2'"
+    ):
         from verifiers import Rubric
-    except ImportError as error:
-        raise ConfigError(
-            f"verifiers_rubric needs verifiers v0 ({error}). Install it with: pip install "
-            f"'verifiers<0.2'"
-        ) from error
     made = [
         each if isinstance(each, _Labelling) else VerifiersReward(each, **settings)
         for each in rewards
