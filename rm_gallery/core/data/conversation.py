@@ -20,6 +20,7 @@ from rm_gallery.core.data.schema import (
     Reward,
     Step,
     is_absent,
+    misfit,
     without_nan,
 )
 from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction, text_of
@@ -208,13 +209,8 @@ def as_messages(messages: Any, what: str = "messages") -> list[Message]:
         try:
             made.append(Message.model_validate(fields))
         except ValidationError as error:
-            raise _misfit(error, f"{what}[{position}]") from error
+            raise DataError(f"{misfit(error, f'{what}[{position}]')}.") from error
     return made
-
-
-def _misfit(error: ValidationError, where: str) -> DataError:
-    first = error.errors(include_input=False)[0]
-    return DataError(f"{'.'.join([where, *map(str, first['loc'])])}: {first['msg']}.")
 
 
 # -- messages and samples --------------------------------------------------------------------------
@@ -479,7 +475,7 @@ def _made(kind: type[M], turn: dict[str, Any], where: str, own: dict[str, Any]) 
     try:
         return kind.model_validate(_kept(turn, where))
     except ValidationError as error:
-        raise _misfit(error, where) from error
+        raise DataError(f"{misfit(error, where)}.") from error
 
 
 _EMPTY = {"name": None, "reasoning_content": "", "tool_calls": None, "tool_call_id": None}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import orjson
 
@@ -204,7 +204,6 @@ def preference_outputs(chosen: Sequence[str], rejected: Sequence[str]) -> list[d
 
 
 OnBadRow = Literal["raise", "skip"]
-COMMON_KEYS = frozenset({"limit", "seed", "on_bad_row", "columns"})
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ class LoadOptions:
         return new
 
 
-def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str) -> None:
+def check_keys(config: Mapping[str, Any], allowed: Collection[str], strategy: str) -> None:
     """ConfigError with the nearest names for the first key that `strategy` does not know."""
     for key in config:
         if key not in allowed:
@@ -246,30 +245,50 @@ def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str
             )
 
 
+Fits = tuple[Callable[[Any], bool], str]
+"""Whether the value of a config key fits, and what it must be."""
+
+
+def check_values(config: Mapping[str, Any], wanted: Mapping[str, Fits]) -> None:
+    """ConfigError for the first value that does not fit."""
+    for key, (fits, words) in wanted.items():
+        if key in config and not fits(config[key]):
+            raise ConfigError(f"config key '{key}' must {words} found {config[key]!r}")
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is text, or not given."""
+    return value is None or isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number from 1 on, or not given."""
+    return value is None or (_is_whole(value) and value >= 1)
+
+
+def _names_columns(columns: Any) -> bool:
+    named = not columns or isinstance(columns, Mapping)
+    return named and all(isinstance(k, str) and is_text(v) for k, v in (columns or {}).items())
+
+
+TEXT: Fits = (is_text, "be text,")
+COMMON_KEYS: dict[str, Fits] = {
+    "limit": (is_count, "be a whole number of at least 1, or None for all;"),
+    "seed": (_is_whole, "be a whole number,"),
+    "on_bad_row": (("raise", "skip").__contains__, "be 'raise' or 'skip',"),
+    "columns": (_names_columns, "map wanted to actual column names,"),
+}
+
+
 def load_options(config: Mapping[str, Any]) -> LoadOptions:
     """The common keys with their defaults; ConfigError for a value that does not fit."""
-    limit, seed = config.get("limit"), config.get("seed", 0)
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise ConfigError(
-            f"config key 'limit' must be a whole number of at least 1, or None for all; found "
-            f"{limit!r}"
-        )
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ConfigError(f"config key 'seed' must be a whole number, found {seed!r}")
-    on_bad_row = config.get("on_bad_row", "raise")
-    if on_bad_row not in ("raise", "skip"):
-        raise ConfigError(
-            f"config key 'on_bad_row' must be 'raise' or 'skip', found {on_bad_row!r}"
-        )
-    columns = config.get("columns") or {}
-    if not isinstance(columns, Mapping) or not all(
-        isinstance(wanted, str) and (actual is None or isinstance(actual, str))
-        for wanted, actual in columns.items()
-    ):
-        raise ConfigError(
-            f"config key 'columns' must map wanted to actual column names, found {columns!r}"
-        )
-    return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))
+    check_values(config, COMMON_KEYS)
+    given = {key: config[key] for key in COMMON_KEYS if key in config}
+    return LoadOptions(**{**given, "columns": dict(config.get("columns") or {})})
 
 
 # Imported by name on first use: core must not import the gallery.

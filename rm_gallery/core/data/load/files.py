@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.utils.errors import DataError, reason_of
@@ -42,6 +42,15 @@ def check_unpacked(path: Path, packed: int, unpacked: int, times: int = 100) -> 
             f"bound is {ROOM:,} bytes, or {times} "
             "times the file). Unpack it and look at it."
         )
+
+
+T = TypeVar("T")
+
+
+def kept(items: Iterable[T], keep: Sequence[int] | None) -> Iterator[T]:
+    """The items at the positions `keep`, from 0; all of them for None."""
+    wanted = None if keep is None else set(keep)
+    return (item for at, item in enumerate(items) if wanted is None or at in wanted)
 
 
 BOM = b"\xef\xbb\xbf"

@@ -23,6 +23,7 @@ from rm_gallery.core.data.load.files import (
     RowItem,
     check_not_empty,
     check_unpacked,
+    kept,
     numbered_lines,
     open_bytes,
 )
@@ -80,7 +81,7 @@ def harness_row(row: Mapping[str, Any]) -> Row:
     reply = _innermost(row.get("filtered_resps"))
     if not isinstance(reply, str):
         reply = _innermost(row.get("resps"))
-    kept = {
+    others = {
         key: value
         for key, value in row.items()
         if key not in _HARNESS and not key.endswith("_hash")
@@ -90,7 +91,12 @@ def harness_row(row: Mapping[str, Any]) -> Row:
         "prompt": _first_prompt(row.get("arguments")),
         "answer": _as_text(reply),
     }
-    return {**kept, **fields, "reference": _as_text(row.get("target")), "filter": row.get("filter")}
+    return {
+        **others,
+        **fields,
+        "reference": _as_text(row.get("target")),
+        "filter": row.get("filter"),
+    }
 
 
 def _first_prompt(arguments: Any) -> str | None:
@@ -268,11 +274,10 @@ class InspectSource:
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Samples in the order they were written."""
         with self._open_archive() as archive:
-            members = _members(archive)
-            for position in range(len(members)) if keep is None else keep:
-                where = RowRef(str(self.path), position + 1, "item")
+            for number, member in kept(enumerate(_members(archive), 1), keep):
+                where = RowRef(str(self.path), number, "item")
                 try:
-                    part = archive.getinfo(members[position])
+                    part = archive.getinfo(member)
                     check_unpacked(self.path, part.compress_size, part.file_size)
                     sample = orjson.loads(_unpacked(archive, part))
                 except (NotImplementedError, RuntimeError) as error:
@@ -287,7 +292,7 @@ class InspectSource:
                     EOFError,
                     OSError,
                 ) as error:
-                    yield where, DataError(f"{where}: {members[position]} cannot be read: {error}")
+                    yield where, DataError(f"{where}: {member} cannot be read: {error}")
                     continue
                 yield where, converted("Inspect", inspect_row, sample, where)
 
@@ -358,13 +363,11 @@ class JsonLinesSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order; only wanted lines are parsed."""
-        name, wanted = str(self.path), None if keep is None else set(keep)
-        for position, (number, line) in enumerate(self._lines()):
-            if wanted is None or position in wanted:
-                where = RowRef(name, number, "line")
-                row = _parsed_line(line, where)
-                harness = isinstance(row, dict) and is_harness_row(row)
-                yield where, converted(HARNESS, harness_row, row, where) if harness else row
+        for number, line in kept(self._lines(), keep):
+            where = RowRef(str(self.path), number, "line")
+            row = _parsed_line(line, where)
+            harness = isinstance(row, dict) and is_harness_row(row)
+            yield where, converted(HARNESS, harness_row, row, where) if harness else row
 
     def understood(self) -> str:
         """The format, and the tool that wrote it where it is known."""
@@ -430,12 +433,12 @@ class JsonSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Records in order."""
-        records, name = self._records(), str(self.path)
+        records = self._records()
         if records is None:
             yield from JsonLinesSource(self.path).rows(keep)
             return
-        for position in range(len(records)) if keep is None else keep:
-            record, where = records[position], RowRef(name, position + 1, "item")
+        for number, record in kept(enumerate(records, 1), keep):
+            where = RowRef(str(self.path), number, "item")
             yield where, record if isinstance(record, dict) else _not_an_object(record, where)
 
     def understood(self) -> str:
@@ -451,25 +454,24 @@ class JsonSource:
         Raises:
             ConfigError: a tool wrote the file, and its records are not rows of it.
         """
-        with open_bytes(self.path) as file:
-            content = file.read().removeprefix(BOM)
-        try:
-            whole = orjson.loads(content)
-        except orjson.JSONDecodeError:
-            return None
-        records = self._unwrapped(whole)
+        document = self._document()
         if self._tool is not None:
             raise ConfigError(
                 f"{self.path} is a {self._tool}, whose rows do not stand in it as such; --export "
                 f"writes them."
             )
-        return whole, records
+        return document
 
     def _records(self) -> list[Any] | None:
+        document = self._document()
+        return None if document is None else document[1]
+
+    def _document(self) -> tuple[Any, list[Any]] | None:
         with open_bytes(self.path) as file:
             content = file.read().removeprefix(BOM)
         try:
-            return self._unwrapped(orjson.loads(content))
+            whole = orjson.loads(content)
+            return whole, self._unwrapped(whole)
         except orjson.JSONDecodeError as error:
             if _looks_like_json_lines(content):
                 return None

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rm_gallery.core.data.load.converters import RowRef, listed, shown
-from rm_gallery.core.data.load.files import COLUMNAR, Row, RowItem, check_not_empty, check_unpacked
+from rm_gallery.core.data.load.files import (
+    COLUMNAR,
+    Row,
+    RowItem,
+    check_not_empty,
+    check_unpacked,
+    kept,
+)
 from rm_gallery.core.data.load.json_files import InspectSource, JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.padding import (
     Restore,
@@ -368,21 +375,13 @@ class ListSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Records in order, with plain Python values."""
-        for position in range(len(self.records)) if keep is None else keep:
-            record, where = self.records[position], RowRef(SOURCE_NAME, position + 1)
+        for place, record in kept(enumerate(self.records, 1), keep):
+            where = RowRef(SOURCE_NAME, place)
             if isinstance(record, Mapping):
-                row = plain(dict(record))
-                for name, value in row.items():
-                    if isinstance(value, float):
-                        row[name] = number(value)
-                yield where, row
+                yield where, {name: number(value) for name, value in plain(dict(record)).items()}
             else:
-                yield (
-                    where,
-                    DataError(
-                        f"{where}: expected a dict with named columns, found {shown(record)}"
-                    ),
-                )
+                why = f"{where}: expected a dict with named columns, found {shown(record)}"
+                yield where, DataError(why)
 
     def understood(self) -> str:
         """The form."""
