@@ -58,7 +58,6 @@ class SlimeReward(TrainerReward):
     ) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
         super().__init__(reward, reference=reference, on_error=on_error, **scoring)
-        self._mean_on_error = on_error == "mean"
         self._seen: set[str] = set()
 
     async def __call__(self, args: Any, samples: Any, **kwargs: Any) -> Any:
@@ -72,11 +71,7 @@ class SlimeReward(TrainerReward):
         scores = await self._score_samples(given)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
-        means = (
-            {key: mean for key in keys if (mean := _component_mean(scores, key)) is not None}
-            if self._mean_on_error
-            else {}
-        )
+        means = {key: mean for key in keys if (mean := self._component_mean(scores, key)) is not None}
         for outcome in scores:
             self._check_keys(outcome, keys)
         rewards = [
@@ -107,6 +102,11 @@ class SlimeReward(TrainerReward):
                 f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them."
             )
 
+    def _component_mean(self, scores: Sequence[Score[float]], key: str) -> float | None:
+        """The mean of a component over the outcomes that have it, for those that have not."""
+        there = [outcome.components[key] for outcome in scores if key in outcome.components]
+        return statistics.fmean(there) if there and self.scorer.on_error == "mean" else None
+
     def _reward_of(
         self,
         sample: Any,
@@ -132,12 +132,6 @@ class SlimeReward(TrainerReward):
         return reward | {
             key: numbers[SCORE] if broken else means.get(key, numbers[SCORE]) for key in absent
         }
-
-
-def _component_mean(scores: Sequence[Score[float]], key: str) -> float | None:
-    """The mean of a component over the outcomes that have it."""
-    there = [outcome.components[key] for outcome in scores if key in outcome.components]
-    return statistics.fmean(there) if there else None
 
 
 slime_reward = SlimeReward
