@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.conversation import message_dicts, split_turns
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
@@ -138,8 +139,7 @@ class LangfuseEvaluator(_Evaluator):
         Raises:
             NoScore: judging failed.
         """
-        row = {**metadata} if isinstance(metadata, Mapping) else {}
-        row |= expected_output if isinstance(expected_output, Mapping) else {}
+        row = {**fields_in(metadata), **fields_in(expected_output)}
         row["expected_output"] = expected_output
         score = await self.scorer.ascore(self._prompt_of(input), self._answer_of(output), row)
         found = self._findings(score, {"name": f"{self.scorer.name}.unscored", "value": 1.0})

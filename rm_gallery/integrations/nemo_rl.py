@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.data.load.padding import fields_in, plain
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward, made_when_asked, needed
@@ -82,15 +82,11 @@ class RewardEnvironment(TrainerReward):
         import torch
 
         talks = [_split_log(log) for log in message_log_batch]
-        rows = [plain(row) if isinstance(row, Mapping) else {} for row in metadata]
-        scores = self.scorer.score_rows(
-            [talk[0] for talk in talks], [talk[1] for talk in talks], rows
-        )
+        rows = [plain(fields_in(row)) for row in metadata]
+        prompts, answers = ([talk[part] for talk in talks] for part in (0, 1))
+        scores = self.scorer.score_rows(prompts, answers, rows)
         numbers = [self.scorer.numbers(each, self.components) for each in scores]
-        kept = [
-            {**(row if isinstance(row, Mapping) else {}), KEPT: each}
-            for row, each in zip(metadata, numbers, strict=True)
-        ]
+        kept = [{**fields_in(row), KEPT: each} for row, each in zip(metadata, numbers, strict=True)]
         rewards = torch.tensor([each["score"] for each in numbers], dtype=torch.float32)
         try:
             from nemo_rl.environments.interfaces import EnvironmentReturn as made
@@ -102,15 +98,13 @@ class RewardEnvironment(TrainerReward):
             next_stop_strings=[None] * len(scores),
             rewards=rewards,
             terminateds=torch.ones_like(rewards),
-            answers=[_answer_text(talk[1]) for talk in talks] if return_extracted_answer else None,
+            answers=list(map(_answer_text, answers)) if return_extracted_answer else None,
         )
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
         """The batch as it is, and the means of what `step` kept in `extra_env_info`."""
         kept = [
-            row[KEPT]
-            for row in batch.get("extra_env_info") or ()
-            if isinstance(row, Mapping) and KEPT in row
+            row[KEPT] for row in map(fields_in, batch.get("extra_env_info") or ()) if KEPT in row
         ]
         scored = [each for each in kept if not each["unscored"] and not each["failed"]]
         means = {name: [each[name] for each in scored] for name in ("score", *self.components)}

@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import Field
 
 from rm_gallery.core.data.conversation import split_turns
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.kinds import BasePointWiseReward
@@ -173,7 +174,7 @@ def _step_columns(action: Any, observation: Any) -> dict[str, Any]:
     seen = _fields(observation)
     row: dict[str, Any] = {}
     for part in (_fields(action).get("metadata"), seen.get("metadata"), seen):
-        row |= part if isinstance(part, Mapping) else {}
+        row |= fields_in(part)
     hidden = (*_RESERVED, SCORES, OUTCOMES)
     return {
         key: value for key, value in row.items() if key not in hidden and isinstance(value, _PLAIN)

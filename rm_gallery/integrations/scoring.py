@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, TypeAlias
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
-from rm_gallery.core.data.load.padding import without_padding
+from rm_gallery.core.data.load.padding import fields_in, without_padding
 from rm_gallery.core.data.schema import DataOutput, DataSample, is_absent, without_nan
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
@@ -88,7 +88,7 @@ def pays_turns(reward: BaseReward) -> bool:
 def _finite_metrics(metrics: Any) -> dict[str, float]:
     """The finite numbers among a result's metrics: plain numbers, or the `score` of valid ones."""
     numbers = {}
-    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+    for name, value in fields_in(metrics).items():
         if isinstance(value, Mapping):
             value = value.get("score") if value.get("is_score_valid", True) else None
         if isinstance(value, int | float) and abs(value) <= sys.float_info.max:

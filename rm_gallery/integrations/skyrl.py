@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.data.load.padding import fields_in, plain
 from rm_gallery.core.score import Score
 from rm_gallery.integrations.scoring import TrainerReward, made_when_asked
 
@@ -63,7 +63,7 @@ def _columns(extras: Mapping[str, Any]) -> dict[str, Any]:
         (row.pop(name) for name in _SPECS if isinstance(row.get(name), dict)), {}
     )
     about = row.pop("extra_info", None)
-    return {**row, **(about if isinstance(about, dict) else {}), **spec}
+    return {**row, **fields_in(about), **spec}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
@@ -71,7 +72,9 @@ class SlimeReward(TrainerReward):
         scores = await self._score_samples(given)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
-        means = {key: mean for key in keys if (mean := self._component_mean(scores, key)) is not None}
+        means = {
+            key: mean for key in keys if (mean := self._component_mean(scores, key)) is not None
+        }
         for outcome in scores:
             self._check_keys(outcome, keys)
         rewards = [
@@ -138,9 +141,8 @@ slime_reward = SlimeReward
 
 
 def _columns(sample: Any) -> dict[str, Any]:
-    metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
-    own = {key: value for key, value in metadata.items() if key not in (COMPONENTS, STATUS)}
-    return {**own, "label": sample.label}
+    row = fields_in(sample.metadata)
+    return {k: v for k, v in row.items() if k not in (COMPONENTS, STATUS)} | {"label": sample.label}
 
 
 def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
@@ -167,8 +169,7 @@ def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[f
 
 
 def _has_score(sample: Any) -> bool:
-    metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
-    return bool(metadata.get(STATUS, "scored") == "scored")
+    return bool(fields_in(sample.metadata).get(STATUS, "scored") == "scored")
 
 
 def _normalised(group: list[float | None], divide: bool) -> list[float]:

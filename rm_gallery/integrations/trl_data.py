@@ -131,9 +131,7 @@ def unpaired_rows(
                 continue
             label = preference == "chosen" if isinstance(preference, str) else preference >= limit
             completion = _completion(sample, answer, chat)
-            rows.append(
-                {"prompt": _prompt(sample, chat), "completion": completion, "label": label}
-            )
+            rows.append({"prompt": _prompt(sample, chat), "completion": completion, "label": label})
     return rows
 
 

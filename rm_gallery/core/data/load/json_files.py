@@ -27,6 +27,7 @@ from rm_gallery.core.data.load.files import (
     numbered_lines,
     open_bytes,
 )
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
     if str(document.get("schema_version", "")).startswith("ATIF"):
         return "ATIF trajectory", [document]
     results = document.get("results")
-    inner = results.get("results") if isinstance(results, dict) else results
+    inner = fields_in(results).get("results", results)
     if isinstance(inner, list) and inner and all(_is_promptfoo(item) for item in inner):
         return "promptfoo results", promptfoo_rows(inner)
     cases = next((document[key] for key in _DEEPEVAL if isinstance(document.get(key), list)), None)
@@ -68,7 +69,7 @@ def converted(tool: str, convert: Callable[[Any], T], given: Any, where: Any) ->
 
 def is_harness_row(row: Mapping[str, Any]) -> bool:
     """Whether a JSON line is a logged sample of lm-evaluation-harness."""
-    return "doc_id" in row and "doc" in row and "resps" in row
+    return {"doc_id", "doc", "resps"} <= row.keys()
 
 
 _HARNESS = frozenset(
@@ -118,11 +119,9 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
     """A sample of an Inspect log: input, the model's completion, target, a column per scorer
     (`score.NAME`), and the `messages` where tools were used.
     """
-    output = sample.get("output")
-    output = output if isinstance(output, dict) else {}
-    choice = _innermost(output.get("choices"))
-    message = choice.get("message") if isinstance(choice, dict) else None
-    answer = output.get("completion") or _message_text(message)
+    output = fields_in(sample.get("output"))
+    choice = fields_in(_innermost(output.get("choices")))
+    answer = output.get("completion") or _message_text(choice.get("message"))
     target = sample.get("target")
     row: Row = {
         "id": str(sample.get("id", "")),
@@ -137,8 +136,8 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
         row["error"] = sample["error"].get("message")
     for name, score in (sample.get("scores") or {}).items():
         row[f"score.{name}"] = score.get("value") if isinstance(score, dict) else score
-        if isinstance(score, dict) and score.get("explanation"):
-            row[f"explanation.{name}"] = score["explanation"]
+        if explanation := fields_in(score).get("explanation"):
+            row[f"explanation.{name}"] = explanation
     return row
 
 
@@ -164,14 +163,14 @@ def _conversation(given: Any) -> str | None:
 
 
 def _message_text(message: Any) -> str | None:
-    content = message.get("content") if isinstance(message, dict) else None
+    content = fields_in(message).get("content")
     if isinstance(content, list):
         return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else None
 
 
 def _is_promptfoo(item: Any) -> bool:
-    return isinstance(item, dict) and "vars" in item and "provider" in item and "success" in item
+    return {"vars", "provider", "success"} <= fields_in(item).keys()
 
 
 def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -196,20 +195,18 @@ def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
 def _promptfoo_row(
     name: str, test: Sequence[Mapping[str, Any]], several_prompts: bool, wide: bool
 ) -> Row:
-    given = test[0]["vars"] if isinstance(test[0]["vars"], dict) else {}
     row: Row = {
-        **{f"vars.{key}": value for key, value in given.items()},
+        **{f"vars.{key}": value for key, value in fields_in(test[0]["vars"]).items()},
         "id": name,
         "prompt": _prompt(test[0]),
     }
     for result in test:
-        grading = result.get("gradingResult")
         column = _provider(result, several_prompts)
         fields = {
             "answer": _as_text((result.get("response") or {}).get("output")),
             "score": result.get("score"),
             "success": result.get("success"),
-            "reason": grading.get("reason") if isinstance(grading, dict) else None,
+            "reason": fields_in(result.get("gradingResult")).get("reason"),
         }
         if wide:
             row[column] = fields.pop("answer")
@@ -221,16 +218,15 @@ def _promptfoo_row(
 
 def _prompt(result: Mapping[str, Any]) -> str | None:
     prompt = result.get("prompt")
-    return _as_text(prompt.get("raw")) if isinstance(prompt, dict) else _as_text(prompt)
+    return _as_text(prompt.get("raw") if isinstance(prompt, dict) else prompt)
 
 
 def _provider(result: Mapping[str, Any], with_prompt: bool) -> str:
-    provider, prompt = result["provider"], result.get("prompt")
+    provider = result["provider"]
     name = str(
         (provider.get("label") or provider.get("id")) if isinstance(provider, dict) else provider
     )
-    label = prompt.get("label") if isinstance(prompt, dict) else None
-    which = result.get("promptIdx", label)
+    which = result.get("promptIdx", fields_in(result.get("prompt")).get("label"))
     return f"{name} prompt {which}" if with_prompt and which is not None else name
 
 

@@ -23,6 +23,7 @@ from rm_gallery.core.data.load.converters import (
     json_cell,
     shown,
 )
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
 from rm_gallery.core.model.message import text_of
 from rm_gallery.core.utils.errors import DataError
@@ -241,8 +242,7 @@ def _number(value: Any) -> float | None:
 
 
 def _numbers(values: Any) -> dict[str, float | None]:
-    given = values.items() if isinstance(values, Mapping) else ()
-    return {str(name): _number(value) for name, value in given}
+    return {str(name): _number(value) for name, value in fields_in(values).items()}
 
 
 def _error_of(row: Any) -> str:
@@ -295,10 +295,9 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
             values.append(part if weight is None else part * weight)
     task = row["task"]
     data = task.get("data") or {}
-    info = data.get("info")
     about = {
         **_rest(data, ("prompt", "answer", "info")),
-        **(info if isinstance(info, Mapping) else {}),
+        **fields_in(data.get("info")),
         **_rest(row, ("nodes", "calls", "task", "rewards", "tools", "id", "version", "verifiers")),
     }
     parents = {node.get("parent") for node in nodes}
@@ -330,18 +329,15 @@ def _nemo_gym(row: Mapping[str, Any]) -> RecordedRollout:
     else:
         completion = turns_of(output)
     task, number = row.get("_ng_task_index"), row.get("_ng_rollout_index")
-    used = ("responses_create_params", "response", "reward", "expected_answer")
-    about = _rest(row, used)
-    metrics = row.get("reward_components")
     return RecordedRollout(
         prompt=prompt,
         completion=completion,
         reward=None if row.get("mask_sample") else _number(row.get("reward")),
-        parts=_numbers(metrics),
+        parts=_numbers(row.get("reward_components")),
         truth=row.get("expected_answer"),
         tools=asked.get("tools"),
         id=f"{task}-{number}" if task is not None and number is not None else "",
-        about=about,
+        about=_rest(row, ("responses_create_params", "response", "reward", "expected_answer")),
     )
 
 
@@ -357,26 +353,21 @@ def _atif(row: Mapping[str, Any]) -> RecordedRollout:
             raise DataError(f"step {number} is of {shown(step.get('source'))}, no known source")
         message = {"role": role, "content": step.get("message")}
         calls = [
-            {
-                "id": call.get("tool_call_id"),
-                "name": call.get("function_name"),
-                "arguments": call.get("arguments"),
-            }
+            _call(call.get("tool_call_id"), call.get("function_name"), call.get("arguments"))
             for call in step.get("tool_calls") or ()
         ]
         thought = step.get("reasoning_content")
         spoken += turns_of([{**message, "tool_calls": calls, "reasoning_content": thought}])
         seen = (step.get("observation") or {}).get("results") or ()
         for at, result in enumerate(seen):
-            call = result.get("source_call_id") or (calls[at]["id"] if at < len(calls) else None)
+            call = result.get("source_call_id") or (at < len(calls) and calls[at].get("id"))
             spoken.append(_tool_turn(call, result.get("content")))
     prompt, completion = split_rollout(spoken)
-    agent = row.get("agent") or {}
     return RecordedRollout(
         prompt=prompt,
         completion=completion,
         reward=_number(row.get("reward")),
-        tools=agent.get("tool_definitions"),
+        tools=fields_in(row.get("agent")).get("tool_definitions"),
         id=str(row.get("trajectory_id") or row.get("session_id") or ""),
         about=_rest(row, ("steps", "reward", "session_id", "trajectory_id")),
     )
