@@ -166,15 +166,11 @@ class BenchmaxRewards:
         together = {
             name: scorer for name, scorer in self.scorers().items() if scorer.reward.compares
         }
-        prompts: list[Any] = [one[1] for one in read]
-        completions: list[Any] = [one[2] for one in read]
-        rows = [one[3] for one in read]
-        columns = await asyncio.gather(
-            *(s.ascore_rows(prompts, completions, rows) for s in together.values())
-        )
-        by_rollout = [[column[place] for column in columns] for place in range(len(read))]
+        given: list[Any] = [[one[part] for one in read] for part in (1, 2, 3)]
+        columns = await asyncio.gather(*(s.ascore_rows(*given) for s in together.values()))
         return [
-            self._reward_dict(together, own, read[place][0]) for place, own in enumerate(by_rollout)
+            self._reward_dict(together, [column[place] for column in columns], one[0])
+            for place, one in enumerate(read)
         ]
 
     # -- reading and answering ---------------------------------------------------------------------

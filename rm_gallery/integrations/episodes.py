@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.data.conversation import message_dicts
+from rm_gallery.core.data.conversation import turns_said
 from rm_gallery.core.reward.kinds import BaseStepWiseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.reward.turns import differences
@@ -102,10 +102,7 @@ class Episode:
 
     def observe(self, observation: TurnTaken, role: str = "user") -> None:
         """Note what a tool, the user or the environment said; a text is said by `role`."""
-        if isinstance(observation, str):
-            observation = {"role": role, "content": observation}
-        given = [observation] if isinstance(observation, Mapping) else observation
-        self._spoken += message_dicts(given, "turn")
+        self._spoken += turns_said(observation, role, "turn")
 
     def step(self, turn: TurnTaken, *, done: bool = False) -> float:
         """What a turn is worth: text or message of the policy; `done` ends the episode.

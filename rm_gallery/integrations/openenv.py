@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +30,10 @@ from rm_gallery.integrations.causes import OnError, checked_on_error
 from rm_gallery.integrations.scoring import (
     RowScorer,
     TrainerReward,
+    finite,
     for_training,
     made_when_asked,
+    picked,
 )
 
 SCORES = "rubric_scores"
@@ -190,14 +191,10 @@ def _answer(action: Any, completion: Any) -> Any:
     if isinstance(action, str | list):
         return action
     fields = {name: value for name, value in _fields(action).items() if name not in _RESERVED}
-    there = ", ".join(sorted(fields)) or "none"
     if completion is not None:
-        if completion not in fields:
-            raise ConfigError(
-                f"the {type(action).__name__} has no field '{completion}' (completion=); its "
-                f"fields: {there}"
-            )
-        return fields[completion]
+        what = f"the {type(action).__name__}"
+        return picked(fields, completion, (), what, "completion=", "field")
+    there = ", ".join(sorted(fields)) or "none"
     texts = [name for name, value in fields.items() if isinstance(value, str)]
     if len(texts) != 1:
         raise ConfigError(
@@ -362,10 +359,8 @@ class RubricReward(BasePointWiseReward):
         outcome = getattr(returned, "outcome", None)
         if isinstance(outcome, Score) and outcome.value is None:
             raise Unscored(outcome.reason, reason=outcome.code)
-        members = {
-            name: _finite_number(r.last_score) for name, r in RubricTree(rubric).all() if name
-        }
-        score = _finite_number(returned)
+        members = {name: finite(r.last_score) for name, r in RubricTree(rubric).all() if name}
+        score = finite(returned)
         if score is None:
             raise ScoreError(f"{self.name} gave {returned!r:.80}; a rubric gives a finite number.")
         metrics = {name: value for name, value in members.items() if value is not None}
@@ -383,9 +378,3 @@ class RubricReward(BasePointWiseReward):
         return action, _Shown(
             _text=asked, prompt=asked, messages=messages, metadata=metadata, done=True, reward=None
         )
-
-
-def _finite_number(value: Any) -> float | None:
-    if isinstance(value, bool | int | float) and math.isfinite(value):
-        return float(value)
-    return None

@@ -59,6 +59,7 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     places = [output.answer.reward, *(step.reward for step in output.steps or ())]
     components: dict[str, float] = {}
     reasons: list[str] = []
+    extras: list[dict[str, Any]] = []
     for place in places:
         key = reward.key_in(place)
         own = [detail for detail in place.details if detail.source == key]
@@ -67,12 +68,11 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
         ):
             components.update((detail.name, detail.score) for detail in own)
         reasons += [detail.reason for detail in own if detail.reason]
-        if place.extra_data:
-            components.update(_finite_metrics(place.extra_data.get(key, {}).get(METRICS)))
-    extra = places[0].extra_data.get(reward.key_in(places[0]), {}) if places[0].extra_data else {}
-    return Score(
-        outcome.value, "; ".join(reasons), components, extra={**extra, **_turns(reward, output)}
-    )
+        extras.append(place.extra_data.get(key, {}))
+        if METRICS in extras[-1]:
+            components.update(_finite_metrics(extras[-1][METRICS]))
+    extra = {**extras[0], **_turns(reward, output)}
+    return Score(outcome.value, "; ".join(reasons), components, extra=extra)
 
 
 def _turns(reward: BaseReward, output: DataOutput) -> dict[str, list[float | None]]:
@@ -91,9 +91,15 @@ def _finite_metrics(metrics: Any) -> dict[str, float]:
     for name, value in fields_in(metrics).items():
         if isinstance(value, Mapping):
             value = value.get("score") if value.get("is_score_valid", True) else None
-        if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
-            numbers[str(name)] = float(value)
+        if (number := finite(value)) is not None:
+            numbers[str(name)] = number
     return numbers
+
+
+def finite(value: Any) -> float | None:
+    """A number that a 64-bit float holds; None for anything else."""
+    fits = isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return float(value) if fits else None
 
 
 def broken_by_answer(score: Score[float]) -> bool:
@@ -121,6 +127,7 @@ def picked(
     usual: Sequence[str],
     what: str,
     option: str = "prompt=",
+    noun: str = "key",
 ) -> Any:
     """The value under `key`, or without one under the first usual key that has a value, else None.
 
@@ -131,7 +138,7 @@ def picked(
         return next((given[name] for name in usual if given.get(name) is not None), None)
     if key not in given:
         there = ", ".join(sorted(map(str, given))) or "none"
-        raise ConfigError(f"{what} has no key '{key}' ({option}); its keys: {there}.")
+        raise ConfigError(f"{what} has no {noun} '{key}' ({option}); its {noun}s: {there}.")
     return given[key]
 
 
@@ -191,10 +198,9 @@ class RowScorer:
             self.reward = self.reward.model_copy(update={"worst": worst})
             self.reward.check_worst()
         self.on_error = checked_on_error(on_error, "RowScorer")
-        self.columns = {
-            **(columns or {}),
-            **({"reference": reference} if reference is not None else {}),
-        }
+        self.columns = dict(columns or {})
+        if reference is not None:
+            self.columns["reference"] = reference
         for field, column in self.columns.items():
             if not isinstance(column, str):
                 raise ConfigError(
@@ -205,9 +211,7 @@ class RowScorer:
         chosen = (
             options if isinstance(options, RunOptions) else _run_options(self.reward, options or {})
         )
-        self.options, self._given_options = chosen, chosen if options else None
-        self._probe_options: RunOptions | None = None
-        """Options of a single row where none are given."""
+        self.options, self._chosen = chosen, bool(options)
         self.largest = math.inf
         """Larger scores fail, and larger components are left out."""
         self.padded = False
@@ -227,8 +231,6 @@ class RowScorer:
         """
         if self.options.blame is None:
             self.options = replace(self.options, blame="probe")
-            self._probe_options = RunOptions(max_workers=self.reward.max_workers, blame="probe")
-            self._given_options = self._given_options and self.options
 
     # -- doors -------------------------------------------------------------------------------------
 
@@ -292,7 +294,10 @@ class RowScorer:
         return self._outcomes([done], [[0]], [None])[0]
 
     def _single_row_options(self) -> RunOptions | None:
-        return self._probe_options if self._given_options is None else _quiet(self._given_options)
+        """Without any the reward's own, which cost a single row nothing."""
+        if self._chosen:
+            return _quiet(self.options)
+        return None if self.options.blame is None else self.options
 
     def lost(self, score: Score[float]) -> Score[float]:
         """The failed score of a single row that gives no sample, counted like any other."""
@@ -340,12 +345,12 @@ class RowScorer:
         columns = without_nan(row or {})
         if self.padded:
             columns = {name: without_padding(value) for name, value in columns.items()}
-        absent = [column for column in self.columns.values() if column not in columns]
-        if absent:
-            there = ", ".join(sorted(map(str, columns))) or "none"
-            raise ConfigError(
-                f"{self.name}: there is no column '{absent[0]}'; the columns are: {there}."
-            )
+        for column in self.columns.values():
+            if column not in columns:
+                there = ", ".join(sorted(map(str, columns))) or "none"
+                raise ConfigError(
+                    f"{self.name}: there is no column '{column}'; the columns are: {there}."
+                )
         # read all before writing any: `columns` may swap two names
         return {**columns, **{field: columns[column] for field, column in self.columns.items()}}
 
@@ -365,13 +370,9 @@ class RowScorer:
             sample.input[-1].additional_kwargs["context"] = row["context"]
         extra = sample.output[0].answer.additional_kwargs
         # the trainer's own count of tokens, which length rewards measure by
-        extra.update(
-            {
-                name: row[name]
-                for name in TOKEN_IDS
-                if isinstance(row.get(name), Sized) and name not in extra
-            }
-        )
+        for name in TOKEN_IDS:
+            if isinstance(row.get(name), Sized):
+                extra.setdefault(name, row[name])
         return sample
 
     def _sample_or_failure(
@@ -408,25 +409,23 @@ class RowScorer:
         kept: list[Score[float] | None] = [None] * len(rows)
         groups: dict[str, int] = {}
         absent: list[ConfigError] = []
-        for place, (prompt, completion, row) in enumerate(
-            zip(prompts, completions, rows, strict=True)
-        ):
+        for place, given in enumerate(zip(prompts, completions, rows, strict=True)):
             try:
-                sample = self._sample_or_failure(prompt, completion, row)
+                sample = self._sample_or_failure(*given)
             except ConfigError as error:
                 absent.append(error)
                 sample = failed("data", str(error), "data")
             if isinstance(sample, Score):
                 kept[place] = sample
                 continue
-            if self.reward.compares:
-                first = groups.setdefault(group_of(sample), len(samples))
-                if first < len(samples):
-                    samples[first].output.extend(sample.output)
-                    places[first].append(place)
-                    continue
-            samples.append(sample)
-            places.append([place])
+            group = group_of(sample) if self.reward.compares else str(place)
+            first = groups.setdefault(group, len(samples))
+            if first < len(samples):
+                samples[first].output.extend(sample.output)
+                places[first].append(place)
+            else:
+                samples.append(sample)
+                places.append([place])
         if absent and len(absent) == len(rows):
             raise absent[0]
         return samples, places, kept

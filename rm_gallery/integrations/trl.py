@@ -17,12 +17,12 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple, SupportsIndex, overload
+from typing import Any, NamedTuple
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
@@ -138,13 +138,13 @@ def trl_rewards(
         if taken[scorer.name] > 1:
             scorer.name = f"{scorer.name}_{taken[scorer.name]}"
         scorers.append(scorer)
-    if not together:
-        return [
-            TrlReward(_Batches([scorer]), logs=log)
-            for scorer, log in zip(scorers, logs, strict=True)
-        ]
     batches = _Batches(scorers, users=len(scorers))
-    return [TrlReward(batches, at, logs=log) for at, log in enumerate(logs)]
+    return [
+        TrlReward(batches, at, logs=log)
+        if together
+        else TrlReward(_Batches([scorers[at]]), logs=log)
+        for at, log in enumerate(logs)
+    ]
 
 
 def trl_components(reward: object, components: Iterable[str], **settings: Any) -> list[TrlReward]:
@@ -224,7 +224,10 @@ class TrlReward:
             asyncio.get_running_loop()
         except RuntimeError:
             return self.scored(prompts, completions, **columns)
-        return _Later(self, prompts, completions, columns)
+        return _Later(
+            partial(self.scored, prompts, completions, **columns),
+            partial(self.ascored, prompts, completions, **columns),
+        )
 
     def scored(
         self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
@@ -311,11 +314,8 @@ class TrlReward:
     def _warn_if_missing(self, scores: list[Score[float]]) -> None:
         """Warn once when no score of a batch has the component, which may be misspelt."""
         there = {name for each in scores for name in each.components}
-        if (
-            not self._missed
-            and self.component not in there
-            and any(each.value is not None for each in scores)
-        ):
+        unmet = self.component not in there and any(each.value is not None for each in scores)
+        if unmet and not self._missed:
             self._missed = True
             logger.warning(
                 "{}: no completion of a batch has the component '{}'; there are: {}.",
@@ -329,23 +329,12 @@ class _Later(Sequence["float | None"]):
     """Values that are worked out when they are awaited, or else when they are looked at."""
 
     def __init__(
-        self, reward: TrlReward, prompts: Any, completions: Any, columns: dict[str, Any]
+        self, scored: Callable[[], Values], ascored: Callable[[], Coroutine[Any, Any, Values]]
     ) -> None:
-        self._reward, self._prompts, self._completions, self._columns = (
-            reward,
-            prompts,
-            completions,
-            columns,
-        )
-        self._known: Values | None = None
+        self._values, self._awaited = cache(scored), ascored
 
     def __await__(self) -> Generator[Any, None, Values]:
-        return self._reward.ascored(self._prompts, self._completions, **self._columns).__await__()
-
-    def _values(self) -> Values:
-        if self._known is None:
-            self._known = self._reward.scored(self._prompts, self._completions, **self._columns)
-        return self._known
+        return self._awaited().__await__()
 
     def __len__(self) -> int:
         return len(self._values())
@@ -353,10 +342,6 @@ class _Later(Sequence["float | None"]):
     def __repr__(self) -> str:
         return repr(self._values())
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> float | None: ...
-    @overload
-    def __getitem__(self, index: slice) -> Values: ...
     def __getitem__(self, index: Any) -> Any:
         return self._values()[index]
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.scoring import rows_of
@@ -139,7 +139,7 @@ class TrlWatch:
                 return
             batch = next((each for each in self._batches if each.completions is completions), None)
             if batch is None or place in batch.values:
-                batch = _TrlBatch(prompts, completions, columns)
+                batch = _TrlBatch(prompts, completions, columns, {})
                 self._batches = [*self._batches[1 - _MOST_BATCHES :], batch]
             batch.values[place] = list(values)
 
@@ -210,12 +210,13 @@ class TrlWatch:
         )
 
 
-class _TrlBatch:
+class _TrlBatch(NamedTuple):
     """What the reward functions were called with, and what each gave."""
 
-    def __init__(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Any) -> None:
-        self.prompts, self.completions, self.columns = prompts, completions, columns
-        self.values: dict[int, list[Any]] = {}
+    prompts: Sequence[Any]
+    completions: Sequence[Any]
+    columns: Any
+    values: dict[int, list[Any]]
 
 
 class _WatchedFunction:

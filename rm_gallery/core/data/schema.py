@@ -627,7 +627,7 @@ def from_parquet(path: str | Path) -> BaseDataSet:
 
 def to_jsonl(dataset: BaseDataSet, path: str | Path) -> Path:
     """Write the samples as JSON lines, one object each; the data set's name and metadata are not
-    part of them.
+    part of them. `create_loader` reads them back as they were.
 
     Raises DataError as `to_parquet` does.
     """
@@ -635,25 +635,6 @@ def to_jsonl(dataset: BaseDataSet, path: str | Path) -> Path:
         for sample in dataset.datasamples:
             file.write(orjson.dumps(to_record(sample), option=orjson.OPT_APPEND_NEWLINE))
     return Path(path)
-
-
-def from_jsonl(path: str | Path, name: str | None = None) -> BaseDataSet:
-    """Read what `to_jsonl` wrote; `name` is the file's stem unless given. Raises DataError naming
-    the line.
-    """
-    return BaseDataSet(name=name or Path(path).stem, datasamples=list(_line_samples(Path(path))))
-
-
-def _line_samples(path: Path) -> Iterator[DataSample]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield from_record(orjson.loads(line))
-                except (orjson.JSONDecodeError, AttributeError, DataError) as error:
-                    raise DataError(f"{path}, line {number}: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _flat(sample: DataSample) -> dict[str, Any]:

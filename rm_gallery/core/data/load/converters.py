@@ -18,7 +18,7 @@ from rm_gallery.core.utils.plugins import entries, imported
 
 RowUnit = Literal["row", "line", "item"]
 
-_ROLES = frozenset(role.value for role in MessageRole)
+ROLES = {role.value: role for role in MessageRole}
 ROLE_ALIASES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 _EXCERPT = 40
 MAX_NAMES = 12
@@ -166,16 +166,19 @@ def turns(value: Any, column: str, where: RowRef) -> list[dict[str, Any]]:
     return [_turn(item, f"{column}[{position}]", where) for position, item in enumerate(items, 1)]
 
 
+def role_of(given: str, where: str) -> str:
+    """The role that a word means; DataError for a word that means none."""
+    word = given.strip().lower()
+    role = ROLE_ALIASES.get(word, word)
+    if role not in ROLES:
+        raise DataError(f"{where}: unknown role {shown(given)}; {nearest(role, ROLES)}")
+    return role
+
+
 def _turn(item: Any, column: str, where: RowRef) -> dict[str, Any]:
     if not isinstance(item, dict) or not isinstance(item.get("role"), str):
         raise wrong(where, column, "a message with role and content", item)
-    role = item["role"].strip().lower()
-    role = ROLE_ALIASES.get(role, role)
-    if role not in _ROLES:
-        raise DataError(
-            f"{where}, column '{column}': unknown role {shown(item['role'])}; "
-            f"{nearest(role, _ROLES)}"
-        )
+    role = role_of(item["role"], f"{where}, column '{column}'")
     content = item.get("content")
     # Only a message with a call may have no content.
     silent = content is None and (item.get("tool_calls") or item.get("function_call"))
@@ -356,11 +359,9 @@ class DataConverterRegistry:
 
 def _from_entry_point(name: str) -> type[DataConverter] | None:
     target = entries("converters").get(name)
-    return (
-        None
-        if target is None
-        else _checked_converter(name, imported(target, f"converter '{name}'"))
-    )
+    if target is None:
+        return None
+    return _checked_converter(name, imported(target, f"converter '{name}'"))
 
 
 def _checked_converter(name: str, converter: Any) -> type[DataConverter]:
@@ -494,11 +495,10 @@ class GenericConverter(DataConverter):
         return {"input": spoken, "output": self._outputs(row, where, used)}
 
     def _outputs(self, row: dict[str, Any], where: RowRef, used: set[str]) -> list[dict[str, Any]]:
-        if row.get("chosen") is not None or row.get("rejected") is not None:
-            used.update(("chosen", "rejected"))
-            return preference_outputs(
-                _one_or_more(row, "chosen", where), _one_or_more(row, "rejected", where)
-            )
+        sides = ("chosen", "rejected")
+        if any(row.get(side) is not None for side in sides):
+            used.update(sides)
+            return preference_outputs(*(_one_or_more(row, side, where) for side in sides))
         several = next((name for name in RESPONSES_COLUMNS if _is_list(row.get(name), where)), None)
         if several:
             used.add(several)

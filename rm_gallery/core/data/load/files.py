@@ -58,20 +58,35 @@ LONGEST_LINE = 1 << 26
 """Bytes of one JSON line."""
 
 
+class Unpacking:
+    """Counts the unpacked bytes of a file, within the bounds of `check_unpacked`."""
+
+    def __init__(self, path: Path, times: int = 100) -> None:
+        self._path, self._packed, self._unpacked = path, path.stat().st_size, 0
+        self._times = times
+
+    def expect(self, size: int) -> None:
+        """DataError, before reading, where so many bytes would be out of proportion."""
+        check_unpacked(self._path, self._packed, self._unpacked + size, self._times)
+
+    def note(self, size: int) -> None:
+        """Count bytes; DataError above the bound."""
+        self._unpacked += size
+        self.expect(0)
+
+
 class _Unpacked(io.RawIOBase):
-    """The bytes of a gzip file, within the bounds of `check_unpacked`."""
+    """The bytes of a gzip file."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self._path, self._packed = path, gzip.GzipFile(fileobj=file)
-        self._sizes = path.stat().st_size, 0
+        self._room, self._packed = Unpacking(path), gzip.GzipFile(fileobj=file)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         size = self._packed.readinto(buffer)
-        self._sizes = self._sizes[0], self._sizes[1] + size
-        check_unpacked(self._path, *self._sizes)
+        self._room.note(size)
         return size
 
 

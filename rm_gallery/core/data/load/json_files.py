@@ -61,7 +61,7 @@ def converted(tool: str, convert: Callable[[Any], T], given: Any, where: Any) ->
     """The result of `convert`; a DataError if the document only resembles the tool's files."""
     try:
         return convert(given)
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+    except (AttributeError, LookupError, TypeError, RecursionError) as error:
         return DataError(
             f"{where}: not in the layout of {tool} ({type(error).__name__}: {str(error)[:200]})"
         )
@@ -499,15 +499,12 @@ class JsonSource:
         if known is not None:
             self._tool, records = known
             return list(records)
-        for key in _RECORD_KEYS:
-            records = value.get(key)
-            if (
-                isinstance(records, list)
-                and records
-                and all(isinstance(record, dict) for record in records)
-            ):
-                return records
-        return [value]
+        lists = (value.get(key) for key in _RECORD_KEYS)
+        return next((each for each in lists if each and _are_objects(each)), [value])
+
+
+def _are_objects(records: Any) -> bool:
+    return isinstance(records, list) and all(isinstance(record, dict) for record in records)
 
 
 def _parsed_line(line: bytes, where: RowRef) -> Row | DataError:

@@ -23,6 +23,7 @@ from rm_gallery.core.data.load.converters import (
     json_cell,
     shown,
 )
+from rm_gallery.core.data.load.json_files import converted
 from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
 from rm_gallery.core.model.message import text_of
@@ -90,13 +91,11 @@ class RolloutConverter(DataConverter):
                 f"the keys {', '.join(sorted(map(str, row))[:12])}"
             )
         try:
-            rollout = LAYOUTS[name].read(cells)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise DataError(
-                f"{where}: not in the layout of {name} ({type(error).__name__}: {str(error)[:200]})"
-            ) from error
+            rollout = converted(name, LAYOUTS[name].read, cells, where)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
+        if isinstance(rollout, DataError):
+            raise rollout
         why = _error_of(cells) or _error_of(cells.get("response"))
         reward = None if why else rollout.reward
         recorded = {"layout": name, "reward": reward, "parts": rollout.parts}
@@ -252,7 +251,7 @@ def _error_of(row: Any) -> str:
     for key in ("error", "errors", "exception_info"):
         found = row.get(key)
         if isinstance(found, list):
-            found = found[0] if found else None
+            found = next(iter(found), None)
         if found and isinstance(found, str | Mapping):
             return " ".join(_written(found).split())[:200]
     return ""
@@ -285,7 +284,10 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
         at = parent
     path.reverse()
     begins = next((k for k, node in enumerate(path) if node.get("sampled")), len(path))
-    spoken = [turns_of([node["message"]]) for node in path]
+    asked, said = (
+        [turn for node in part for turn in turns_of([node["message"]])]
+        for part in (path[:begins], path[begins:])
+    )
     rewards = row.get("rewards") or {}
     parts = {name: _number(reward and reward["score"]) for name, reward in rewards.items()}
     values = []
@@ -304,9 +306,8 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
     if (branches := sum(k not in parents for k in range(len(nodes)))) > 1:
         about["branches"] = branches
     return RecordedRollout(
-        prompt=[turn for turns in spoken[:begins] for turn in turns]
-        or turns_of(data.get("prompt") or []),
-        completion=[turn for turns in spoken[begins:] for turn in turns],
+        prompt=asked or turns_of(data.get("prompt") or []),
+        completion=said,
         reward=_number(sum(values)) if values else None,
         parts=parts,
         truth=data.get("answer"),
