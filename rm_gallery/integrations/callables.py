@@ -16,7 +16,7 @@ from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore
-from rm_gallery.integrations.scoring import RowScorer, picked, refuse_comparing
+from rm_gallery.integrations.scoring import RowScorer, blocking_twin, picked, refuse_comparing
 
 _TEXTS = ("output", "answer", "response", "completion", "text", "content", "result")
 _ASKED = ("messages", "prompt", "question", "query", "input")
@@ -161,19 +161,6 @@ class EndpointFunction(_Callable):
     reports = "is_score_valid says that there is no score."
     one_by_one = "The server's batch path (`/v1/rewards/NAME/batch`) takes groups."
 
-    def __call__(
-        self,
-        /,
-        messages: Sequence[Any],
-        ground_truth: Any = None,
-        original_messages: Any = None,
-        **row: Any,
-    ) -> EvaluateResult:
-        """Score a conversation by its last assistant turn; DataError for messages that do not fit."""
-        return _evaluate_result(
-            self.scorer.score(*_split_call(messages, original_messages, ground_truth, row))
-        )
-
     async def acall(
         self,
         /,
@@ -182,10 +169,15 @@ class EndpointFunction(_Callable):
         original_messages: Any = None,
         **row: Any,
     ) -> EvaluateResult:
-        """Awaitable twin of the call."""
+        """Score a conversation by its last assistant turn; DataError for messages that do not fit.
+
+        Calling the object itself does the same and blocks.
+        """
         return _evaluate_result(
             await self.scorer.ascore(*_split_call(messages, original_messages, ground_truth, row))
         )
+
+    __call__ = blocking_twin(acall, "__call__")
 
 
 langsmith_evaluator, langfuse_evaluator, endpoint_function = (

@@ -17,7 +17,13 @@ from rm_gallery.core.reward.turns import differences
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.scoring import Conversation, Row, RowScorer, TrainerReward
+from rm_gallery.integrations.scoring import (
+    Conversation,
+    Row,
+    RowScorer,
+    TrainerReward,
+    blocking_twin,
+)
 
 TurnTaken = str | Mapping[str, Any] | Sequence[Any]
 """What a turn adds to the conversation: a text, a message or messages."""
@@ -104,31 +110,22 @@ class Episode:
         """Note what a tool, the user or the environment said; a text is said by `role`."""
         self._spoken += turns_said(observation, role, "turn")
 
-    def step(self, turn: TurnTaken, *, done: bool = False) -> float:
-        """What a turn is worth: text or message of the policy; `done` ends the episode.
+    async def astep(self, turn: TurnTaken, *, done: bool = False) -> float:
+        """What a turn is worth: text or message of the policy; `done` ends the episode. `step` is
+        the blocking twin.
 
         Raises:
             NoScore: the outcome has no score, and `on_error` is "raise".
         """
-        given = self._given(turn)
-        step, outcome = self._by.step_scorer, self._by.outcome_scorer if done else None
-        return self._paid(
-            step.score(*given) if step else None, outcome.score(*given) if outcome else None
-        )
-
-    async def astep(self, turn: TurnTaken, *, done: bool = False) -> float:
-        """Awaitable twin of `step`, from any event loop."""
-        given = self._given(turn)
+        self.observe(turn, "assistant")
+        given = (self._prompt, self._spoken, self._row)
         step, outcome = self._by.step_scorer, self._by.outcome_scorer if done else None
         return self._paid(
             await step.ascore(*given) if step else None,
             await outcome.ascore(*given) if outcome else None,
         )
 
-    def _given(self, turn: TurnTaken) -> tuple[Conversation, list[dict[str, Any]], Row]:
-        """Prompt, completion and row once this turn is taken."""
-        self.observe(turn, "assistant")
-        return self._prompt, self._spoken, self._row
+    step = blocking_twin(astep, "step")
 
     def _paid(self, step: Score[float] | None, end: Score[float] | None) -> float:
         """The number of a turn, from its step's score and the outcome's, as far as they are asked."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import Any, ClassVar, TypeAlias
+from functools import wraps
+from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
 from rm_gallery.core.data.load.padding import fields_in, without_padding
 from rm_gallery.core.data.schema import DataOutput, DataSample, is_absent, without_nan
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
@@ -35,6 +37,7 @@ Conversation: TypeAlias = "str | Sequence[Any] | None"
 as such.
 """
 Row: TypeAlias = "Mapping[str, Any] | None"
+P, T = ParamSpec("P"), TypeVar("T")
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """The scorer's own arguments, apart from the fields of its reward."""
 TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
@@ -140,6 +143,20 @@ def picked(
         there = ", ".join(sorted(map(str, given))) or "none"
         raise ConfigError(f"{what} has no {noun} '{key}' ({option}); its {noun}s: {there}.")
     return given[key]
+
+
+def blocking_twin(twin: Callable[P, Coroutine[Any, Any, T]], name: str) -> Callable[P, T]:
+    """The twin of an async method that blocks the caller's thread, whether or not its event loop
+    runs; a subclass that puts another method in the async one's place has its twin with it.
+    """
+
+    @wraps(twin)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return library_loop.drive(getattr(args[0], twin.__name__)(*args[1:], **kwargs))
+
+    call.__name__, call.__qualname__ = name, twin.__qualname__.replace(twin.__name__, name)
+    call.__doc__ = f"Blocking twin of `{twin.__name__}`, with and without a running event loop."
+    return call
 
 
 class RowScorer:
@@ -248,12 +265,9 @@ class RowScorer:
         Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError
         for what holds for all rows: a column none of them has, a judge without a key.
         """
-        samples, places, kept = self._samples(prompts, completions, rows)
-        return self._outcomes(
-            self.reward.evaluate_batch(samples, options=_quiet(self.options, trainer_state)),
-            places,
-            kept,
-        )
+        name = type(self.reward).__name__
+        library_loop.refuse_blocking(f"{name}.evaluate_batch", "async_evaluate_batch")
+        return library_loop.drive(self.ascore_rows(prompts, completions, rows, trainer_state))
 
     async def ascore_rows(
         self,
@@ -269,10 +283,10 @@ class RowScorer:
         )
         return self._outcomes(done, places, kept)
 
-    def score(
+    async def ascore(
         self, prompt: Conversation, completion: Conversation, row: Row = None
     ) -> Score[float]:
-        """Score one row.
+        """Score one row, from any event loop; `score` is the blocking twin.
 
         A missing column is a ConfigError until one row has had all columns; afterwards only its row
         fails.
@@ -280,18 +294,10 @@ class RowScorer:
         sample = self._sample_or_failure(prompt, completion, row)
         if isinstance(sample, Score):
             return self.lost(sample)
-        done = self.reward.evaluate(sample, options=self._single_row_options())
-        return self._outcomes([done], [[0]], [None])[0]
-
-    async def ascore(
-        self, prompt: Conversation, completion: Conversation, row: Row = None
-    ) -> Score[float]:
-        """Awaitable twin of `score`, from any event loop."""
-        sample = self._sample_or_failure(prompt, completion, row)
-        if isinstance(sample, Score):
-            return self.lost(sample)
         done = await self.reward.async_evaluate(sample, options=self._single_row_options())
         return self._outcomes([done], [[0]], [None])[0]
+
+    score = blocking_twin(ascore, "score")
 
     def _single_row_options(self) -> RunOptions | None:
         """Without any the reward's own, which cost a single row nothing."""
