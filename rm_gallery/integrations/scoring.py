@@ -37,7 +37,8 @@ Conversation: TypeAlias = "str | Sequence[Any] | None"
 as such.
 """
 Row: TypeAlias = "Mapping[str, Any] | None"
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """The scorer's own arguments, apart from the fields of its reward."""
 TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
