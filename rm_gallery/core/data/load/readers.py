@@ -18,7 +18,6 @@ from rm_gallery.core.data.load.files import (
     RowItem,
     Unpacking,
     check_not_empty,
-    kept,
 )
 from rm_gallery.core.data.load.json_files import InspectSource, JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.padding import (
@@ -357,10 +356,14 @@ class ListSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Records in order, with plain Python values."""
-        for place, record in kept(enumerate(self.records, 1), keep):
-            where = RowRef(SOURCE_NAME, place)
+        for position in range(len(self.records)) if keep is None else keep:
+            record, where = self.records[position], RowRef(SOURCE_NAME, position + 1)
             if isinstance(record, Mapping):
-                yield where, {name: number(value) for name, value in plain(dict(record)).items()}
+                row = plain(dict(record))
+                for name, value in row.items():
+                    if isinstance(value, float):
+                        row[name] = number(value)
+                yield where, row
             else:
                 why = f"{where}: expected a dict with named columns, found {shown(record)}"
                 yield where, DataError(why)
