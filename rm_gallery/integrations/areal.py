@@ -14,9 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_training
+from rm_gallery.integrations.scoring import (
+    RowScorer,
+    TrainerReward,
+    call_arguments,
+    for_training,
+    made_when_asked,
+)
 
 DEADLINE = 12.0
 """Seconds a row may take in a reward worker; AReaL stops waiting after 15 and then invents a 0."""
@@ -76,15 +81,11 @@ class ArealReward(TrainerReward):
         Raises:
             NoScore: there is no score, and `on_error` is "raise".
         """
-        arguments = dict(zip(_BY_PLACE, given, strict=False))
-        arguments |= {
-            name: row.pop(name) for name in _BY_PLACE if name not in arguments and name in row
-        }
-        prompt = row.get(self._prompt) or arguments.get("prompt")
-        completion = arguments.get("completions")
-        if arguments.get("completion_ids") is not None:
+        arguments = call_arguments(_BY_PLACE, given, row)
+        if arguments["completion_ids"] is not None:
             row.setdefault("completion_ids", arguments["completion_ids"])
-        score = self.scorer.score(prompt, completion, row)
+        prompt = row.get(self._prompt) or arguments["prompt"]
+        score = self.scorer.score(prompt, arguments["completions"], row)
         return self.scorer.numbers(score)["score"]
 
 
@@ -119,25 +120,17 @@ def areal_workflow(reward: object, gconfig: Any, tokenizer: Any, **settings: Any
 
 def __getattr__(name: str) -> Any:
     """`RewardWorkflow`, made when first asked for: its base class is AReaL's."""
-    if name != "RewardWorkflow":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from areal.workflow.rlvr import RLVRWorkflow
-    except ImportError as error:
-        raise ConfigError(
-            f"areal_workflow needs the package 'areal' ({error}). Install it with: pip install "
-            f"areal"
-        ) from error
-    made = globals()[name] = _workflow_class(RLVRWorkflow)
-    return made
+    needs = "areal_workflow needs the package 'areal' ({}). Install it with: pip install areal"
+    return made_when_asked(globals(), name, {"RewardWorkflow": _workflow_class}, needs)
 
 
 _OWN = ("enable_thinking", "get_input_ids_fn", "data_extract_prompt_fn")
 
 
-def _workflow_class(base: Any) -> type[Any]:
+def _workflow_class() -> type[Any]:
     from areal import workflow_context
     from areal.utils import stats_tracker
+    from areal.workflow.rlvr import RLVRWorkflow as base
 
     class NoScoreInTime(Exception):
         """Ends an episode whose completion got no score."""

@@ -20,7 +20,7 @@ from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import NoScore, OnError, checked_on_error
-from rm_gallery.integrations.scoring import RowScorer, for_training
+from rm_gallery.integrations.scoring import RowScorer, call_arguments, for_training
 
 _TRUTH = "ground_truth"
 _FAILURES = ("benchmax.envs.shared_types", "benchmax.envs")
@@ -134,7 +134,7 @@ class BenchmaxRewards:
         """Score the rollouts of a group against each other (generations 1 and 2); empty dicts where
         no reward compares.
         """
-        arguments = _call_arguments(("rollout_ids", "messages_list", "tasks"), given, named)
+        arguments = call_arguments(("rollout_ids", "messages_list", "tasks"), given, named)
         arguments |= {
             new: named.pop(old)
             for old, new in (("completions", "messages_list"), ("ground_truths", "tasks"))
@@ -166,15 +166,11 @@ class BenchmaxRewards:
         together = {
             name: scorer for name, scorer in self.scorers().items() if scorer.reward.compares
         }
-        prompts: list[Any] = [one[1] for one in read]
-        completions: list[Any] = [one[2] for one in read]
-        rows = [one[3] for one in read]
-        columns = await asyncio.gather(
-            *(s.ascore_rows(prompts, completions, rows) for s in together.values())
-        )
-        by_rollout = [[column[place] for column in columns] for place in range(len(read))]
+        given: list[Any] = [[one[part] for one in read] for part in (1, 2, 3)]
+        columns = await asyncio.gather(*(s.ascore_rows(*given) for s in together.values()))
         return [
-            self._reward_dict(together, own, read[place][0]) for place, own in enumerate(by_rollout)
+            self._reward_dict(together, [column[place] for column in columns], one[0])
+            for place, one in enumerate(read)
         ]
 
     # -- reading and answering ---------------------------------------------------------------------
@@ -194,14 +190,14 @@ class BenchmaxRewards:
             or (len(given) > 1 and isinstance(given[1], str))
         )
         if self.generation == 1 or (self.generation is None and first):
-            arguments = _call_arguments(("rollout_id", "completion", "ground_truth"), given, named)
+            arguments = call_arguments(("rollout_id", "completion", "ground_truth"), given, named)
             return (
                 1,
                 named.pop("prompt", None),
                 arguments["completion"],
                 {**named, self.reference or _TRUTH: arguments["ground_truth"]},
             )
-        arguments = _call_arguments(("rollout_id", "messages", "task"), given, named)
+        arguments = call_arguments(("rollout_id", "messages", "task"), given, named)
         # a playground example has no task: rewards that need a reference are unscored, the others
         # score
         task = dict(arguments["task"] or ({} if self.reference is None else {self.reference: None}))
@@ -225,14 +221,6 @@ class BenchmaxRewards:
                     outcome.reason,
                 )
         return values
-
-
-def _call_arguments(
-    names: Sequence[str], given: Sequence[Any], named: dict[str, Any]
-) -> dict[str, Any]:
-    arguments = dict(zip(names, given, strict=False))
-    arguments |= {name: named.pop(name) for name in names if name in named}
-    return {name: arguments.get(name) for name in names}
 
 
 def _failure(error: NoScore, generation: int) -> Exception:

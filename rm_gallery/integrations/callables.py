@@ -11,17 +11,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.conversation import message_dicts, split_turns
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore
-from rm_gallery.integrations.scoring import RowScorer, picked, refuse_comparing
+from rm_gallery.integrations.scoring import RowScorer, blocking_twin, picked, refuse_comparing
 
 _TEXTS = ("output", "answer", "response", "completion", "text", "content", "result")
 _ASKED = ("messages", "prompt", "question", "query", "input")
 
 
-class _Evaluator:
+class _Callable:
+    """A reward that reports what has no score as such."""
+
+    reports = "what has no score is reported as such, never as a number."
+    one_by_one = "An evaluator sees one run."
+    """What to say, or do instead, where the reward compares completions."""
+
+    def __init__(self, reward: object, **scoring: Any) -> None:
+        """Take what `RowScorer` takes."""
+        if "on_error" in scoring:
+            raise ConfigError(f"on_error is no choice here: {self.reports}")
+        self.scorer = RowScorer(reward, **scoring)
+        refuse_comparing(self.scorer, self.one_by_one)
+        self.__name__ = self.scorer.name
+
+
+class _Evaluator(_Callable):
     """Common base: which of a run's values is the prompt, the answer, the reference."""
 
     def __init__(
@@ -32,15 +49,8 @@ class _Evaluator:
         completion: str | None = None,
         **scoring: Any,
     ) -> None:
-        if "on_error" in scoring:
-            raise ConfigError(
-                "on_error is no choice here: what has no score is reported as such, never as a "
-                "number."
-            )
+        super().__init__(reward, **scoring)
         self._prompt, self._completion = prompt, completion
-        self.scorer = RowScorer(reward, **scoring)
-        refuse_comparing(self.scorer, "An evaluator sees one run.")
-        self.__name__ = self.scorer.name
 
     def _prompt_of(self, given: Any) -> Any:
         """The prompt of a run's input."""
@@ -50,11 +60,17 @@ class _Evaluator:
         """The answer of a run's output."""
         return _picked_or_only(given, self._completion, _TEXTS, "output", "completion=")
 
-    def _unless_failed(self, score: Score[float]) -> Score[float]:
-        """The outcome; NoScore where judging failed."""
+    def _findings(self, score: Score[float], unscored: dict[str, Any]) -> list[dict[str, Any]]:
+        """Name, value and comment of the score, and of each component; those of `unscored` where
+        there was nothing to judge by, NoScore where judging failed.
+        """
+        name = self.scorer.name
         if score.status == "failed":
-            raise NoScore(f"{self.scorer.name} failed ({score.code}): {score.reason}", score.code)
-        return score
+            raise NoScore(f"{name} failed ({score.code}): {score.reason}", score.code)
+        if score.value is None:
+            return [{**unscored, "comment": f"{score.code}: {score.reason}"}]
+        parts = [{"name": f"{name}.{k}", "value": v} for k, v in score.components.items()]
+        return [{"name": name, "value": score.value, "comment": score.reason or None}, *parts]
 
 
 class LangSmithEvaluator(_Evaluator):
@@ -82,23 +98,11 @@ class LangSmithEvaluator(_Evaluator):
             NoScore: judging failed.
         """
         row = {**inputs, **(reference_outputs or {})}
-        score = self._unless_failed(
-            self.scorer.score(self._prompt_of(inputs), self._answer_of(outputs), row)
-        )
-        name = self.scorer.name
-        if score.value is None:
-            return {
-                "results": [
-                    {"key": name, "score": None, "comment": f"{score.code}: {score.reason}"}
-                ]
-            }
-        parts = [
-            {"key": f"{name}.{part}", "score": value} for part, value in score.components.items()
-        ]
+        score = self.scorer.score(self._prompt_of(inputs), self._answer_of(outputs), row)
+        found = self._findings(score, {"name": self.scorer.name, "value": None})
         return {
             "results": [
-                {"key": name, "score": score.value, "comment": score.reason or None},
-                *parts,
+                {"key": each.pop("name"), "score": each.pop("value"), **each} for each in found
             ]
         }
 
@@ -135,54 +139,27 @@ class LangfuseEvaluator(_Evaluator):
         Raises:
             NoScore: judging failed.
         """
-        row = {**metadata} if isinstance(metadata, Mapping) else {}
-        row |= expected_output if isinstance(expected_output, Mapping) else {}
+        row = {**fields_in(metadata), **fields_in(expected_output)}
         row["expected_output"] = expected_output
-        score = self._unless_failed(
-            await self.scorer.ascore(self._prompt_of(input), self._answer_of(output), row)
-        )
-        name = self.scorer.name
-        if score.value is None:
-            return [_evaluation(f"{name}.unscored", 1.0, f"{score.code}: {score.reason}")]
-        parts = [_evaluation(f"{name}.{part}", value) for part, value in score.components.items()]
-        return [_evaluation(name, score.value, score.reason or None), *parts]
+        score = await self.scorer.ascore(self._prompt_of(input), self._answer_of(output), row)
+        found = self._findings(score, {"name": f"{self.scorer.name}.unscored", "value": 1.0})
+        # Langfuse's own objects where it is imported (it is when it calls us)
+        made = getattr(sys.modules.get("langfuse"), "Evaluation", dict)
+        return [made(**{"comment": None, **each}) for each in found]
 
 
-class EndpointFunction:
+class EndpointFunction(_Callable):
     """A reward as reward-kit calls one:
     `f(messages, ground_truth=None, original_messages=None, **row) -> EvaluateResult`.
 
     Without a score `is_score_valid` is False, `score` is 0.0 because the field must be a number,
     and `error` says why: trainers that know the flag leave the rollout out. `await f.acall(…)` is
-    its awaitable twin.
+    its awaitable twin. The reference is `ground_truth` unless `reference` names a column of the
+    row.
     """
 
-    def __init__(self, reward: object, **scoring: Any) -> None:
-        """Take what `RowScorer` takes; the reference is `ground_truth` unless `reference` names a
-        column of the row.
-        """
-        if "on_error" in scoring:
-            raise ConfigError(
-                "on_error is no choice here: is_score_valid says that there is no score."
-            )
-        self.scorer = RowScorer(reward, **scoring)
-        refuse_comparing(
-            self.scorer, "The server's batch path (`/v1/rewards/NAME/batch`) takes groups."
-        )
-        self.__name__ = self.scorer.name
-
-    def __call__(
-        self,
-        /,
-        messages: Sequence[Any],
-        ground_truth: Any = None,
-        original_messages: Any = None,
-        **row: Any,
-    ) -> EvaluateResult:
-        """Score a conversation by its last assistant turn; DataError for messages that do not fit."""
-        return _evaluate_result(
-            self.scorer.score(*_split_call(messages, original_messages, ground_truth, row))
-        )
+    reports = "is_score_valid says that there is no score."
+    one_by_one = "The server's batch path (`/v1/rewards/NAME/batch`) takes groups."
 
     async def acall(
         self,
@@ -192,10 +169,15 @@ class EndpointFunction:
         original_messages: Any = None,
         **row: Any,
     ) -> EvaluateResult:
-        """Awaitable twin of the call."""
+        """Score a conversation by its last assistant turn; DataError for messages that do not fit.
+
+        Calling the object itself does the same and blocks.
+        """
         return _evaluate_result(
             await self.scorer.ascore(*_split_call(messages, original_messages, ground_truth, row))
         )
+
+    __call__ = blocking_twin(acall, "__call__")
 
 
 langsmith_evaluator, langfuse_evaluator, endpoint_function = (
@@ -222,14 +204,6 @@ def _picked_or_only(
             f"which key of the {what} is meant? Say it with {argument}…; its keys: {there}."
         )
     return given[keys[0]]
-
-
-def _evaluation(name: str, value: float, comment: str | None = None) -> Any:
-    """Langfuse's own object where Langfuse is imported (it is when it calls us), else a dict of the
-    same fields.
-    """
-    made = getattr(sys.modules.get("langfuse"), "Evaluation", dict)
-    return made(name=name, value=value, comment=comment)
 
 
 def _split_call(

@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.data.conversation import message_dicts
+from rm_gallery.core.data.conversation import turns_said
 from rm_gallery.core.reward.kinds import BaseStepWiseReward
 from rm_gallery.core.reward.turn_rewards import TurnRewards
 from rm_gallery.core.reward.turns import differences
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.scoring import Conversation, Row, RowScorer, TrainerReward
+from rm_gallery.integrations.scoring import (
+    Conversation,
+    Row,
+    RowScorer,
+    TrainerReward,
+    blocking_twin,
+)
 
 TurnTaken = str | Mapping[str, Any] | Sequence[Any]
 """What a turn adds to the conversation: a text, a message or messages."""
@@ -63,9 +69,8 @@ class EpisodeRewards(TrainerReward):
         """Make what is asked about a turn, and what is asked at the end."""
         whole = self.scorer.reward
         self.turns = whole if isinstance(whole, TurnRewards) else None
-        parts = self.turns.parts() if self.turns else {}
-        steps = parts.get("steps") if self.turns else whole
-        outcome = parts.get("outcome") if self.turns else whole
+        parts = self.turns.parts() if self.turns else {"steps": whole, "outcome": whole}
+        steps, outcome = parts.get("steps"), parts.get("outcome")
         if self.turns is not None and outcome is not None and self.turns.credit != "last":
             raise ConfigError(
                 f"{self.scorer.name}: credit is '{self.turns.credit}', which is known at the end of "
@@ -103,35 +108,24 @@ class Episode:
 
     def observe(self, observation: TurnTaken, role: str = "user") -> None:
         """Note what a tool, the user or the environment said; a text is said by `role`."""
-        self._spoken += _spoken_turn(observation, role)
+        self._spoken += turns_said(observation, role, "turn")
 
-    def step(self, turn: TurnTaken, *, done: bool = False) -> float:
-        """What a turn is worth: text or message of the policy; `done` ends the episode.
+    async def astep(self, turn: TurnTaken, *, done: bool = False) -> float:
+        """What a turn is worth: text or message of the policy; `done` ends the episode. `step` is
+        the blocking twin.
 
         Raises:
             NoScore: the outcome has no score, and `on_error` is "raise".
         """
-        step, outcome = self._asked_at_turn(turn, done)
+        self.observe(turn, "assistant")
         given = (self._prompt, self._spoken, self._row)
-        return self._paid(
-            step.score(*given) if step else None, outcome.score(*given) if outcome else None
-        )
-
-    async def astep(self, turn: TurnTaken, *, done: bool = False) -> float:
-        """Awaitable twin of `step`, from any event loop."""
-        step, outcome = self._asked_at_turn(turn, done)
-        given = (self._prompt, self._spoken, self._row)
+        step, outcome = self._by.step_scorer, self._by.outcome_scorer if done else None
         return self._paid(
             await step.ascore(*given) if step else None,
             await outcome.ascore(*given) if outcome else None,
         )
 
-    def _asked_at_turn(
-        self, turn: TurnTaken, done: bool
-    ) -> tuple[RowScorer | None, RowScorer | None]:
-        """Who is asked about this turn."""
-        self._spoken += _spoken_turn(turn, "assistant")
-        return self._by.step_scorer, self._by.outcome_scorer if done else None
+    step = blocking_twin(astep, "step")
 
     def _paid(self, step: Score[float] | None, end: Score[float] | None) -> float:
         """The number of a turn, from its step's score and the outcome's, as far as they are asked."""
@@ -147,15 +141,6 @@ class Episode:
             return value or 0.0
         assert by.outcome_scorer is not None
         number = by.outcome_scorer.value(end)
-        if end.value is None or value is None:
-            self.rewards[-1] = None
-        else:
-            self.rewards[-1] = value + end.value
+        self.rewards[-1] = None if end.value is None or value is None else value + end.value
         assert number is not None
         return (value or 0.0) + number
-
-
-def _spoken_turn(spoken: TurnTaken, role: str) -> list[dict[str, Any]]:
-    if isinstance(spoken, str):
-        return [{"role": role, "content": spoken}]
-    return message_dicts([spoken] if isinstance(spoken, Mapping) else spoken, "turn")

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.data.load.padding import fields_in, plain
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.scoring import TrainerReward
+from rm_gallery.integrations.scoring import TrainerReward, made_when_asked, needed
 
 KEPT = "rm_gallery"
 """Key of a dialogue's metadata that holds its score, components and flags."""
@@ -82,15 +82,11 @@ class RewardEnvironment(TrainerReward):
         import torch
 
         talks = [_split_log(log) for log in message_log_batch]
-        rows = [plain(row) if isinstance(row, Mapping) else {} for row in metadata]
-        scores = self.scorer.score_rows(
-            [talk[0] for talk in talks], [talk[1] for talk in talks], rows
-        )
+        rows = [plain(fields_in(row)) for row in metadata]
+        prompts, answers = ([talk[part] for talk in talks] for part in (0, 1))
+        scores = self.scorer.score_rows(prompts, answers, rows)
         numbers = [self.scorer.numbers(each, self.components) for each in scores]
-        kept = [
-            {**(row if isinstance(row, Mapping) else {}), KEPT: each}
-            for row, each in zip(metadata, numbers, strict=True)
-        ]
+        kept = [{**fields_in(row), KEPT: each} for row, each in zip(metadata, numbers, strict=True)]
         rewards = torch.tensor([each["score"] for each in numbers], dtype=torch.float32)
         try:
             from nemo_rl.environments.interfaces import EnvironmentReturn as made
@@ -102,15 +98,13 @@ class RewardEnvironment(TrainerReward):
             next_stop_strings=[None] * len(scores),
             rewards=rewards,
             terminateds=torch.ones_like(rewards),
-            answers=[_answer_text(talk[1]) for talk in talks] if return_extracted_answer else None,
+            answers=list(map(_answer_text, answers)) if return_extracted_answer else None,
         )
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
         """The batch as it is, and the means of what `step` kept in `extra_env_info`."""
         kept = [
-            row[KEPT]
-            for row in batch.get("extra_env_info") or ()
-            if isinstance(row, Mapping) and KEPT in row
+            row[KEPT] for row in map(fields_in, batch.get("extra_env_info") or ()) if KEPT in row
         ]
         scored = [each for each in kept if not each["unscored"] and not each["failed"]]
         means = {name: [each[name] for each in scored] for name in ("score", *self.components)}
@@ -131,16 +125,13 @@ def register_nemo_rl(name: str = "rm_gallery") -> str:
         ConfigError: NeMo-RL is not installed.
         ValueError: NeMo-RL has an environment of that name.
     """
-    try:
+    with needed(
+        "register_nemo_rl needs NeMo-RL ({}). Install it from https://github.com/NVIDIA-NeMo/RL; "
+        "the package of that name on PyPI is a placeholder."
+    ):
         from nemo_rl.distributed.ray_actor_environment_registry import ACTOR_ENVIRONMENT_REGISTRY
         from nemo_rl.distributed.virtual_cluster import PY_EXECUTABLES
         from nemo_rl.environments.utils import register_env
-    except ImportError as error:
-        raise ConfigError(
-            f"register_nemo_rl needs NeMo-RL ({error}). Install it from "
-            f"https://github.com/NVIDIA-NeMo/RL; the package of "
-            "that name on PyPI is a placeholder."
-        ) from error
     register_env(name, ACTOR)
     # the actor runs in the driver's environment, where rm_gallery is installed
     ACTOR_ENVIRONMENT_REGISTRY[ACTOR] = PY_EXECUTABLES.SYSTEM
@@ -217,11 +208,11 @@ def __getattr__(name: str) -> Any:
     """`RewardActor`, the environment as a Ray actor, made when a configuration first asks for it by
     name.
     """
-    if name != "RewardActor":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError(f"{ACTOR} needs Ray ({error}), which comes with NeMo-RL.") from error
-    made = globals()[name] = ray.remote(max_restarts=-1, max_task_retries=-1)(RewardEnvironment)
-    return made
+    needs = f"{ACTOR} needs Ray ({{}}), which comes with NeMo-RL."
+    return made_when_asked(globals(), name, {"RewardActor": _actor_class}, needs)
+
+
+def _actor_class() -> Any:
+    import ray
+
+    return ray.remote(max_restarts=-1, max_task_retries=-1)(RewardEnvironment)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from rm_gallery.core.data.conversation import split_turns
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.kinds import BasePointWiseReward
@@ -27,7 +27,14 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
 from rm_gallery.core.utils.identity import plain_form
 from rm_gallery.integrations.causes import OnError, checked_on_error
-from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_training
+from rm_gallery.integrations.scoring import (
+    RowScorer,
+    TrainerReward,
+    finite,
+    for_training,
+    made_when_asked,
+    picked,
+)
 
 SCORES = "rubric_scores"
 """Key of an observation's metadata with the scores and components of this step, by rubric name."""
@@ -105,20 +112,13 @@ def openenv_rubric(
 
 def __getattr__(name: str) -> Any:
     """`OpenEnvRubric`, made when first asked for: its base class is openenv's."""
-    if name != "OpenEnvRubric":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from openenv.core.rubrics import Rubric
-    except ImportError as error:
-        raise ConfigError(
-            f"openenv_rubric needs the package 'openenv' ({error}). Install it with: pip install "
-            f"openenv"
-        ) from error
-    made = globals()[name] = _rubric_class(Rubric)
-    return made
+    needs = "openenv_rubric needs the package 'openenv' ({}). Install it with: pip install openenv"
+    return made_when_asked(globals(), name, {"OpenEnvRubric": _rubric_class}, needs)
 
 
-def _rubric_class(base: Any) -> type[Any]:
+def _rubric_class() -> type[Any]:
+    from openenv.core.rubrics import Rubric as base
+
     class Component(base):  # type: ignore[misc]  # the base class is openenv's, which is not installed here
         """A component of the reward's score as a child rubric; it scores nothing itself."""
 
@@ -175,7 +175,7 @@ def _step_columns(action: Any, observation: Any) -> dict[str, Any]:
     seen = _fields(observation)
     row: dict[str, Any] = {}
     for part in (_fields(action).get("metadata"), seen.get("metadata"), seen):
-        row |= part if isinstance(part, Mapping) else {}
+        row |= fields_in(part)
     hidden = (*_RESERVED, SCORES, OUTCOMES)
     return {
         key: value for key, value in row.items() if key not in hidden and isinstance(value, _PLAIN)
@@ -191,14 +191,10 @@ def _answer(action: Any, completion: Any) -> Any:
     if isinstance(action, str | list):
         return action
     fields = {name: value for name, value in _fields(action).items() if name not in _RESERVED}
-    there = ", ".join(sorted(fields)) or "none"
     if completion is not None:
-        if completion not in fields:
-            raise ConfigError(
-                f"the {type(action).__name__} has no field '{completion}' (completion=); its "
-                f"fields: {there}"
-            )
-        return fields[completion]
+        what = f"the {type(action).__name__}"
+        return picked(fields, completion, (), what, "completion=", "field")
+    there = ", ".join(sorted(fields)) or "none"
     texts = [name for name, value in fields.items() if isinstance(value, str)]
     if len(texts) != 1:
         raise ConfigError(
@@ -363,10 +359,8 @@ class RubricReward(BasePointWiseReward):
         outcome = getattr(returned, "outcome", None)
         if isinstance(outcome, Score) and outcome.value is None:
             raise Unscored(outcome.reason, reason=outcome.code)
-        members = {
-            name: _finite_number(r.last_score) for name, r in RubricTree(rubric).all() if name
-        }
-        score = _finite_number(returned)
+        members = {name: finite(r.last_score) for name, r in RubricTree(rubric).all() if name}
+        score = finite(returned)
         if score is None:
             raise ScoreError(f"{self.name} gave {returned!r:.80}; a rubric gives a finite number.")
         metrics = {name: value for name, value in members.items() if value is not None}
@@ -384,9 +378,3 @@ class RubricReward(BasePointWiseReward):
         return action, _Shown(
             _text=asked, prompt=asked, messages=messages, metadata=metadata, done=True, reward=None
         )
-
-
-def _finite_number(value: Any) -> float | None:
-    if isinstance(value, bool | int | float) and math.isfinite(value):
-        return float(value)
-    return None

@@ -93,27 +93,22 @@ class OpenRLHFReward(TrainerReward):
         responses = [
             response_of(query, prompt) for query, prompt in zip(queries, prompts, strict=True)
         ]
-        there = [place for place, response in enumerate(responses) if response is not None]
         asked = [
-            prompts[place]
-            if self._prompt is None
-            else picked(rows[place], self._prompt, (), "The label")
-            for place in there
+            prompt if self._prompt is None else picked(row, self._prompt, (), "The label")
+            for prompt, response, row in zip(prompts, responses, rows, strict=True)
+            if response is not None
         ]
-        if len(there) == 1:
-            scores = [self.scorer.score(asked[0], responses[there[0]], rows[there[0]])]
+        given = [each for each in zip(responses, rows, strict=True) if each[0] is not None]
+        if len(given) == 1:
+            scores = [self.scorer.score(asked[0], *given[0])]
         else:
-            scores = (
-                self.scorer.score_rows(
-                    asked, [responses[at] for at in there], [rows[at] for at in there]
-                )
-                if there
-                else []
-            )
-        known = dict(zip(there, scores, strict=True))
+            scores = self.scorer.score_rows(asked, *zip(*given, strict=True)) if given else []
+        found = iter(scores)
         replies = [
-            self._reward_reply(known.get(at) or self.scorer.lost(failed(*_UNFOUND)))
-            for at in range(len(rows))
+            self._reward_reply(
+                self.scorer.lost(failed(*_UNFOUND)) if response is None else next(found)
+            )
+            for response in responses
         ]
         return replies[0] if len(replies) == 1 else _merged_reply(replies)
 
@@ -196,10 +191,6 @@ def _known_end(query: str, prompt: str) -> str:
 def _merged_reply(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Replies of one row each as one reply of lists."""
     logs = [reply["extra_logs"] for reply in replies]
-    out: dict[str, Any] = {
-        name: [reply[name] for reply in replies] for name in ("rewards", "scores")
-    }
-    return {
-        **out,
-        "extra_logs": {key: [log[key] for log in logs] for key in (logs[0] if logs else {})},
-    }
+    columns = {key: [log[key] for log in logs] for key in (logs[0] if logs else {})}
+    numbers = {name: [reply[name] for reply in replies] for name in ("rewards", "scores")}
+    return {**numbers, "extra_logs": columns}

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import Any, ClassVar, TypeAlias
+from functools import wraps
+from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
-from rm_gallery.core.data.load.padding import without_padding
+from rm_gallery.core.data.load.padding import fields_in, without_padding
 from rm_gallery.core.data.schema import DataOutput, DataSample, is_absent, without_nan
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
@@ -34,6 +37,8 @@ Conversation: TypeAlias = "str | Sequence[Any] | None"
 as such.
 """
 Row: TypeAlias = "Mapping[str, Any] | None"
+P = ParamSpec("P")
+T = TypeVar("T")
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """The scorer's own arguments, apart from the fields of its reward."""
 TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
@@ -58,6 +63,7 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     places = [output.answer.reward, *(step.reward for step in output.steps or ())]
     components: dict[str, float] = {}
     reasons: list[str] = []
+    extras: list[dict[str, Any]] = []
     for place in places:
         key = reward.key_in(place)
         own = [detail for detail in place.details if detail.source == key]
@@ -66,12 +72,11 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
         ):
             components.update((detail.name, detail.score) for detail in own)
         reasons += [detail.reason for detail in own if detail.reason]
-        if place.extra_data:
-            components.update(_finite_metrics(place.extra_data.get(key, {}).get(METRICS)))
-    extra = places[0].extra_data.get(reward.key_in(places[0]), {}) if places[0].extra_data else {}
-    return Score(
-        outcome.value, "; ".join(reasons), components, extra={**extra, **_turns(reward, output)}
-    )
+        extras.append(place.extra_data.get(key, {}))
+        if METRICS in extras[-1]:
+            components.update(_finite_metrics(extras[-1][METRICS]))
+    extra = {**extras[0], **_turns(reward, output)}
+    return Score(outcome.value, "; ".join(reasons), components, extra=extra)
 
 
 def _turns(reward: BaseReward, output: DataOutput) -> dict[str, list[float | None]]:
@@ -87,12 +92,18 @@ def pays_turns(reward: BaseReward) -> bool:
 def _finite_metrics(metrics: Any) -> dict[str, float]:
     """The finite numbers among a result's metrics: plain numbers, or the `score` of valid ones."""
     numbers = {}
-    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+    for name, value in fields_in(metrics).items():
         if isinstance(value, Mapping):
             value = value.get("score") if value.get("is_score_valid", True) else None
-        if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
-            numbers[str(name)] = float(value)
+        if (number := finite(value)) is not None:
+            numbers[str(name)] = number
     return numbers
+
+
+def finite(value: Any) -> float | None:
+    """A number that a 64-bit float holds; None for anything else."""
+    fits = isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return float(value) if fits else None
 
 
 def broken_by_answer(score: Score[float]) -> bool:
@@ -102,19 +113,16 @@ def broken_by_answer(score: Score[float]) -> bool:
     return score.extra.get("caused_by") == "answer"
 
 
-def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
-    """Columns of `n` values each as `n` rows; ConfigError for a column of another length."""
-    for name, values in columns.items():
-        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != n:
-            content = (
-                f"{len(values)} values"
-                if isinstance(values, list | tuple)
-                else f"a {type(values).__name__}"
-            )
-            raise ConfigError(
-                f"Column '{name}' holds {content} for {n} completions; give one value per completion."
-            )
-    return [{name: values[place] for name, values in columns.items()} for place in range(n)]
+def rows_of(
+    columns: Mapping[str, Any], n: int, without: Container[str] = ()
+) -> list[dict[str, Any]]:
+    """The columns of `n` values as `n` rows: a trainer's further arguments are none of them."""
+    kept = {
+        name: values
+        for name, values in columns.items()
+        if name not in without and isinstance(values, list | tuple) and len(values) == n
+    }
+    return [{name: values[place] for name, values in kept.items()} for place in range(n)]
 
 
 def picked(
@@ -123,6 +131,7 @@ def picked(
     usual: Sequence[str],
     what: str,
     option: str = "prompt=",
+    noun: str = "key",
 ) -> Any:
     """The value under `key`, or without one under the first usual key that has a value, else None.
 
@@ -133,8 +142,22 @@ def picked(
         return next((given[name] for name in usual if given.get(name) is not None), None)
     if key not in given:
         there = ", ".join(sorted(map(str, given))) or "none"
-        raise ConfigError(f"{what} has no key '{key}' ({option}); its keys: {there}.")
+        raise ConfigError(f"{what} has no {noun} '{key}' ({option}); its {noun}s: {there}.")
     return given[key]
+
+
+def blocking_twin(twin: Callable[P, Coroutine[Any, Any, T]], name: str) -> Callable[P, T]:
+    """The twin of an async method that blocks the caller's thread, whether or not its event loop
+    runs; a subclass that puts another method in the async one's place has its twin with it.
+    """
+
+    @wraps(twin)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return library_loop.drive(getattr(args[0], twin.__name__)(*args[1:], **kwargs))
+
+    call.__name__, call.__qualname__ = name, twin.__qualname__.replace(twin.__name__, name)
+    call.__doc__ = f"Blocking twin of `{twin.__name__}`, with and without a running event loop."
+    return call
 
 
 class RowScorer:
@@ -193,10 +216,9 @@ class RowScorer:
             self.reward = self.reward.model_copy(update={"worst": worst})
             self.reward.check_worst()
         self.on_error = checked_on_error(on_error, "RowScorer")
-        self.columns = {
-            **(columns or {}),
-            **({"reference": reference} if reference is not None else {}),
-        }
+        self.columns = dict(columns or {})
+        if reference is not None:
+            self.columns["reference"] = reference
         for field, column in self.columns.items():
             if not isinstance(column, str):
                 raise ConfigError(
@@ -207,9 +229,7 @@ class RowScorer:
         chosen = (
             options if isinstance(options, RunOptions) else _run_options(self.reward, options or {})
         )
-        self.options, self._given_options = chosen, chosen if options else None
-        self._probe_options: RunOptions | None = None
-        """Options of a single row where none are given."""
+        self.options, self._chosen = chosen, bool(options)
         self.largest = math.inf
         """Larger scores fail, and larger components are left out."""
         self.padded = False
@@ -229,8 +249,6 @@ class RowScorer:
         """
         if self.options.blame is None:
             self.options = replace(self.options, blame="probe")
-            self._probe_options = RunOptions(max_workers=self.reward.max_workers, blame="probe")
-            self._given_options = self._given_options and self.options
 
     # -- doors -------------------------------------------------------------------------------------
 
@@ -248,12 +266,9 @@ class RowScorer:
         Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError
         for what holds for all rows: a column none of them has, a judge without a key.
         """
-        samples, places, kept = self._samples(prompts, completions, rows)
-        return self._outcomes(
-            self.reward.evaluate_batch(samples, options=_quiet(self.options, trainer_state)),
-            places,
-            kept,
-        )
+        name = type(self.reward).__name__
+        library_loop.refuse_blocking(f"{name}.evaluate_batch", "async_evaluate_batch")
+        return library_loop.drive(self.ascore_rows(prompts, completions, rows, trainer_state))
 
     async def ascore_rows(
         self,
@@ -269,10 +284,10 @@ class RowScorer:
         )
         return self._outcomes(done, places, kept)
 
-    def score(
+    async def ascore(
         self, prompt: Conversation, completion: Conversation, row: Row = None
     ) -> Score[float]:
-        """Score one row.
+        """Score one row, from any event loop; `score` is the blocking twin.
 
         A missing column is a ConfigError until one row has had all columns; afterwards only its row
         fails.
@@ -280,28 +295,20 @@ class RowScorer:
         sample = self._sample_or_failure(prompt, completion, row)
         if isinstance(sample, Score):
             return self.lost(sample)
-        return self._note_outcome(self.reward.evaluate(sample, options=self._single_row_options()))
+        done = await self.reward.async_evaluate(sample, options=self._single_row_options())
+        return self._outcomes([done], [[0]], [None])[0]
 
-    async def ascore(
-        self, prompt: Conversation, completion: Conversation, row: Row = None
-    ) -> Score[float]:
-        """Awaitable twin of `score`, from any event loop."""
-        sample = self._sample_or_failure(prompt, completion, row)
-        if isinstance(sample, Score):
-            return self.lost(sample)
-        return self._note_outcome(
-            await self.reward.async_evaluate(sample, options=self._single_row_options())
-        )
+    score = blocking_twin(ascore, "score")
 
     def _single_row_options(self) -> RunOptions | None:
-        return self._probe_options if self._given_options is None else _quiet(self._given_options)
+        """Without any the reward's own, which cost a single row nothing."""
+        if self._chosen:
+            return _quiet(self.options)
+        return None if self.options.blame is None else self.options
 
     def lost(self, score: Score[float]) -> Score[float]:
         """The failed score of a single row that gives no sample, counted like any other."""
-        if self.on_error == "mean":
-            self._means.note({_WITHOUT_GROUP: [score]})
-        self._watch.note([score])
-        return score
+        return self._outcomes([], [], [score])[0]
 
     def value(self, score: Score[float]) -> float | None:
         """The number a trainer gets: the score's value, else what `on_error` says.
@@ -329,12 +336,13 @@ class RowScorer:
         absent = value if score.value is None or broken_by_answer(score) else 0.0
         for name, part in score.components.items():
             self._lowest[name] = min(part, self._lowest.get(name, part))
-        if broken_by_answer(score):
-            # a component may reach below the total's range: breaking the reward must not pay more
-            # than the worst answer so far got
-            parts = {name: min(absent, self._lowest.get(name, absent)) for name in components}
-        else:
-            parts = {name: score.components.get(name, absent) for name in components}
+        # a component may reach below the total's range: breaking the reward must not pay more than
+        # the worst answer so far got
+        lowest = self._lowest if broken_by_answer(score) else {}
+        parts = {
+            name: score.components.get(name, min(absent, lowest.get(name, absent)))
+            for name in components
+        }
         return {**parts, "score": value, **flags(score)}
 
     # -- rows to samples, samples to outcomes ------------------------------------------------------
@@ -344,12 +352,12 @@ class RowScorer:
         columns = without_nan(row or {})
         if self.padded:
             columns = {name: without_padding(value) for name, value in columns.items()}
-        absent = [column for column in self.columns.values() if column not in columns]
-        if absent:
-            there = ", ".join(sorted(map(str, columns))) or "none"
-            raise ConfigError(
-                f"{self.name}: there is no column '{absent[0]}'; the columns are: {there}."
-            )
+        for column in self.columns.values():
+            if column not in columns:
+                there = ", ".join(sorted(map(str, columns))) or "none"
+                raise ConfigError(
+                    f"{self.name}: there is no column '{column}'; the columns are: {there}."
+                )
         # read all before writing any: `columns` may swap two names
         return {**columns, **{field: columns[column] for field, column in self.columns.items()}}
 
@@ -369,13 +377,9 @@ class RowScorer:
             sample.input[-1].additional_kwargs["context"] = row["context"]
         extra = sample.output[0].answer.additional_kwargs
         # the trainer's own count of tokens, which length rewards measure by
-        extra.update(
-            {
-                name: row[name]
-                for name in TOKEN_IDS
-                if isinstance(row.get(name), Sized) and name not in extra
-            }
-        )
+        for name in TOKEN_IDS:
+            if isinstance(row.get(name), Sized):
+                extra.setdefault(name, row[name])
         return sample
 
     def _sample_or_failure(
@@ -412,25 +416,23 @@ class RowScorer:
         kept: list[Score[float] | None] = [None] * len(rows)
         groups: dict[str, int] = {}
         absent: list[ConfigError] = []
-        for place, (prompt, completion, row) in enumerate(
-            zip(prompts, completions, rows, strict=True)
-        ):
+        for place, given in enumerate(zip(prompts, completions, rows, strict=True)):
             try:
-                sample = self._sample_or_failure(prompt, completion, row)
+                sample = self._sample_or_failure(*given)
             except ConfigError as error:
                 absent.append(error)
                 sample = failed("data", str(error), "data")
             if isinstance(sample, Score):
                 kept[place] = sample
                 continue
-            if self.reward.compares:
-                first = groups.setdefault(group_of(sample), len(samples))
-                if first < len(samples):
-                    samples[first].output.extend(sample.output)
-                    places[first].append(place)
-                    continue
-            samples.append(sample)
-            places.append([place])
+            group = group_of(sample) if self.reward.compares else str(place)
+            first = groups.setdefault(group, len(samples))
+            if first < len(samples):
+                samples[first].output.extend(sample.output)
+                places[first].append(place)
+            else:
+                samples.append(sample)
+                places.append([place])
         if absent and len(absent) == len(rows):
             raise absent[0]
         return samples, places, kept
@@ -438,21 +440,18 @@ class RowScorer:
     def _outcomes(
         self, samples: list[DataSample], places: list[list[int]], kept: list[Score[float] | None]
     ) -> list[Score[float]]:
-        groups: dict[str, list[Score[float]]] = {}
+        groups = {_WITHOUT_GROUP: [score for score in kept if score is not None]}
         for sample, own in zip(samples, places, strict=True):
-            for place, output in zip(own, sample.output, strict=True):
-                kept[place] = outcome = self._within_largest(scored_of(self.reward, output))
-                groups.setdefault(group_of(sample), []).append(outcome)
-        scores = [outcome for outcome in kept if outcome is not None]
+            outcomes = [
+                self._within_largest(scored_of(self.reward, each)) for each in sample.output
+            ]
+            if self.on_error == "mean":
+                groups.setdefault(group_of(sample), []).extend(outcomes)
+            for place, outcome in zip(own, outcomes, strict=True):
+                kept[place] = outcome
         if self.on_error == "mean":
-            self._means.note(
-                {
-                    **groups,
-                    _WITHOUT_GROUP: [
-                        scores[place] for place in set(range(len(kept))).difference(*places)
-                    ],
-                }
-            )
+            self._means.note(groups)
+        scores = [score for score in kept if score is not None]
         self._watch.note(scores)
         return scores
 
@@ -462,21 +461,10 @@ class RowScorer:
             return failed(
                 "invalid_score", f"The score {score.value:g} is too large for a trainer.", "rule"
             )
-        if any(abs(value) > self.largest for value in score.components.values()):
-            parts = {
-                name: value
-                for name, value in score.components.items()
-                if abs(value) <= self.largest
-            }
-            return replace(score, components=parts)
-        return score
-
-    def _note_outcome(self, done: DataSample) -> Score[float]:
-        score = self._within_largest(scored_of(self.reward, done.output[0]))
-        if self.on_error == "mean":
-            self._means.note({group_of(done): [score]})
-        self._watch.note([score])
-        return score
+        parts = {
+            name: value for name, value in score.components.items() if abs(value) <= self.largest
+        }
+        return score if len(parts) == len(score.components) else replace(score, components=parts)
 
 
 def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
@@ -611,6 +599,42 @@ def _quiet(options: RunOptions, trainer_state: Any = None) -> RunOptions:
         options,
         control=RunControl(quiet=True, max_outage=options.deadline, trainer_state=trainer_state),
     )
+
+
+def call_arguments(
+    names: Sequence[str], given: Sequence[Any], named: dict[str, Any]
+) -> dict[str, Any]:
+    """Arguments of a call by their names: those given by place, the others taken out of `named`;
+    None for one that is not given.
+    """
+    by_place = dict(zip(names, given, strict=False))
+    return {name: by_place[name] if name in by_place else named.pop(name, None) for name in names}
+
+
+def made_when_asked(
+    module: dict[str, Any], name: str, make: Mapping[str, Callable[[], Any]], needs: str
+) -> Any:
+    """What a module's `__getattr__` gives for a class whose base is another package's, which is
+    imported when the class is first asked for.
+
+    Raises:
+        AttributeError: `make` makes nothing of that name.
+        ConfigError: the package is not installed; `needs` says so, with room for the error.
+    """
+    if name not in make:
+        raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
+    with needed(needs):
+        made = module[name] = make[name]()
+    return made
+
+
+@contextmanager
+def needed(needs: str) -> Iterator[None]:
+    """ConfigError for a package that is not installed: `needs` says so, with room for the error."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(needs.format(error)) from error
 
 
 class _Watch:

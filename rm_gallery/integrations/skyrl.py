@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.data.load.padding import fields_in, plain
 from rm_gallery.core.score import Score
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import TrainerReward
+from rm_gallery.integrations.scoring import TrainerReward, made_when_asked
 
 _SPECS = ("reward_spec", "reward_model")
 
@@ -64,24 +63,18 @@ def _columns(extras: Mapping[str, Any]) -> dict[str, Any]:
         (row.pop(name) for name in _SPECS if isinstance(row.get(name), dict)), {}
     )
     about = row.pop("extra_info", None)
-    return {**row, **(about if isinstance(about, dict) else {}), **spec}
+    return {**row, **fields_in(about), **spec}
 
 
 def __getattr__(name: str) -> Any:
     """`RewardEnv`, made when it is first asked for: its base class is SkyRL's."""
-    if name != "RewardEnv":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from skyrl_gym.envs.base_text_env import BaseTextEnv
-    except ImportError as error:
-        raise ConfigError(
-            f"skyrl_reward needs skyrl-gym ({error}). Install it with: pip install skyrl-gym"
-        ) from error
-    made = globals()[name] = _env_class(BaseTextEnv)
-    return made
+    needs = "skyrl_reward needs skyrl-gym ({}). Install it with: pip install skyrl-gym"
+    return made_when_asked(globals(), name, {"RewardEnv": _env_class}, needs)
 
 
-def _env_class(base: Any) -> type[Any]:
+def _env_class() -> type[Any]:
+    from skyrl_gym.envs.base_text_env import BaseTextEnv as base
+
     class RewardEnv(base):  # type: ignore[misc]  # the base class is SkyRL's, which is not installed here
         """One rollout: the first action is scored, and is the last."""
 

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
@@ -58,7 +59,6 @@ class SlimeReward(TrainerReward):
     ) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
         super().__init__(reward, reference=reference, on_error=on_error, **scoring)
-        self._mean_on_error = on_error == "mean"
         self._seen: set[str] = set()
 
     async def __call__(self, args: Any, samples: Any, **kwargs: Any) -> Any:
@@ -72,11 +72,9 @@ class SlimeReward(TrainerReward):
         scores = await self._score_samples(given)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
-        means = (
-            {key: mean for key in keys if (mean := _component_mean(scores, key)) is not None}
-            if self._mean_on_error
-            else {}
-        )
+        means = {
+            key: mean for key in keys if (mean := self._component_mean(scores, key)) is not None
+        }
         for outcome in scores:
             self._check_keys(outcome, keys)
         rewards = [
@@ -107,6 +105,11 @@ class SlimeReward(TrainerReward):
                 f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them."
             )
 
+    def _component_mean(self, scores: Sequence[Score[float]], key: str) -> float | None:
+        """The mean of a component over the outcomes that have it, for those that have not."""
+        there = [outcome.components[key] for outcome in scores if key in outcome.components]
+        return statistics.fmean(there) if there and self.scorer.on_error == "mean" else None
+
     def _reward_of(
         self,
         sample: Any,
@@ -134,19 +137,12 @@ class SlimeReward(TrainerReward):
         }
 
 
-def _component_mean(scores: Sequence[Score[float]], key: str) -> float | None:
-    """The mean of a component over the outcomes that have it."""
-    there = [outcome.components[key] for outcome in scores if key in outcome.components]
-    return statistics.fmean(there) if there else None
-
-
 slime_reward = SlimeReward
 
 
 def _columns(sample: Any) -> dict[str, Any]:
-    metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
-    own = {key: value for key, value in metadata.items() if key not in (COMPONENTS, STATUS)}
-    return {**own, "label": sample.label}
+    row = fields_in(sample.metadata)
+    return {k: v for k, v in row.items() if k not in (COMPONENTS, STATUS)} | {"label": sample.label}
 
 
 def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
@@ -173,8 +169,7 @@ def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[f
 
 
 def _has_score(sample: Any) -> bool:
-    metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
-    return bool(metadata.get(STATUS, "scored") == "scored")
+    return bool(fields_in(sample.metadata).get(STATUS, "scored") == "scored")
 
 
 def _normalised(group: list[float | None], divide: bool) -> list[float]:

@@ -17,12 +17,12 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple, SupportsIndex, overload
+from typing import Any, NamedTuple
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
@@ -30,13 +30,14 @@ from rm_gallery.core.reward.resolve import judges_for
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training
+from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training, rows_of
 
 Values = list["float | None"]
 _STATE = "trainer_state"
-_HELPERS = (_STATE, "log_extra", "log_metric")
 _ON_REQUEST = "environments"
 """An argument of TRL that a reward sees only where `columns` names it."""
+HELPERS = frozenset((_STATE, "log_extra", "log_metric", _ON_REQUEST))
+"""Arguments of TRL that are no columns of the dataset."""
 _LOOSE_KEYS = (1, 14)
 """The first version whose processes may log different names; in older ones they deadlock."""
 _KEPT = 64
@@ -137,13 +138,13 @@ def trl_rewards(
         if taken[scorer.name] > 1:
             scorer.name = f"{scorer.name}_{taken[scorer.name]}"
         scorers.append(scorer)
-    if not together:
-        return [
-            TrlReward(_Batches([scorer]), logs=log)
-            for scorer, log in zip(scorers, logs, strict=True)
-        ]
     batches = _Batches(scorers, users=len(scorers))
-    return [TrlReward(batches, at, logs=log) for at, log in enumerate(logs)]
+    return [
+        TrlReward(batches, at, logs=log)
+        if together
+        else TrlReward(_Batches([scorers[at]]), logs=log)
+        for at, log in enumerate(logs)
+    ]
 
 
 def trl_components(reward: object, components: Iterable[str], **settings: Any) -> list[TrlReward]:
@@ -223,7 +224,10 @@ class TrlReward:
             asyncio.get_running_loop()
         except RuntimeError:
             return self.scored(prompts, completions, **columns)
-        return _Later(self, prompts, completions, columns)
+        return _Later(
+            partial(self.scored, prompts, completions, **columns),
+            partial(self.ascored, prompts, completions, **columns),
+        )
 
     def scored(
         self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
@@ -310,11 +314,8 @@ class TrlReward:
     def _warn_if_missing(self, scores: list[Score[float]]) -> None:
         """Warn once when no score of a batch has the component, which may be misspelt."""
         there = {name for each in scores for name in each.components}
-        if (
-            not self._missed
-            and self.component not in there
-            and any(each.value is not None for each in scores)
-        ):
+        unmet = self.component not in there and any(each.value is not None for each in scores)
+        if unmet and not self._missed:
             self._missed = True
             logger.warning(
                 "{}: no completion of a batch has the component '{}'; there are: {}.",
@@ -328,23 +329,12 @@ class _Later(Sequence["float | None"]):
     """Values that are worked out when they are awaited, or else when they are looked at."""
 
     def __init__(
-        self, reward: TrlReward, prompts: Any, completions: Any, columns: dict[str, Any]
+        self, scored: Callable[[], Values], ascored: Callable[[], Coroutine[Any, Any, Values]]
     ) -> None:
-        self._reward, self._prompts, self._completions, self._columns = (
-            reward,
-            prompts,
-            completions,
-            columns,
-        )
-        self._known: Values | None = None
+        self._values, self._awaited = cache(scored), ascored
 
     def __await__(self) -> Generator[Any, None, Values]:
-        return self._reward.ascored(self._prompts, self._completions, **self._columns).__await__()
-
-    def _values(self) -> Values:
-        if self._known is None:
-            self._known = self._reward.scored(self._prompts, self._completions, **self._columns)
-        return self._known
+        return self._awaited().__await__()
 
     def __len__(self) -> int:
         return len(self._values())
@@ -352,10 +342,6 @@ class _Later(Sequence["float | None"]):
     def __repr__(self) -> str:
         return repr(self._values())
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> float | None: ...
-    @overload
-    def __getitem__(self, index: slice) -> Values: ...
     def __getitem__(self, index: Any) -> Any:
         return self._values()[index]
 
@@ -440,19 +426,8 @@ class _Batches:
 
     def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The columns by row, without TRL's other arguments."""
-        n, named = (
-            len(completions),
-            {column for scorer in self.scorers for column in scorer.columns.values()},
-        )
-        kept = {
-            name: values
-            for name, values in columns.items()
-            if name not in _HELPERS
-            and isinstance(values, list | tuple)
-            and len(values) == n
-            and (name != _ON_REQUEST or name in named)
-        }
-        return [{name: values[place] for name, values in kept.items()} for place in range(n)]
+        named = {column for scorer in self.scorers for column in scorer.columns.values()}
+        return rows_of(columns, len(completions), HELPERS - (named & {_ON_REQUEST}))
 
     def _with_dropped(self, scores: list[list[Score[float]]]) -> _ScoredBatch:
         n = len(scores[0])

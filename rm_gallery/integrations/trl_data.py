@@ -40,7 +40,6 @@ class _ScoredAnswer(NamedTuple):
     output: DataOutput
     score: float | None
     """Larger is better, whatever the reward says; None without one."""
-    raw: float | None
     why: str
 
 
@@ -84,17 +83,17 @@ def preference_rows(
     for sample, answers, why in _scored_answers(samples, built, run):
         ranked = _labelled(answers) if built is None else _ranked(answers, pairs, gap)
         for better, worse in ranked:
-            row = {"prompt": _prompt(sample, chat)}
-            row |= {
+            row = {
+                "prompt": _prompt(sample, chat),
                 "chosen": _completion(sample, better, chat),
                 "rejected": _completion(sample, worse, chat),
             }
             if row["chosen"] == row["rejected"]:
                 why = "same text"
-            elif margin and better.raw is not None and worse.raw is not None:
-                rows.append({**row, "margin": abs(better.raw - worse.raw)})
-            else:
-                rows.append(row)
+                continue
+            if margin and better.score is not None and worse.score is not None:
+                row["margin"] = better.score - worse.score
+            rows.append(row)
         if not ranked or why == "same text":
             rows.left_out[
                 why or ("no preference label" if reward is None else "no difference")
@@ -123,22 +122,16 @@ def unpaired_rows(
     """
     rows = TrainingRows()
     built, run = _reward_and_options(reward, building)
-    limit = None if built is None else _limit(built, threshold)
+    limit = _limit(built, threshold)
     for sample, answers, _ in _scored_answers(samples, built, run):
         for answer in answers:
-            label: bool | None = None
-            if limit is None:
-                preference = preference_of(answer.output)
-                label = None if preference is None else preference == "chosen"
-            elif answer.score is not None:
-                label = answer.score >= limit
-            if label is None:
+            preference = preference_of(answer.output) if built is None else answer.score
+            if preference is None:
                 rows.left_out[answer.why or "no preference label"] += 1
-            else:
-                completion = _completion(sample, answer, chat)
-                rows.append(
-                    {"prompt": _prompt(sample, chat), "completion": completion, "label": label}
-                )
+                continue
+            label = preference == "chosen" if isinstance(preference, str) else preference >= limit
+            completion = _completion(sample, answer, chat)
+            rows.append({"prompt": _prompt(sample, chat), "completion": completion, "label": label})
     return rows
 
 
@@ -156,17 +149,16 @@ def step_rows(
     built, run = _reward_and_options(reward, building)
     if built is not None and built.kind != "stepwise":
         raise ConfigError(f"{built.name} is {built.kind}; steps are scored by stepwise rewards.")
-    limit = None if built is None else _limit(built, threshold)
-    turn = 1.0 if built is None or built.higher_is_better else -1.0
+    limit = _limit(built, threshold)
     for sample, answers, _ in _scored_answers(samples, built, run):
         for answer in answers:
             completions: list[str] = []
             labels: list[bool] = []
             for step in answer.output.steps or ():
                 known = (step.label or {}).get("correctness")
-                if built is not None and limit is not None:
-                    score = built.score_of(step.reward)
-                    known = None if score is None else turn * score >= limit
+                if built is not None:
+                    score = _raised(built, built.score_of(step.reward))
+                    known = None if score is None else score >= limit
                 if known is None:
                     break
                 completions.append(step.text)
@@ -188,11 +180,6 @@ def _reward_and_options(
     reward: object, building: dict[str, Any]
 ) -> tuple[BaseReward | None, dict[str, Any]]:
     """The reward, and the options of its run."""
-    rest = {
-        name: value
-        for name, value in building.items()
-        if name not in ("llm", "base_url", "options")
-    }
     if reward is None:
         if building:
             raise ConfigError(
@@ -200,39 +187,38 @@ def _reward_and_options(
                 f"it out."
             )
         return None, {}
-    options = (
-        {"options": building["options"]}
-        if building.get("options") is not None
-        else {"progress": False}
-    )
-    return resolve(reward, rest, building.get("llm"), building.get("base_url")), options
+    llm, base_url, options = (building.pop(name, None) for name in ("llm", "base_url", "options"))
+    run = {"progress": False} if options is None else {"options": options}
+    return resolve(reward, building, llm, base_url), run
 
 
 def _scored_answers(
     samples: Samples, built: BaseReward | None, run: dict[str, Any]
 ) -> Iterator[tuple[DataSample, list[_ScoredAnswer], str]]:
     """Samples with their answers and scores, and why where fewer than two have one."""
-    if built is None:
-        for place, raw in enumerate(samples):
-            sample = raw if isinstance(raw, DataSample) else as_sample(raw, place)
-            yield sample, [_ScoredAnswer(output, None, None, "") for output in sample.output], ""
-        return
-    turn = 1.0 if built.higher_is_better else -1.0
-    for sample in built.evaluate_batch(samples, **run):
-        answers = []
-        for output in sample.output:
-            outcome = scored_of(built, output)
-            score = None if outcome.value is None else turn * outcome.value
-            answers.append(
-                _ScoredAnswer(
-                    output, score, outcome.value, "" if score is not None else outcome.code
-                )
-            )
+    for place, raw in enumerate(samples if built is None else built.evaluate_batch(samples, **run)):
+        sample = raw if isinstance(raw, DataSample) else as_sample(raw, place)
+        answers = [_scored_answer(built, output) for output in sample.output]
         unscored = [answer.why for answer in answers if answer.score is None]
         yield sample, answers, unscored[0] if len(answers) - len(unscored) < 2 and unscored else ""
 
 
-def _limit(reward: BaseReward, threshold: float | None) -> float:
+def _scored_answer(built: BaseReward | None, output: DataOutput) -> _ScoredAnswer:
+    if built is None:
+        return _ScoredAnswer(output, None, "")
+    outcome = scored_of(built, output)
+    return _ScoredAnswer(output, _raised(built, outcome.value), outcome.code)
+
+
+def _raised(reward: BaseReward, score: float | None) -> float | None:
+    """A score of which more is better."""
+    return score if score is None or reward.higher_is_better else -score
+
+
+def _limit(reward: BaseReward | None, threshold: float | None) -> float:
+    """The score from which on a completion is desirable, of which more is better."""
+    if reward is None:
+        return 0.0
     low, high = reward.score_range
     if threshold is None:
         if low is None or high is None:
@@ -244,8 +230,10 @@ def _limit(reward: BaseReward, threshold: float | None) -> float:
 
 
 def _labelled(answers: Sequence[_ScoredAnswer]) -> list[tuple[_ScoredAnswer, _ScoredAnswer]]:
-    chosen = [answer for answer in answers if preference_of(answer.output) == "chosen"]
-    rejected = [answer for answer in answers if preference_of(answer.output) == "rejected"]
+    chosen, rejected = (
+        [answer for answer in answers if preference_of(answer.output) == label]
+        for label in ("chosen", "rejected")
+    )
     return list(product(chosen, rejected))
 
 
@@ -254,16 +242,11 @@ def _ranked(
 ) -> list[tuple[_ScoredAnswer, _ScoredAnswer]]:
     known = [(answer.score, answer) for answer in answers if answer.score is not None]
     known.sort(key=lambda each: -each[0])
-    asked = (
-        combinations(known, 2)
-        if pairs == "all"
-        else [(known[0], known[-1])]
-        if len(known) > 1
-        else []
-    )
+    if pairs == "extremes":
+        known = [*known[:1], *known[1:][-1:]]
     return [
         (better, worse)
-        for (high, better), (low, worse) in asked
+        for (high, better), (low, worse) in combinations(known, 2)
         if high > low and high - low >= gap
     ]
 

@@ -20,15 +20,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.integrations.trl import TrlReward
+from rm_gallery.integrations.scoring import rows_of
+from rm_gallery.integrations.trl import HELPERS, TrlReward
 from rm_gallery.train.live import STATE_FILE, LiveWatch
 from rm_gallery.train.signals import weighted_sum
 
 _EVENT = "on_"
-_NO_COLUMNS = frozenset(("trainer_state", "log_extra", "log_metric", "environments"))
 _MOST_BATCHES = 64
 """Batches that wait for the end of their step; older ones are left out."""
 
@@ -139,7 +139,7 @@ class TrlWatch:
                 return
             batch = next((each for each in self._batches if each.completions is completions), None)
             if batch is None or place in batch.values:
-                batch = _TrlBatch(prompts, completions, columns)
+                batch = _TrlBatch(prompts, completions, columns, {})
                 self._batches = [*self._batches[1 - _MOST_BATCHES :], batch]
             batch.values[place] = list(values)
 
@@ -193,7 +193,7 @@ class TrlWatch:
             n = len(batch.completions)
             completions += list(batch.completions)
             prompts += list(batch.prompts)
-            rows += batch.rows()
+            rows += rows_of(batch.columns, n, HELPERS)
             for place, name in enumerate(self._names):
                 values = batch.values.get(place, [None] * n)
                 parts[name] += [_plain_number(value) for value in values]
@@ -210,22 +210,13 @@ class TrlWatch:
         )
 
 
-class _TrlBatch:
+class _TrlBatch(NamedTuple):
     """What the reward functions were called with, and what each gave."""
 
-    def __init__(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Any) -> None:
-        self.prompts, self.completions, self.columns = prompts, completions, columns
-        self.values: dict[int, list[Any]] = {}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The columns by row, without TRL's helpers."""
-        n = len(self.completions)
-        kept = {
-            name: values
-            for name, values in self.columns.items()
-            if name not in _NO_COLUMNS and isinstance(values, list | tuple) and len(values) == n
-        }
-        return [{name: values[place] for name, values in kept.items()} for place in range(n)]
+    prompts: Sequence[Any]
+    completions: Sequence[Any]
+    columns: Any
+    values: dict[int, list[Any]]
 
 
 class _WatchedFunction:

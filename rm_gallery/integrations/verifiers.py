@@ -22,12 +22,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.data.conversation import split_rollout
+from rm_gallery.core.data.load.padding import fields_in, plain
+from rm_gallery.core.data.load.rollouts import turns_of
 from rm_gallery.core.reward.compose import TURNS
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
-from rm_gallery.integrations.scoring import TrainerReward, pays_turns
+from rm_gallery.integrations.scoring import TrainerReward, needed, pays_turns
 from rm_gallery.train.live import LiveWatch, TrainingStopped, live_watch_of
 
 KEPT = "rm_gallery"
@@ -68,9 +70,7 @@ class _Labelling(TrainerReward):
             for key, value in columns.items()
             if key not in _NO_COLUMNS and isinstance(value, _DATA)
         }
-        row |= task if isinstance(task, Mapping) else {}
-        row |= info if isinstance(info, Mapping) else {}
-        row["answer"] = answer
+        row |= {**fields_in(task), **fields_in(info), "answer": answer}
         if "reference" not in self.scorer.columns:
             row.setdefault("reference", answer if answer != "" else None)
         return plain(row)
@@ -254,13 +254,10 @@ def verifiers_rubric(
         ConfigError: verifiers v0 is not installed, two rewards have one name, or the weights do not
             fit.
     """
-    try:
+    with needed(
+        "verifiers_rubric needs verifiers v0 ({}). Install it with: pip install 'verifiers<0.2'"
+    ):
         from verifiers import Rubric
-    except ImportError as error:
-        raise ConfigError(
-            f"verifiers_rubric needs verifiers v0 ({error}). Install it with: pip install "
-            f"'verifiers<0.2'"
-        ) from error
     made = [
         each if isinstance(each, _Labelling) else VerifiersReward(each, **settings)
         for each in rewards
@@ -305,8 +302,7 @@ class _Metric:
 
 def _dataset_row(state: Any) -> Any:
     """The dataset's own columns, which v0 hands to no group function."""
-    given = state.get("input") if isinstance(state, Mapping) else None
-    given = given if isinstance(given, Mapping) else {}
+    given = fields_in(fields_in(state).get("input"))
     return {key: value for key, value in given.items() if key not in _OF_THE_TASK}
 
 
@@ -338,28 +334,6 @@ def _split_trace(trace: Any) -> tuple[list[Any], list[Any]]:
     branches = trace.branches
     nodes = branches[-1].nodes if branches else []
     first = next((place for place, node in enumerate(nodes) if node.sampled), None)
-    if first is None:
-        messages = [node.message for node in nodes]
-        first = next(
-            (place for place, each in enumerate(messages) if each.role == "assistant"),
-            len(messages),
-        )
-    turns = [_wire(node.message) for node in nodes]
-    return turns[:first], turns[first:]
-
-
-def _wire(message: Any) -> dict[str, Any]:
-    """A v1 message in the OpenAI layout."""
-    body: dict[str, Any] = message.model_dump(exclude_none=True)
-    body.pop("provider_state", None)
-    calls = body.get("tool_calls")
-    if calls:
-        body["tool_calls"] = [
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {"name": call["name"], "arguments": call["arguments"]},
-            }
-            for call in calls
-        ]
-    return body
+    spoken = [turns_of([node.message.model_dump(exclude_none=True)]) for node in nodes]
+    turns = [turn for each in spoken for turn in each]
+    return split_rollout(turns, None if first is None else sum(spoken[:first], []))

@@ -26,10 +26,17 @@ from contextvars import ContextVar
 from typing import Any
 
 from rm_gallery.core.data.load.padding import plain
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.scoring import Conversation, TrainerReward, picked, refuse_comparing
+from rm_gallery.integrations.scoring import (
+    Conversation,
+    TrainerReward,
+    blocking_twin,
+    picked,
+    refuse_comparing,
+)
 from rm_gallery.train.live import LiveWatch, live_watch_of
 
 ROUTER = "router"
@@ -109,39 +116,22 @@ class VerlReward(TrainerReward):
 
         verl adds further arguments when it serves a reward model; they are not used.
         """
-        asked, row = self._prompt_and_row(data_source, ground_truth, extra_info)
+        refuse_comparing(self.scorer, ONE_BY_ONE)
+        row = _columns(data_source, ground_truth, extra_info)
+        asked = self._prompt_of(row)
         score = await self.scorer.ascore(asked, solution_str, row)
-        if self.watch is not None and _trained_on(row):
-            await self.watch.anote(solution_str, **_shown_to_watch(score, asked, row))
-            self.watch.check()
+        await self._show(solution_str, score, asked, row)
         return self._reward_dict(score)
 
-    def compute_score_sync(
-        self,
-        data_source: Any,
-        solution_str: str,
-        ground_truth: Any,
-        extra_info: Any = None,
-        **unused: Any,
-    ) -> dict[str, float]:
-        """The blocking twin of `compute_score`, for the `remote` reward manager, which takes no
-        async function.
-        """
-        asked, row = self._prompt_and_row(data_source, ground_truth, extra_info)
-        score = self.scorer.score(asked, solution_str, row)
-        self._show(solution_str, score, asked, row)
-        return self._reward_dict(score)
+    compute_score_sync = blocking_twin(compute_score, "compute_score_sync")
+    """For the `remote` reward manager, which takes no async function."""
 
-    def _show(self, text: str, score: Score[float], asked: Conversation, row: Any) -> None:
+    async def _show(self, text: str, score: Score[float], asked: Conversation, row: Any) -> None:
         """Let the watch see one completion; TrainingStopped where it says so."""
         if self.watch is not None and _trained_on(row):
-            self.watch.note(text, **_shown_to_watch(score, asked, row))
+            beside = {"components": score.components, "prompt": asked, "row": row}
+            await self.watch.anote(text, score.value, **beside)
             self.watch.check()
-
-    def _prompt_and_row(self, *given: Any) -> tuple[Conversation, dict[str, Any]]:
-        refuse_comparing(self.scorer, ONE_BY_ONE)
-        row = _columns(*given)
-        return self._prompt_of(row), row
 
     def compute_scores(
         self,
@@ -161,7 +151,7 @@ class VerlReward(TrainerReward):
         asked = [self._prompt_of(row) for row in rows]
         scores = self.scorer.score_rows(asked, solution_strs, rows)
         for each in zip(solution_strs, scores, asked, rows, strict=True):
-            self._show(*each)
+            library_loop.drive(self._show(*each))
         return [self._reward_dict(each) for each in scores]
 
     def _prompt_of(self, row: Mapping[str, Any]) -> Conversation:
@@ -507,12 +497,6 @@ class _Gathered:
 
 def _trained_on(row: Mapping[str, Any]) -> bool:
     return str(row.get("split", "")).lower() not in _NOT_TRAINED
-
-
-def _shown_to_watch(score: Score[float], asked: Conversation, row: Any) -> dict[str, Any]:
-    """What a watch is told of a completion beside its text."""
-    beside = {"components": score.components, "prompt": asked, "row": row}
-    return {"reward": score.value, **beside}
 
 
 def _columns(data_source: Any, ground_truth: Any, extra_info: Any) -> dict[str, Any]:

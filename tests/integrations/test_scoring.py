@@ -211,14 +211,6 @@ def test_a_context_is_shown_to_judges_where_it_is_named() -> None:
     assert ["The sky is blue." in each for each in asked] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("values", "found"), [("ab", "a str"), ([1], "1 values"), (7, "a int"), ((1, 2, 3), "3 values")]
-)
-def test_a_column_of_another_length_is_refused(values: Any, found: str) -> None:
-    with pytest.raises(ConfigError, match=f"Column 'x' holds {found} for 2 completions"):
-        rows_of({"x": values}, 2)
-
-
 class Foreign:
     """Holds something as numpy or a configuration would."""
 

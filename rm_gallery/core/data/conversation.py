@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rm_gallery.core.data.load.converters import ROLE_ALIASES, nearest, shown
+from rm_gallery.core.data.load.converters import ROLES, role_of, shown
 from rm_gallery.core.data.schema import (
     CONVERSATION,
     DataOutput,
@@ -20,15 +20,15 @@ from rm_gallery.core.data.schema import (
     Reward,
     Step,
     is_absent,
+    misfit,
     without_nan,
 )
-from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction, text_of
+from rm_gallery.core.model.message import ChatMessage, ToolCall, ToolFunction, text_of
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import build
 
 M = TypeVar("M", bound=ChatMessage)
-_ROLES = {role.value: role for role in MessageRole}
 _PLAIN = frozenset({"role", "content"})
 _AFTER, _ABSENT = "(after)", "(absent)"
 """Keys of an answer's `additional_kwargs`: the turns after it, and a mark that there is no answer."""
@@ -208,13 +208,8 @@ def as_messages(messages: Any, what: str = "messages") -> list[Message]:
         try:
             made.append(Message.model_validate(fields))
         except ValidationError as error:
-            raise _misfit(error, f"{what}[{position}]") from error
+            raise DataError(f"{misfit(error, f'{what}[{position}]')}.") from error
     return made
-
-
-def _misfit(error: ValidationError, where: str) -> DataError:
-    first = error.errors(include_input=False)[0]
-    return DataError(f"{'.'.join([where, *map(str, first['loc'])])}: {first['msg']}.")
 
 
 # -- messages and samples --------------------------------------------------------------------------
@@ -271,10 +266,8 @@ def sample_of_completion(
     turn of the completion is the answer, the turns before it are its steps. The rest is as in
     `sample_of_messages`.
     """
-    asked, spoken = (
-        _spoken(prompt, "user", "prompt"),
-        _spoken(completion, "assistant", "completion"),
-    )
+    asked = [] if prompt is None else turns_said(prompt, "user", "prompt")
+    spoken = turns_said("" if completion is None else completion, "assistant", "completion")
     return _sample_of_turns(
         [*asked, *spoken], len(asked), _metadata(row, ground_truth, tools), unique_id
     )
@@ -289,11 +282,10 @@ def _metadata(row: Mapping[str, Any] | None, ground_truth: Any, tools: Any) -> d
     return metadata
 
 
-def _spoken(turns: Any, speaker: str, what: str) -> list[dict[str, Any]]:
+def turns_said(turns: Any, speaker: str, what: str) -> list[dict[str, Any]]:
+    """A text of the speaker, a message or messages as turns; errors as in `message_dicts`."""
     if isinstance(turns, str):
         return [{"role": speaker, "content": turns}]
-    if turns is None:
-        return [] if speaker == "user" else [{"role": speaker, "content": ""}]
     return message_dicts([turns] if isinstance(turns, Mapping) else turns, what)
 
 
@@ -469,9 +461,9 @@ def _step(turn: dict[str, Any], where: str) -> Step:
 
 def _made(kind: type[M], turn: dict[str, Any], where: str, own: dict[str, Any]) -> M:
     """The message of a turn with the further fields `own`; a plain turn is not validated again."""
-    if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in _ROLES:
+    if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in ROLES:
         fields: dict[str, Any] = {
-            "role": _ROLES[turn["role"]],
+            "role": ROLES[turn["role"]],
             "content": turn["content"],
             "additional_kwargs": {},
         }
@@ -479,7 +471,7 @@ def _made(kind: type[M], turn: dict[str, Any], where: str, own: dict[str, Any]) 
     try:
         return kind.model_validate(_kept(turn, where))
     except ValidationError as error:
-        raise _misfit(error, where) from error
+        raise DataError(f"{misfit(error, where)}.") from error
 
 
 _EMPTY = {"name": None, "reasoning_content": "", "tool_calls": None, "tool_call_id": None}
@@ -494,12 +486,7 @@ def _kept(turn: dict[str, Any], where: str) -> dict[str, Any]:
         name: value for name, value in turn.items() if name not in _FIELDS and name not in _OWN
     }
     fields: dict[str, Any] = {name: value for name, value in turn.items() if name in _FIELDS}
-    role = _speaker(turn)
-    role = ROLE_ALIASES.get(role, role)
-    if role not in _ROLES:
-        raise DataError(
-            f"{where}.role: unknown role {shown(turn['role'])}; {nearest(role, _ROLES)}"
-        )
+    role = role_of(turn["role"], f"{where}.role")
     if role != turn["role"]:
         extras["role"] = turn["role"]
     if turn["content"] is None:

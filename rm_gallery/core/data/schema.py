@@ -434,26 +434,22 @@ def sample_html(sample: DataSample) -> str:
 
 def reward_html(reward: Reward) -> str:
     """The score, each dimension with its reason, and why there is no score."""
-    rows: list[tuple[str, object, str | None]] = [
-        (d.name, d.score, d.reason) for d in reward.details
-    ]
-    rows += [
-        (issue.name, issue.status, f"{issue.reason} {issue.message}".rstrip())
-        for issue in reward.issues
-    ]
-    return f"<p>score {cell(reward.score) or 'none'}</p>" + table(("", "score", "reason"), rows)
+    head = f"<p>score {cell(reward.score) or 'none'}</p>"
+    return head + table(("", "score", "reason"), _said(reward))
 
 
 def scores_and_reasons(reward: Reward) -> str:
     """The scores and reasons of a reward, and the issues that left it without a score, a line each."""
-    shown = [
-        f"{d.name} {d.score:.4g}" + (f": {d.reason}" if d.reason else "") for d in reward.details
-    ]
-    shown += [
-        f"{issue.name} {issue.status}: {issue.reason} {issue.message}".rstrip()
-        for issue in reward.issues
-    ]
-    return "\n".join(shown)
+    return "\n".join(
+        f"{name} {cell(score)}" + (f": {reason}" if reason else "")
+        for name, score, reason in _said(reward)
+    )
+
+
+def _said(reward: Reward) -> list[tuple[str, float | str, str | None]]:
+    """Name, score (or status) and reason of each dimension, then of each issue."""
+    issues = [(i.name, i.status, f"{i.reason} {i.message}".rstrip()) for i in reward.issues]
+    return [*((d.name, d.score, d.reason) for d in reward.details), *issues]
 
 
 def dataset_html(dataset: BaseDataSet) -> str:
@@ -526,11 +522,13 @@ def from_record(row: Mapping[str, Any]) -> DataSample:
     try:
         return DataSample.model_validate(record)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(
-            f"not a sample written by this library, at {place}: {first['msg']}"
-        ) from error
+        raise DataError(f"not a sample written by this library, at {misfit(error)}") from error
+
+
+def misfit(error: ValidationError, *within: str) -> str:
+    """The place of the first value that does not fit, and why."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join([*within, *map(str, first['loc'])])}: {first['msg']}"
 
 
 def _parsed(value: Any) -> Any:
@@ -557,21 +555,16 @@ def _fault(value: Any, path: str) -> str | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else f"{path}: {value} is no JSON number"
     if isinstance(value, list):
-        return next(
-            (fault for i, item in enumerate(value) if (fault := _fault(item, f"{path}[{i}]"))), None
-        )
+        places = ((f"{path}[{at}]", item) for at, item in enumerate(value))
+        return next((fault for at, item in places if (fault := _fault(item, at))), None)
     if isinstance(value, dict):
         for key, item in value.items():
-            place = f"{path}.{key}" if path else str(key)
-            fault = (
-                _fault(item, place)
-                if isinstance(key, str)
-                else f"{path}: a key of type {type(key).__name__}"
-            )
-            if fault is None and not is_unicode(key):
-                fault = f"{path}: a key with half a surrogate pair"
-            if fault is not None:
+            if not isinstance(key, str):
+                return f"{path}: a key of type {type(key).__name__}"
+            if fault := _fault(item, f"{path}.{key}" if path else key):
                 return fault
+            if not is_unicode(key):
+                return f"{path}: a key with half a surrogate pair"
         return None
     return f"{path}: a value of type {type(value).__name__}"
 
@@ -592,14 +585,13 @@ def to_parquet(dataset: BaseDataSet, path: str | Path) -> Path:
     import pyarrow.parquet as pq
 
     about = {"name": dataset.name, "metadata": dataset.metadata}
-    packed = _exact(about)
-    if packed is None:
+    if _fault(about, "") is not None:
         raise DataError(
             "the data set's metadata holds values that JSON cannot hold exactly (NaN, dates, "
             "tuples, …)"
         )
     schema = pa.schema(
-        [(name, pa.string()) for name in RECORD_FIELDS], metadata={_FOOTER_KEY: packed}
+        [(name, pa.string()) for name in RECORD_FIELDS], metadata={_FOOTER_KEY: orjson.dumps(about)}
     )
     records = (_flat(sample) for sample in dataset.datasamples)
     with written_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -635,7 +627,7 @@ def from_parquet(path: str | Path) -> BaseDataSet:
 
 def to_jsonl(dataset: BaseDataSet, path: str | Path) -> Path:
     """Write the samples as JSON lines, one object each; the data set's name and metadata are not
-    part of them.
+    part of them. `create_loader` reads them back as they were.
 
     Raises DataError as `to_parquet` does.
     """
@@ -645,36 +637,9 @@ def to_jsonl(dataset: BaseDataSet, path: str | Path) -> Path:
     return Path(path)
 
 
-def from_jsonl(path: str | Path, name: str | None = None) -> BaseDataSet:
-    """Read what `to_jsonl` wrote; `name` is the file's stem unless given. Raises DataError naming
-    the line.
-    """
-    return BaseDataSet(name=name or Path(path).stem, datasamples=list(_line_samples(Path(path))))
-
-
-def _line_samples(path: Path) -> Iterator[DataSample]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield from_record(orjson.loads(line))
-                except (orjson.JSONDecodeError, AttributeError, DataError) as error:
-                    raise DataError(f"{path}, line {number}: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
 def _flat(sample: DataSample) -> dict[str, Any]:
     record = to_record(sample)
     for key in NESTED_FIELDS:
         if record[key] is not None:
             record[key] = orjson.dumps(record[key]).decode()
     return record
-
-
-def _exact(value: dict[str, Any]) -> bytes | None:
-    try:
-        packed = orjson.dumps(value)
-    except TypeError:
-        return None
-    return packed if orjson.loads(packed) == value else None

@@ -7,9 +7,9 @@ import os
 import random
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,10 +19,14 @@ from pydantic import ValidationError
 import rm_gallery.core.data.load.rollouts  # noqa: F401 - its converter is known from then on
 from rm_gallery.core.data.load.converters import (
     COMMON_KEYS,
+    TEXT,
     DataConverter,
     DataConverterRegistry,
+    Fits,
     RowRef,
     check_keys,
+    check_values,
+    is_count,
     load_options,
     nearest,
 )
@@ -34,7 +38,7 @@ from rm_gallery.core.data.load.readers import (
     file_sources,
     memory_source,
 )
-from rm_gallery.core.data.schema import ALWAYS_VALUES, BaseDataSet, DataSample, without_nan
+from rm_gallery.core.data.schema import ALWAYS_VALUES, BaseDataSet, DataSample, misfit, without_nan
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, logger
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.first_keys import FirstKeys
@@ -120,6 +124,8 @@ class DataLoader(ABC):
     """Reads a source row by row; `run` gives the data set, `stream` the samples one by one."""
 
     strategy: ClassVar[str]
+    own_keys: ClassVar[dict[str, Fits]]
+    """Keys of its config beside the common ones, with what their values must be."""
 
     def __init__(
         self,
@@ -259,11 +265,14 @@ class LocalDataLoader(DataLoader):
     """
 
     strategy = "local"
-    config_keys = COMMON_KEYS | {"path", "data", *(field.name for field in fields(ReadOptions))}
+    own_keys = {
+        **dict.fromkeys(("records_key", "encoding", "separator", "sheet"), TEXT),
+        "header_row": (is_count, "be a whole number of at least 1,"),
+    }
 
     def check(self, config: Mapping[str, Any]) -> None:
         """ConfigError unless exactly one of `path` and `data` is given and the keys are known."""
-        check_keys(config, self.config_keys, self.strategy)
+        check_keys(config, {"path", "data", *self.own_keys, *COMMON_KEYS}, self.strategy)
         path, data = config.get("path"), config.get("data")
         if (path is None) == (data is None):
             given = "both" if path is not None else "neither"
@@ -274,12 +283,7 @@ class LocalDataLoader(DataLoader):
             raise ConfigError(
                 f"config key 'path' must be a file or folder, found {path!r}; tables go into 'data'"
             )
-        _check_texts(config, ("records_key", "encoding", "separator", "sheet"))
-        row = config.get("header_row")
-        if row is not None and (not isinstance(row, int) or isinstance(row, bool) or row < 1):
-            raise ConfigError(
-                f"config key 'header_row' must be a whole number of at least 1, found {row!r}"
-            )
+        check_values(config, self.own_keys)
 
     def sources(self) -> list[RowSource]:
         """The file, or all data files of the folder in sorted order, or the data in memory."""
@@ -289,9 +293,7 @@ class LocalDataLoader(DataLoader):
 
     def reading(self) -> ReadOptions:
         """How files are to be read."""
-        return ReadOptions(
-            **{field.name: self.config.get(field.name) for field in fields(ReadOptions)}
-        )
+        return ReadOptions(**{key: self.config.get(key) for key in self.own_keys})
 
     def origin(self) -> dict[str, Any]:
         """The path, where there is one."""
@@ -309,28 +311,19 @@ class HuggingFaceDataLoader(DataLoader):
     """
 
     strategy = "huggingface"
-    config_keys = COMMON_KEYS | {
-        "path",
-        "parts",
-        "dataset_config",
-        "split",
-        "revision",
-        "streaming",
+    own_keys = {
+        **dict.fromkeys(("path", "dataset_config", "split", "revision"), TEXT),
+        "parts": (
+            lambda parts: all(isinstance(part, str) for part in parts),
+            "be a list of names of hub data sets,",
+        ),
+        "streaming": (lambda given: isinstance(given, bool), "be true or false,"),
     }
 
     def check(self, config: Mapping[str, Any]) -> None:
         """ConfigError for unknown keys and values of the wrong type."""
-        check_keys(config, self.config_keys, self.strategy)
-        _check_texts(config, ("path", "dataset_config", "split", "revision"))
-        if not all(isinstance(part, str) for part in config.get("parts", ())):
-            raise ConfigError(
-                f"config key 'parts' must be a list of names of hub data sets, found "
-                f"{config['parts']!r}"
-            )
-        if not isinstance(config.get("streaming", False), bool):
-            raise ConfigError(
-                f"config key 'streaming' must be true or false, found {config['streaming']!r}"
-            )
+        check_keys(config, {*self.own_keys, *COMMON_KEYS}, self.strategy)
+        check_values(config, self.own_keys)
 
     def sources(self) -> list[RowSource]:
         """The wanted split, of `path` and then of each of `parts`; with the split `*` all of them.
@@ -364,22 +357,13 @@ class HuggingFaceDataLoader(DataLoader):
                 f"hub data set '{path}' cannot be loaded: {reason}. Without a network, give files "
                 f"that were downloaded elsewhere."
             ) from error
-        if split == EVERY_SPLIT:
-            return [HubSource(rows, f"{path}[{name}]") for name, rows in dataset.items()]
-        return [HubSource(*self._only_split(dataset, path))]
-
-    def _only_split(self, splits: Any, path: str) -> tuple[Any, str]:
-        split = self.config.get("split")
-        if split is not None:
-            return splits, f"{path}[{split}]"
-        if len(splits) != 1:
-            names = [str(name) for name in splits]
+        splits = dataset if split in (None, EVERY_SPLIT) else {split: dataset}
+        if split is None and len(splits) != 1:
             raise ConfigError(
                 f"hub data set '{path}' has several splits; name one in config key 'split'; "
-                f"{nearest('', names)}"
+                f"{nearest('', map(str, splits))}"
             )
-        name = next(iter(splits))
-        return splits[name], f"{path}[{name}]"
+        return [HubSource(rows, f"{path}[{name}]") for name, rows in splits.items()]
 
     def _path(self) -> str:
         return str(self.config.get("path") or self.name)
@@ -391,12 +375,6 @@ class HuggingFaceDataLoader(DataLoader):
             "path": self._path(),
             **{key: self.config[key] for key in keys if self.config.get(key) is not None},
         }
-
-
-def _check_texts(config: Mapping[str, Any], keys: Iterable[str]) -> None:
-    for key in keys:
-        if config.get(key) is not None and not isinstance(config[key], str):
-            raise ConfigError(f"config key '{key}' must be text, found {config[key]!r}")
 
 
 @contextmanager
@@ -422,21 +400,18 @@ def _converted(converter: DataConverter, row: Row, where: RowRef) -> list[DataSa
     except DataError:
         raise
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{where}, at {place}: {first['msg']}") from error
+        raise DataError(f"{where}, at {misfit(error)}") from error
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         name = type(converter).__name__
         raise DataError(
             f"{where}: {name} failed with {type(error).__name__}: {str(error)[:200]}"
         ) from error
     samples = converted if isinstance(converted, list) else [converted]
-    for sample in samples:
-        if not isinstance(sample, DataSample):
-            raise DataError(
-                f"{where}: {type(converter).__name__} must return samples, found "
-                f"{type(converted).__name__}"
-            )
+    if not all(isinstance(sample, DataSample) for sample in samples):
+        raise DataError(
+            f"{where}: {type(converter).__name__} must return samples, found "
+            f"{type(converted).__name__}"
+        )
     return samples
 
 
@@ -500,10 +475,7 @@ def create_loader(
         ConfigError: Unknown strategy, format or config key, with the nearest names; a value that
             does not fit.
     """
-    loaders: dict[str, type[DataLoader]] = {
-        "local": LocalDataLoader,
-        "huggingface": HuggingFaceDataLoader,
-    }
+    loaders = {kind.strategy: kind for kind in (LocalDataLoader, HuggingFaceDataLoader)}
     loader = loaders.get(load_strategy_type)
     if loader is None:
         raise ConfigError(

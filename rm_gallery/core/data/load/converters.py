@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import orjson
 
@@ -18,7 +18,7 @@ from rm_gallery.core.utils.plugins import entries, imported
 
 RowUnit = Literal["row", "line", "item"]
 
-_ROLES = frozenset(role.value for role in MessageRole)
+ROLES = {role.value: role for role in MessageRole}
 ROLE_ALIASES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 _EXCERPT = 40
 MAX_NAMES = 12
@@ -166,16 +166,19 @@ def turns(value: Any, column: str, where: RowRef) -> list[dict[str, Any]]:
     return [_turn(item, f"{column}[{position}]", where) for position, item in enumerate(items, 1)]
 
 
+def role_of(given: str, where: str) -> str:
+    """The role that a word means; DataError for a word that means none."""
+    word = given.strip().lower()
+    role = ROLE_ALIASES.get(word, word)
+    if role not in ROLES:
+        raise DataError(f"{where}: unknown role {shown(given)}; {nearest(role, ROLES)}")
+    return role
+
+
 def _turn(item: Any, column: str, where: RowRef) -> dict[str, Any]:
     if not isinstance(item, dict) or not isinstance(item.get("role"), str):
         raise wrong(where, column, "a message with role and content", item)
-    role = item["role"].strip().lower()
-    role = ROLE_ALIASES.get(role, role)
-    if role not in _ROLES:
-        raise DataError(
-            f"{where}, column '{column}': unknown role {shown(item['role'])}; "
-            f"{nearest(role, _ROLES)}"
-        )
+    role = role_of(item["role"], f"{where}, column '{column}'")
     content = item.get("content")
     # Only a message with a call may have no content.
     silent = content is None and (item.get("tool_calls") or item.get("function_call"))
@@ -204,7 +207,6 @@ def preference_outputs(chosen: Sequence[str], rejected: Sequence[str]) -> list[d
 
 
 OnBadRow = Literal["raise", "skip"]
-COMMON_KEYS = frozenset({"limit", "seed", "on_bad_row", "columns"})
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,7 @@ class LoadOptions:
         return new
 
 
-def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str) -> None:
+def check_keys(config: Mapping[str, Any], allowed: Collection[str], strategy: str) -> None:
     """ConfigError with the nearest names for the first key that `strategy` does not know."""
     for key in config:
         if key not in allowed:
@@ -246,30 +248,50 @@ def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str
             )
 
 
+Fits = tuple[Callable[[Any], bool], str]
+"""Whether the value of a config key fits, and what it must be."""
+
+
+def check_values(config: Mapping[str, Any], wanted: Mapping[str, Fits]) -> None:
+    """ConfigError for the first value that does not fit."""
+    for key, (fits, words) in wanted.items():
+        if key in config and not fits(config[key]):
+            raise ConfigError(f"config key '{key}' must {words} found {config[key]!r}")
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is text, or not given."""
+    return value is None or isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number from 1 on, or not given."""
+    return value is None or (_is_whole(value) and value >= 1)
+
+
+def _names_columns(columns: Any) -> bool:
+    named = not columns or isinstance(columns, Mapping)
+    return named and all(isinstance(k, str) and is_text(v) for k, v in (columns or {}).items())
+
+
+TEXT: Fits = (is_text, "be text,")
+COMMON_KEYS: dict[str, Fits] = {
+    "limit": (is_count, "be a whole number of at least 1, or None for all;"),
+    "seed": (_is_whole, "be a whole number,"),
+    "on_bad_row": (("raise", "skip").__contains__, "be 'raise' or 'skip',"),
+    "columns": (_names_columns, "map wanted to actual column names,"),
+}
+
+
 def load_options(config: Mapping[str, Any]) -> LoadOptions:
     """The common keys with their defaults; ConfigError for a value that does not fit."""
-    limit, seed = config.get("limit"), config.get("seed", 0)
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise ConfigError(
-            f"config key 'limit' must be a whole number of at least 1, or None for all; found "
-            f"{limit!r}"
-        )
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ConfigError(f"config key 'seed' must be a whole number, found {seed!r}")
-    on_bad_row = config.get("on_bad_row", "raise")
-    if on_bad_row not in ("raise", "skip"):
-        raise ConfigError(
-            f"config key 'on_bad_row' must be 'raise' or 'skip', found {on_bad_row!r}"
-        )
-    columns = config.get("columns") or {}
-    if not isinstance(columns, Mapping) or not all(
-        isinstance(wanted, str) and (actual is None or isinstance(actual, str))
-        for wanted, actual in columns.items()
-    ):
-        raise ConfigError(
-            f"config key 'columns' must map wanted to actual column names, found {columns!r}"
-        )
-    return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))
+    check_values(config, COMMON_KEYS)
+    given = {key: config[key] for key in COMMON_KEYS if key in config}
+    return LoadOptions(**{**given, "columns": dict(config.get("columns") or {})})
 
 
 # Imported by name on first use: core must not import the gallery.
@@ -337,11 +359,9 @@ class DataConverterRegistry:
 
 def _from_entry_point(name: str) -> type[DataConverter] | None:
     target = entries("converters").get(name)
-    return (
-        None
-        if target is None
-        else _checked_converter(name, imported(target, f"converter '{name}'"))
-    )
+    if target is None:
+        return None
+    return _checked_converter(name, imported(target, f"converter '{name}'"))
 
 
 def _checked_converter(name: str, converter: Any) -> type[DataConverter]:
@@ -475,11 +495,10 @@ class GenericConverter(DataConverter):
         return {"input": spoken, "output": self._outputs(row, where, used)}
 
     def _outputs(self, row: dict[str, Any], where: RowRef, used: set[str]) -> list[dict[str, Any]]:
-        if row.get("chosen") is not None or row.get("rejected") is not None:
-            used.update(("chosen", "rejected"))
-            return preference_outputs(
-                _one_or_more(row, "chosen", where), _one_or_more(row, "rejected", where)
-            )
+        sides = ("chosen", "rejected")
+        if any(row.get(side) is not None for side in sides):
+            used.update(sides)
+            return preference_outputs(*(_one_or_more(row, side, where) for side in sides))
         several = next((name for name in RESPONSES_COLUMNS if _is_list(row.get(name), where)), None)
         if several:
             used.add(several)

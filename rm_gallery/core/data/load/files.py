@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.utils.errors import DataError, reason_of
@@ -44,25 +44,49 @@ def check_unpacked(path: Path, packed: int, unpacked: int, times: int = 100) -> 
         )
 
 
+T = TypeVar("T")
+
+
+def kept(items: Iterable[T], keep: Sequence[int] | None) -> Iterator[T]:
+    """The items at the positions `keep`, from 0; all of them for None."""
+    wanted = None if keep is None else set(keep)
+    return (item for at, item in enumerate(items) if wanted is None or at in wanted)
+
+
 BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 26
 """Bytes of one JSON line."""
 
 
+class Unpacking:
+    """Counts the unpacked bytes of a file, within the bounds of `check_unpacked`."""
+
+    def __init__(self, path: Path, times: int = 100) -> None:
+        self._path, self._packed, self._unpacked = path, path.stat().st_size, 0
+        self._times = times
+
+    def expect(self, size: int) -> None:
+        """DataError, before reading, where so many bytes would be out of proportion."""
+        check_unpacked(self._path, self._packed, self._unpacked + size, self._times)
+
+    def note(self, size: int) -> None:
+        """Count bytes; DataError above the bound."""
+        self._unpacked += size
+        self.expect(0)
+
+
 class _Unpacked(io.RawIOBase):
-    """The bytes of a gzip file, within the bounds of `check_unpacked`."""
+    """The bytes of a gzip file."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self._path, self._packed = path, gzip.GzipFile(fileobj=file)
-        self._sizes = path.stat().st_size, 0
+        self._room, self._packed = Unpacking(path), gzip.GzipFile(fileobj=file)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         size = self._packed.readinto(buffer)
-        self._sizes = self._sizes[0], self._sizes[1] + size
-        check_unpacked(self._path, *self._sizes)
+        self._room.note(size)
         return size
 
 

@@ -23,9 +23,11 @@ from rm_gallery.core.data.load.files import (
     RowItem,
     check_not_empty,
     check_unpacked,
+    kept,
     numbered_lines,
     open_bytes,
 )
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -43,7 +45,7 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
     if str(document.get("schema_version", "")).startswith("ATIF"):
         return "ATIF trajectory", [document]
     results = document.get("results")
-    inner = results.get("results") if isinstance(results, dict) else results
+    inner = fields_in(results).get("results", results)
     if isinstance(inner, list) and inner and all(_is_promptfoo(item) for item in inner):
         return "promptfoo results", promptfoo_rows(inner)
     cases = next((document[key] for key in _DEEPEVAL if isinstance(document.get(key), list)), None)
@@ -59,7 +61,7 @@ def converted(tool: str, convert: Callable[[Any], T], given: Any, where: Any) ->
     """The result of `convert`; a DataError if the document only resembles the tool's files."""
     try:
         return convert(given)
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+    except (AttributeError, LookupError, TypeError, RecursionError) as error:
         return DataError(
             f"{where}: not in the layout of {tool} ({type(error).__name__}: {str(error)[:200]})"
         )
@@ -67,7 +69,7 @@ def converted(tool: str, convert: Callable[[Any], T], given: Any, where: Any) ->
 
 def is_harness_row(row: Mapping[str, Any]) -> bool:
     """Whether a JSON line is a logged sample of lm-evaluation-harness."""
-    return "doc_id" in row and "doc" in row and "resps" in row
+    return {"doc_id", "doc", "resps"} <= row.keys()
 
 
 _HARNESS = frozenset(
@@ -80,7 +82,7 @@ def harness_row(row: Mapping[str, Any]) -> Row:
     reply = _innermost(row.get("filtered_resps"))
     if not isinstance(reply, str):
         reply = _innermost(row.get("resps"))
-    kept = {
+    others = {
         key: value
         for key, value in row.items()
         if key not in _HARNESS and not key.endswith("_hash")
@@ -90,7 +92,12 @@ def harness_row(row: Mapping[str, Any]) -> Row:
         "prompt": _first_prompt(row.get("arguments")),
         "answer": _as_text(reply),
     }
-    return {**kept, **fields, "reference": _as_text(row.get("target")), "filter": row.get("filter")}
+    return {
+        **others,
+        **fields,
+        "reference": _as_text(row.get("target")),
+        "filter": row.get("filter"),
+    }
 
 
 def _first_prompt(arguments: Any) -> str | None:
@@ -112,11 +119,9 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
     """A sample of an Inspect log: input, the model's completion, target, a column per scorer
     (`score.NAME`), and the `messages` where tools were used.
     """
-    output = sample.get("output")
-    output = output if isinstance(output, dict) else {}
-    choice = _innermost(output.get("choices"))
-    message = choice.get("message") if isinstance(choice, dict) else None
-    answer = output.get("completion") or _message_text(message)
+    output = fields_in(sample.get("output"))
+    choice = fields_in(_innermost(output.get("choices")))
+    answer = output.get("completion") or _message_text(choice.get("message"))
     target = sample.get("target")
     row: Row = {
         "id": str(sample.get("id", "")),
@@ -131,8 +136,8 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
         row["error"] = sample["error"].get("message")
     for name, score in (sample.get("scores") or {}).items():
         row[f"score.{name}"] = score.get("value") if isinstance(score, dict) else score
-        if isinstance(score, dict) and score.get("explanation"):
-            row[f"explanation.{name}"] = score["explanation"]
+        if explanation := fields_in(score).get("explanation"):
+            row[f"explanation.{name}"] = explanation
     return row
 
 
@@ -158,14 +163,14 @@ def _conversation(given: Any) -> str | None:
 
 
 def _message_text(message: Any) -> str | None:
-    content = message.get("content") if isinstance(message, dict) else None
+    content = fields_in(message).get("content")
     if isinstance(content, list):
         return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else None
 
 
 def _is_promptfoo(item: Any) -> bool:
-    return isinstance(item, dict) and "vars" in item and "provider" in item and "success" in item
+    return {"vars", "provider", "success"} <= fields_in(item).keys()
 
 
 def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -190,20 +195,18 @@ def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
 def _promptfoo_row(
     name: str, test: Sequence[Mapping[str, Any]], several_prompts: bool, wide: bool
 ) -> Row:
-    given = test[0]["vars"] if isinstance(test[0]["vars"], dict) else {}
     row: Row = {
-        **{f"vars.{key}": value for key, value in given.items()},
+        **{f"vars.{key}": value for key, value in fields_in(test[0]["vars"]).items()},
         "id": name,
         "prompt": _prompt(test[0]),
     }
     for result in test:
-        grading = result.get("gradingResult")
         column = _provider(result, several_prompts)
         fields = {
             "answer": _as_text((result.get("response") or {}).get("output")),
             "score": result.get("score"),
             "success": result.get("success"),
-            "reason": grading.get("reason") if isinstance(grading, dict) else None,
+            "reason": fields_in(result.get("gradingResult")).get("reason"),
         }
         if wide:
             row[column] = fields.pop("answer")
@@ -215,16 +218,15 @@ def _promptfoo_row(
 
 def _prompt(result: Mapping[str, Any]) -> str | None:
     prompt = result.get("prompt")
-    return _as_text(prompt.get("raw")) if isinstance(prompt, dict) else _as_text(prompt)
+    return _as_text(prompt.get("raw") if isinstance(prompt, dict) else prompt)
 
 
 def _provider(result: Mapping[str, Any], with_prompt: bool) -> str:
-    provider, prompt = result["provider"], result.get("prompt")
+    provider = result["provider"]
     name = str(
         (provider.get("label") or provider.get("id")) if isinstance(provider, dict) else provider
     )
-    label = prompt.get("label") if isinstance(prompt, dict) else None
-    which = result.get("promptIdx", label)
+    which = result.get("promptIdx", fields_in(result.get("prompt")).get("label"))
     return f"{name} prompt {which}" if with_prompt and which is not None else name
 
 
@@ -268,11 +270,10 @@ class InspectSource:
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Samples in the order they were written."""
         with self._open_archive() as archive:
-            members = _members(archive)
-            for position in range(len(members)) if keep is None else keep:
-                where = RowRef(str(self.path), position + 1, "item")
+            for number, member in kept(enumerate(_members(archive), 1), keep):
+                where = RowRef(str(self.path), number, "item")
                 try:
-                    part = archive.getinfo(members[position])
+                    part = archive.getinfo(member)
                     check_unpacked(self.path, part.compress_size, part.file_size)
                     sample = orjson.loads(_unpacked(archive, part))
                 except (NotImplementedError, RuntimeError) as error:
@@ -287,7 +288,7 @@ class InspectSource:
                     EOFError,
                     OSError,
                 ) as error:
-                    yield where, DataError(f"{where}: {members[position]} cannot be read: {error}")
+                    yield where, DataError(f"{where}: {member} cannot be read: {error}")
                     continue
                 yield where, converted("Inspect", inspect_row, sample, where)
 
@@ -358,13 +359,11 @@ class JsonLinesSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order; only wanted lines are parsed."""
-        name, wanted = str(self.path), None if keep is None else set(keep)
-        for position, (number, line) in enumerate(self._lines()):
-            if wanted is None or position in wanted:
-                where = RowRef(name, number, "line")
-                row = _parsed_line(line, where)
-                harness = isinstance(row, dict) and is_harness_row(row)
-                yield where, converted(HARNESS, harness_row, row, where) if harness else row
+        for number, line in kept(self._lines(), keep):
+            where = RowRef(str(self.path), number, "line")
+            row = _parsed_line(line, where)
+            harness = isinstance(row, dict) and is_harness_row(row)
+            yield where, converted(HARNESS, harness_row, row, where) if harness else row
 
     def understood(self) -> str:
         """The format, and the tool that wrote it where it is known."""
@@ -430,12 +429,12 @@ class JsonSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Records in order."""
-        records, name = self._records(), str(self.path)
+        records = self._records()
         if records is None:
             yield from JsonLinesSource(self.path).rows(keep)
             return
-        for position in range(len(records)) if keep is None else keep:
-            record, where = records[position], RowRef(name, position + 1, "item")
+        for number, record in kept(enumerate(records, 1), keep):
+            where = RowRef(str(self.path), number, "item")
             yield where, record if isinstance(record, dict) else _not_an_object(record, where)
 
     def understood(self) -> str:
@@ -451,25 +450,24 @@ class JsonSource:
         Raises:
             ConfigError: a tool wrote the file, and its records are not rows of it.
         """
-        with open_bytes(self.path) as file:
-            content = file.read().removeprefix(BOM)
-        try:
-            whole = orjson.loads(content)
-        except orjson.JSONDecodeError:
-            return None
-        records = self._unwrapped(whole)
+        document = self._document()
         if self._tool is not None:
             raise ConfigError(
                 f"{self.path} is a {self._tool}, whose rows do not stand in it as such; --export "
                 f"writes them."
             )
-        return whole, records
+        return document
 
     def _records(self) -> list[Any] | None:
+        document = self._document()
+        return None if document is None else document[1]
+
+    def _document(self) -> tuple[Any, list[Any]] | None:
         with open_bytes(self.path) as file:
             content = file.read().removeprefix(BOM)
         try:
-            return self._unwrapped(orjson.loads(content))
+            whole = orjson.loads(content)
+            return whole, self._unwrapped(whole)
         except orjson.JSONDecodeError as error:
             if _looks_like_json_lines(content):
                 return None
@@ -501,15 +499,12 @@ class JsonSource:
         if known is not None:
             self._tool, records = known
             return list(records)
-        for key in _RECORD_KEYS:
-            records = value.get(key)
-            if (
-                isinstance(records, list)
-                and records
-                and all(isinstance(record, dict) for record in records)
-            ):
-                return records
-        return [value]
+        lists = (value.get(key) for key in _RECORD_KEYS)
+        return next((each for each in lists if each and _are_objects(each)), [value])
+
+
+def _are_objects(records: Any) -> bool:
+    return isinstance(records, list) and all(isinstance(record, dict) for record in records)
 
 
 def _parsed_line(line: bytes, where: RowRef) -> Row | DataError:

@@ -203,6 +203,11 @@ class _Shape:
         )
 
 
+def fields_in(value: Any) -> dict[Any, Any]:
+    """The fields of a mapping; none of anything else."""
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _NO_VALUE = frozenset({"NAType", "NaTType"})
 

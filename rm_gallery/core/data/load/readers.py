@@ -7,11 +7,18 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from rm_gallery.core.data.load.converters import RowRef, listed, shown
-from rm_gallery.core.data.load.files import COLUMNAR, Row, RowItem, check_not_empty, check_unpacked
+from rm_gallery.core.data.load.files import (
+    COLUMNAR,
+    Row,
+    RowItem,
+    Unpacking,
+    check_not_empty,
+)
 from rm_gallery.core.data.load.json_files import InspectSource, JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.padding import (
     Restore,
@@ -85,13 +92,13 @@ class ParquetSource:
         import pyarrow as pa
 
         name, start = str(self.path), 0
-        room = _Unpacking(self.path)
+        room = Unpacking(self.path, COLUMNAR)
         with self._open_parquet() as file:
             whole = self._whole_float_columns(file)
             for group in range(file.num_row_groups):
                 end = start + file.metadata.row_group(group).num_rows
                 if keep is None or bisect_left(keep, start) < bisect_left(keep, end):
-                    room.expect(file.metadata.row_group(group))
+                    room.expect(file.metadata.row_group(group).total_byte_size)
                     batches = file.iter_batches(
                         batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False
                     )
@@ -148,24 +155,6 @@ class ParquetSource:
             raise DataError(f"{self.path}: not a readable parquet file: {error}") from error
 
 
-class _Unpacking:
-    """Counts the unpacked bytes of a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._packed, self._unpacked = path, path.stat().st_size, 0
-
-    def expect(self, group: Any) -> None:
-        """DataError, before reading, if a row group declares an out-of-proportion size."""
-        check_unpacked(
-            self._path, self._packed, self._unpacked + int(group.total_byte_size), COLUMNAR
-        )
-
-    def note(self, batch: Any) -> None:
-        """Count a batch; DataError above the bound."""
-        self._unpacked += int(batch.nbytes)
-        check_unpacked(self._path, self._packed, self._unpacked, COLUMNAR)
-
-
 class ArrowSource:
     """An Arrow file (`.arrow`, `.feather`), in file or stream layout (the cache of `datasets`)."""
 
@@ -180,9 +169,8 @@ class ArrowSource:
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order."""
         with self._batches() as batches:
-            yield from _placed_rows(
-                batches, 0, keep, str(self.path), _Unpacking(self.path), frozenset()
-            )
+            room = Unpacking(self.path, COLUMNAR)
+            yield from _placed_rows(batches, 0, keep, str(self.path), room, frozenset())
 
     def understood(self) -> str:
         """The format."""
@@ -210,7 +198,7 @@ def _placed_rows(
     start: int,
     keep: Sequence[int] | None,
     name: str,
-    room: _Unpacking,
+    room: Unpacking,
     whole: frozenset[str],
 ) -> Iterator[RowItem]:
     """The rows of batches, the first row being number `start`; `whole` names integer columns stored
@@ -219,7 +207,7 @@ def _placed_rows(
     import pyarrow as pa
 
     for batch in batches:
-        room.note(batch)
+        room.note(batch.nbytes)
         end = start + batch.num_rows
         positions: Sequence[int] = range(start, end)
         if keep is not None:
@@ -241,14 +229,14 @@ def batch_rows(
 ) -> list[Row | ValueError | OverflowError]:
     """The rows of a pyarrow batch or table without Arrow's padding; the error of an unreadable row."""
     rows = _unrestored_rows(batch)
-    restores = restore_of_schema(batch.schema)
-    floats = [
-        field.name for field in batch.schema if str(field.type) in ("halffloat", "float", "double")
-    ]
-    for row in rows if restores or floats else ():
+    restores = restore_of_schema(batch.schema) | {
+        field.name: partial(number, whole=field.name in whole)
+        for field in batch.schema
+        if str(field.type) in ("halffloat", "float", "double")
+    }
+    for row in rows if restores else ():
         if isinstance(row, dict):
             row.update({name: restore(row[name]) for name, restore in restores.items()})
-            row.update({name: number(row[name], name in whole) for name in floats})
     return rows
 
 
@@ -377,12 +365,8 @@ class ListSource:
                         row[name] = number(value)
                 yield where, row
             else:
-                yield (
-                    where,
-                    DataError(
-                        f"{where}: expected a dict with named columns, found {shown(record)}"
-                    ),
-                )
+                why = f"{where}: expected a dict with named columns, found {shown(record)}"
+                yield where, DataError(why)
 
     def understood(self) -> str:
         """The form."""

@@ -23,6 +23,8 @@ from rm_gallery.core.data.load.converters import (
     json_cell,
     shown,
 )
+from rm_gallery.core.data.load.json_files import converted
+from rm_gallery.core.data.load.padding import fields_in
 from rm_gallery.core.data.schema import DataSample, is_absent, without_nan
 from rm_gallery.core.model.message import text_of
 from rm_gallery.core.utils.errors import DataError
@@ -89,13 +91,11 @@ class RolloutConverter(DataConverter):
                 f"the keys {', '.join(sorted(map(str, row))[:12])}"
             )
         try:
-            rollout = LAYOUTS[name].read(cells)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise DataError(
-                f"{where}: not in the layout of {name} ({type(error).__name__}: {str(error)[:200]})"
-            ) from error
+            rollout = converted(name, LAYOUTS[name].read, cells, where)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
+        if isinstance(rollout, DataError):
+            raise rollout
         why = _error_of(cells) or _error_of(cells.get("response"))
         reward = None if why else rollout.reward
         recorded = {"layout": name, "reward": reward, "parts": rollout.parts}
@@ -241,8 +241,7 @@ def _number(value: Any) -> float | None:
 
 
 def _numbers(values: Any) -> dict[str, float | None]:
-    given = values.items() if isinstance(values, Mapping) else ()
-    return {str(name): _number(value) for name, value in given}
+    return {str(name): _number(value) for name, value in fields_in(values).items()}
 
 
 def _error_of(row: Any) -> str:
@@ -252,7 +251,7 @@ def _error_of(row: Any) -> str:
     for key in ("error", "errors", "exception_info"):
         found = row.get(key)
         if isinstance(found, list):
-            found = found[0] if found else None
+            found = next(iter(found), None)
         if found and isinstance(found, str | Mapping):
             return " ".join(_written(found).split())[:200]
     return ""
@@ -285,7 +284,10 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
         at = parent
     path.reverse()
     begins = next((k for k, node in enumerate(path) if node.get("sampled")), len(path))
-    spoken = [turns_of([node["message"]]) for node in path]
+    asked, said = (
+        [turn for node in part for turn in turns_of([node["message"]])]
+        for part in (path[:begins], path[begins:])
+    )
     rewards = row.get("rewards") or {}
     parts = {name: _number(reward and reward["score"]) for name, reward in rewards.items()}
     values = []
@@ -295,19 +297,17 @@ def _verifiers_trace(row: Mapping[str, Any]) -> RecordedRollout:
             values.append(part if weight is None else part * weight)
     task = row["task"]
     data = task.get("data") or {}
-    info = data.get("info")
     about = {
         **_rest(data, ("prompt", "answer", "info")),
-        **(info if isinstance(info, Mapping) else {}),
+        **fields_in(data.get("info")),
         **_rest(row, ("nodes", "calls", "task", "rewards", "tools", "id", "version", "verifiers")),
     }
     parents = {node.get("parent") for node in nodes}
     if (branches := sum(k not in parents for k in range(len(nodes)))) > 1:
         about["branches"] = branches
     return RecordedRollout(
-        prompt=[turn for turns in spoken[:begins] for turn in turns]
-        or turns_of(data.get("prompt") or []),
-        completion=[turn for turns in spoken[begins:] for turn in turns],
+        prompt=asked or turns_of(data.get("prompt") or []),
+        completion=said,
         reward=_number(sum(values)) if values else None,
         parts=parts,
         truth=data.get("answer"),
@@ -330,18 +330,15 @@ def _nemo_gym(row: Mapping[str, Any]) -> RecordedRollout:
     else:
         completion = turns_of(output)
     task, number = row.get("_ng_task_index"), row.get("_ng_rollout_index")
-    used = ("responses_create_params", "response", "reward", "expected_answer")
-    about = _rest(row, used)
-    metrics = row.get("reward_components")
     return RecordedRollout(
         prompt=prompt,
         completion=completion,
         reward=None if row.get("mask_sample") else _number(row.get("reward")),
-        parts=_numbers(metrics),
+        parts=_numbers(row.get("reward_components")),
         truth=row.get("expected_answer"),
         tools=asked.get("tools"),
         id=f"{task}-{number}" if task is not None and number is not None else "",
-        about=about,
+        about=_rest(row, ("responses_create_params", "response", "reward", "expected_answer")),
     )
 
 
@@ -357,26 +354,21 @@ def _atif(row: Mapping[str, Any]) -> RecordedRollout:
             raise DataError(f"step {number} is of {shown(step.get('source'))}, no known source")
         message = {"role": role, "content": step.get("message")}
         calls = [
-            {
-                "id": call.get("tool_call_id"),
-                "name": call.get("function_name"),
-                "arguments": call.get("arguments"),
-            }
+            _call(call.get("tool_call_id"), call.get("function_name"), call.get("arguments"))
             for call in step.get("tool_calls") or ()
         ]
         thought = step.get("reasoning_content")
         spoken += turns_of([{**message, "tool_calls": calls, "reasoning_content": thought}])
         seen = (step.get("observation") or {}).get("results") or ()
         for at, result in enumerate(seen):
-            call = result.get("source_call_id") or (calls[at]["id"] if at < len(calls) else None)
+            call = result.get("source_call_id") or (at < len(calls) and calls[at].get("id"))
             spoken.append(_tool_turn(call, result.get("content")))
     prompt, completion = split_rollout(spoken)
-    agent = row.get("agent") or {}
     return RecordedRollout(
         prompt=prompt,
         completion=completion,
         reward=_number(row.get("reward")),
-        tools=agent.get("tool_definitions"),
+        tools=fields_in(row.get("agent")).get("tool_definitions"),
         id=str(row.get("trajectory_id") or row.get("session_id") or ""),
         about=_rest(row, ("steps", "reward", "session_id", "trajectory_id")),
     )

@@ -8,6 +8,7 @@ import io
 import re
 import warnings
 import zipfile
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -22,6 +23,7 @@ from rm_gallery.core.data.load.files import (
     RowItem,
     check_not_empty,
     check_unpacked,
+    kept,
     numbered_lines,
     open_bytes,
 )
@@ -107,7 +109,8 @@ def _by_content(lines: Iterable[bytes]) -> str:
     if fine >= len(strange):
         return "utf-8"
     sample = b"".join(strange)
-    return next((name for name, fits in _CANDIDATES if fits(sample)), "utf-8")
+    fitting = (n for n, fits in _CANDIDATES.items() if fits(_beyond_ascii(sample, n), sample))
+    return next(fitting, "utf-8")
 
 
 def _beyond_ascii(sample: bytes, encoding: str) -> str:
@@ -122,35 +125,19 @@ def _share_of(text: str, belongs: Callable[[str], bool]) -> float:
     return sum(map(belongs, text)) / max(1, len(text))
 
 
-def _is_kana(character: str) -> bool:
-    return "぀" <= character <= "ヿ"
+def _share_between(text: str, first: str, last: str) -> float:
+    return _share_of(text, lambda character: first <= character <= last)
 
 
-def _is_shift_jis(sample: bytes) -> bool:
-    text = _beyond_ascii(sample, "cp932")
-    return _share_of(text, _is_kana) >= 0.2 and _share_of(text, lambda c: "｡" <= c <= "ﾟ") < 0.1
-
-
-def _is_euc_jp(sample: bytes) -> bool:
-    return _share_of(_beyond_ascii(sample, "euc_jp"), _is_kana) >= 0.2
-
-
-def _is_korean(sample: bytes) -> bool:
-    text = _beyond_ascii(sample, "cp949")
-    return len(text) >= _KOREAN_TELLS and _share_of(text, lambda c: "가" <= c <= "힣") > 0.9
-
-
-def _is_chinese(sample: bytes) -> bool:
-    text = _beyond_ascii(sample, "gb18030")
+def _is_chinese(text: str, _: bytes) -> bool:
     known = text.encode("gb2312", "ignore")
     common = sum(0xB0 <= lead <= 0xD7 or 0xA1 <= lead <= 0xA3 for lead in known[::2])
     # other alphabets of one byte a letter fall among the rare characters
     return bool(text) and len(known) / 2 >= 0.9 * len(text) and common >= 0.7 * len(text)
 
 
-def _is_western(sample: bytes) -> bool:
-    text = _beyond_ascii(sample, "cp1252")
-    letters = sum(map(bytes.isalpha, (sample[i : i + 1] for i in range(len(sample)))))
+def _is_western(text: str, sample: bytes) -> bool:
+    letters = len(re.findall(b"[A-Za-z]", sample))
     if (
         not text
         or _share_of(text, _WESTERN.__contains__) < 0.95
@@ -161,13 +148,17 @@ def _is_western(sample: bytes) -> bool:
     return len(_SIGN_IN_WORD.findall(sample.decode("cp1252"))) <= 0.1 * len(text)
 
 
-_CANDIDATES: tuple[tuple[str, Callable[[bytes], bool]], ...] = (
-    ("cp932", _is_shift_jis),
-    ("euc_jp", _is_euc_jp),
-    ("cp949", _is_korean),
-    ("gb18030", _is_chinese),
-    ("cp1252", _is_western),
-)
+_KANA, _HALF_WIDTH_KANA, _HANGUL = ("぀", "ヿ"), ("｡", "ﾟ"), ("가", "힣")
+_CANDIDATES: dict[str, Callable[[str, bytes], bool]] = {
+    "cp932": lambda text, _: (
+        _share_between(text, *_KANA) >= 0.2 and _share_between(text, *_HALF_WIDTH_KANA) < 0.1
+    ),
+    "euc_jp": lambda text, _: _share_between(text, *_KANA) >= 0.2,
+    "cp949": lambda text, _: len(text) >= _KOREAN_TELLS and _share_between(text, *_HANGUL) > 0.9,
+    "gb18030": _is_chinese,
+    "cp1252": _is_western,
+}
+"""By encoding, whether bytes are of it: they, and their characters that are no ASCII."""
 
 
 SEPARATORS = ",;\t|"
@@ -177,11 +168,26 @@ _SNIFFED_LINES = 2_000
 _EXCEL_HINT = "sep="
 
 
-class CsvSource:
+class _SheetSource(ABC):
+    """Rows below a header. A blank cell is no value (None), a blank row none."""
+
+    @abstractmethod
+    def _records(self) -> Iterator[RowItem]: ...
+
+    def count(self) -> int:
+        """Number of rows that are not blank."""
+        return sum(1 for _ in self._records())
+
+    def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
+        """Rows in order."""
+        return kept(self._records(), keep)
+
+
+class CsvSource(_SheetSource):
     """A CSV or TSV file with a header; a record may span lines and is named by its first.
 
-    Encoding and separator are found unless given. Blank records, and columns without a name or a
-    value, are none; a first line `sep=;`, as Excel reads it, names the separator.
+    Encoding and separator are found unless given, every value is a text. Columns without a name or
+    a value are none; a first line `sep=;`, as Excel reads it, names the separator.
     """
 
     def __init__(
@@ -191,37 +197,21 @@ class CsvSource:
         self._separator = None if separator is None else _checked_separator(separator)
         self._encoding = None if encoding is None else check_encoding(encoding)
 
-    def count(self) -> int:
-        """Number of records that are not blank."""
-        return sum(1 for _ in self._records())
-
-    def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
-        """Records in order, every value a text; a blank cell is no value (None)."""
-        wanted = None if keep is None else set(keep)
-        for position, item in enumerate(self._records()):
-            if wanted is None or position in wanted:
-                yield item
-
     def written(self) -> Iterator[tuple[int, bool, list[str], str]]:
         """Each record of the file: number of its first line, whether it is the header, fields, text.
 
         Blank records are there too. Bytes that are not of the encoding stay as surrogates
         (`surrogateescape`).
         """
-        _allow_long_fields()
         lines: list[str] = []
 
-        def kept() -> Iterator[str]:
+        def noted() -> Iterator[str]:
             for line in self._decoded(None):
                 lines.append(line)
                 yield line
 
-        reader, number, headed = csv.reader(kept(), delimiter=self.separator), 1, False
-        for values in reader:
-            is_header = not headed and any(values) and not _is_hint(values, reader.line_num)
-            headed = headed or is_header
+        for number, is_header, values in self._parsed(noted()):
             yield number, is_header, values, "".join(lines)
-            number = reader.line_num + 1
             lines.clear()
 
     def understood(self) -> str:
@@ -249,12 +239,25 @@ class CsvSource:
         return max(fits, key=lambda separator: (fits[separator], separator == ","))
 
     def _records(self) -> Iterator[RowItem]:
-        _allow_long_fields()
         undecodable: dict[int, DataError] = {}
-        reader = csv.reader(self._decoded(undecodable), delimiter=self.separator)
         header: list[str] = []
+        for number, is_header, values in self._parsed(self._decoded(undecodable)):
+            where = RowRef(str(self.path), number, "line", untyped=True)
+            fault = undecodable.pop(min(undecodable)) if undecodable else None
+            undecodable.clear()
+            if is_header:
+                if fault is not None:
+                    raise fault
+                header = checked_header(values, where)
+            elif header and any(values):
+                yield where, _csv_row(header, values, where) if fault is None else fault
+
+    def _parsed(self, lines: Iterable[str]) -> Iterator[tuple[int, bool, list[str]]]:
+        """The records of lines: number of the first line, whether it is the header, fields."""
+        _allow_long_fields()
+        reader, headed = csv.reader(lines, delimiter=self.separator), False
         while True:
-            where = RowRef(str(self.path), reader.line_num + 1, "line", untyped=True)
+            number = reader.line_num + 1
             try:
                 values = next(reader, None)
             except csv.Error as error:
@@ -262,20 +265,13 @@ class CsvSource:
                 alone = "new-line character" in str(error)
                 why = "a carriage return stands alone outside quotes" if alone else error
                 hint = "; save the file with line ends LF or CRLF" if alone else ""
+                where = RowRef(str(self.path), number, "line")
                 raise DataError(f"{where}: not readable as CSV: {why}{hint}") from error
             if values is None:
                 return
-            fault = undecodable.pop(min(undecodable)) if undecodable else None
-            undecodable.clear()
-            if fault is not None and not header:
-                raise fault
-            if fault is not None:
-                yield where, fault
-            elif not header:
-                if any(values) and not _is_hint(values, reader.line_num):
-                    header = checked_header(values, where)
-            elif any(values):
-                yield where, _csv_row(header, values, where)
+            is_header = not headed and any(values) and not _is_hint(values, reader.line_num)
+            headed = headed or is_header
+            yield number, is_header, values
 
     def _decoded(self, undecodable: dict[int, DataError] | None) -> Iterator[str]:
         encoding = self.encoding
@@ -370,7 +366,7 @@ def _csv_row(header: list[str], values: list[str], where: RowRef) -> Row | DataE
     return {name: value or None for name, value in zip(header, values, strict=False) if name}
 
 
-class XlsxSource:
+class XlsxSource(_SheetSource):
     """One sheet of a workbook; its first filled row holds the names of the columns.
 
     Without `sheet` the workbook may have only one sheet with values. `header_row` (from 1) says
@@ -382,17 +378,6 @@ class XlsxSource:
         self.path = path
         self._sheet = sheet
         self._header_row = header_row
-
-    def count(self) -> int:
-        """Number of rows that are not blank."""
-        return sum(1 for _ in self._rows())
-
-    def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
-        """Rows in order; a blank cell is no value (None), text, number and date as they are."""
-        wanted = None if keep is None else set(keep)
-        for position, item in enumerate(self._rows()):
-            if wanted is None or position in wanted:
-                yield item
 
     def understood(self) -> str:
         """The sheet that is read."""
@@ -428,7 +413,7 @@ class XlsxSource:
             )
         return (filled or names or [""])[0]
 
-    def _rows(self) -> Iterator[RowItem]:
+    def _records(self) -> Iterator[RowItem]:
         name = self.sheet
         with self._open_workbook() as book, self._open_workbook(formulas=True) as written:
             filled = _filled(book[name], written[name] if written is not None else None)
