@@ -9,16 +9,13 @@ blanked before a verdict is read.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rm_gallery.core.text.canonical import visible
 from rm_gallery.core.text.statements import REASONS
 
-_OPENING = re.compile(r"<([\w-]{1,80} [0-9a-f]{8})>\n")
-_CLOSING = re.compile(r"\n</([\w-]{1,80} [0-9a-f]{8})>")
 _SHORTEST = 40
 """Characters alike from which on a passage counts as copied, blanks and signs of quoting not
 counted; of a shorter text all of it. A bare verdict is shorter, so that an answer cannot make the
@@ -39,43 +36,24 @@ class Fenced(NamedTuple):
     """Whether it is one answer, so that what makes the judge unreadable costs nobody else."""
 
 
-def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> Fenced:
-    """The texts that a prompt holds between tags with a random marker. Linear."""
-    contents: list[Any] = []
-    for message in messages:
-        content = message.get("content")
-        contents += [part.get("text") for part in content] if type(content) is list else [content]
-    texts, answers = [], 0
-    for content in contents:
-        if not isinstance(content, str):
-            continue
-        # a text may open any number of tags that nobody closes
-        ends: dict[str, list[int]] = {}
-        for closing in _CLOSING.finditer(content):
-            ends.setdefault(closing[1], []).append(closing.start())
-        after = 0
-        for opening in _OPENING.finditer(content) if ends else ():
-            tag, start = opening[1], opening.end()
-            places = ends.get(tag, ())
-            place = bisect_left(places, start)
-            if opening.start() >= after and place < len(places):
-                after = places[place]
-                texts.append(content[start:after])
-                answers += tag.startswith(("answer", "response"))
-    return Fenced(tuple(texts), answers <= 1)
-
-
-def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
-    """The reply with blanks for what it copies from texts that name a field of the verdict. Linear
-    in both.
+def without_echoes(reply: str, material: Fenced, names: tuple[str, ...]) -> str:
+    """The reply with blanks for what it copies from texts that name a field of the verdict, one of
+    `names`. Linear in both.
     """
-    texts = material.texts
-    named = [name.lower().replace("_", "") for name in names]
-    fields = "|".join(map(re.escape, named))
-    telling = tuple([text for text in texts if re.search(fields, _lower(text))])
-    if not telling:
-        return reply
-    passages, short = _passages(telling, fields, material.one)
+    field = _naming(names)
+    telling = tuple([text for text in material.texts if field.search(_lower(text))])
+    return _blanked(reply, telling, material.one, field.pattern) if telling else reply
+
+
+@lru_cache(maxsize=256)
+def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
+    """The names of fields in a text of one case."""
+    return re.compile("|".join(re.escape(name.lower().replace("_", "")) for name in names))
+
+
+def _blanked(reply: str, texts: tuple[str, ...], one: bool, fields: str) -> str:
+    """The reply with blanks for what it copies from these texts."""
+    passages, short = _passages(texts, fields, one)
     if not (passages or short):
         return reply
     plain, exact = _compared(reply), _compared(reply, digits=True)
@@ -85,15 +63,10 @@ def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
         for at in range(start, end - _SHORTEST + 1)
         if plain[at : at + _SHORTEST] in passages
     ]
-    as_written = [
-        match.span() for text, _ in short for match in re.finditer(re.escape(text), exact)
-    ]
+    as_written = [span for text, _ in short for span in _found(text, exact)]
     if not as_written:  # a copy may have another number, which is no more the judge's own
         spans += [
-            m.span()
-            for exact_text, text in short
-            if text != exact_text
-            for m in re.finditer(re.escape(text), plain)
+            span for written, text in short if text != written for span in _found(text, plain)
         ]
     copied = _places(reply, spans, digits=False) | _places(reply, as_written, digits=True)
     if not copied:
@@ -101,6 +74,11 @@ def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
     return "".join(
         " " if place in copied and sign != "\n" else sign for place, sign in enumerate(reply)
     )
+
+
+def _found(text: str, where: str) -> list[tuple[int, int]]:
+    """Where a text stands in another."""
+    return [match.span() for match in re.finditer(re.escape(text), where)]
 
 
 def is_copied(words: str, texts: Iterable[str]) -> bool:
