@@ -19,7 +19,7 @@ from rm_gallery.core.engine.context import current_run, on_trial, questions
 from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM, Messages, as_messages
 from rm_gallery.core.model.budget import Usage
-from rm_gallery.core.model.decisions import Question, decided
+from rm_gallery.core.model.decisions import NO, YES, Question, decided
 from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.reward.abstract import current_job
 from rm_gallery.core.reward.channel import (
@@ -27,11 +27,9 @@ from rm_gallery.core.reward.channel import (
     WEIGHED,
     Channel,
     decision_of,
-    expected,
     find_out,
     questions_of,
     request_fields,
-    stated,
     taken_by,
     token_form,
     ways,
@@ -84,7 +82,6 @@ class Asking:
 
     def __post_init__(self) -> None:
         self.prompt = OpenPrompt(self.render)
-        self.material = self.prompt.material
         self.reply: ChatResponse | None = None
 
     async def answer(self) -> Any:
@@ -112,33 +109,37 @@ class Asking:
 
     async def by(self, way: str) -> Any:
         """Ask by a channel and read, as often as `_once_more` finds something to ask."""
-        messages = self.messages(way)
-        thinking, repeat = self.llm.enable_thinking, current_repeat()
-        fields = {**self.overrides, **request_fields(self.template, way, thinking, self.shown)}
+        messages, fields, repeat = self.messages(way), self._fields(way), current_repeat()
         self.silences = self.repairs = 0
         while True:
             begun, attempt, self.reply = time.monotonic(), self.silences + self.repairs, None
+            told = partial(trace_call, self.name, messages, attempt, begun, way)
             try:
                 self.reply = await (
-                    self._weighed(way, repeat)
-                    if way in WEIGHED
+                    self._by_tokens(fields, repeat)
+                    if way == "logprobs"
                     else self.llm.achat(messages, repeat=repeat, **fields)
                 )
                 found: Any = self.read(self._own_words(self.reply))
                 result = await found if awaitable(found) else found
             except Exception as error:
-                seconds = time.monotonic() - begun
-                trace_call(self.name, messages, self.reply, attempt, seconds, error, way)
-                messages = self._once_more(error, way, messages)
+                told(self.reply, error)
+                more = self._once_more(error, way)
+                if more is None:
+                    raise
+                messages = [*messages, *more]
             else:
-                seconds = time.monotonic() - begun
-                trace_call(self.name, messages, self.reply, attempt, seconds, None, way)
+                told(self.reply)
                 return result
 
-    def _once_more(
-        self, error: Exception, way: str, messages: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """What is asked after this error; raises it where nothing is.
+    def _fields(self, way: str) -> dict[str, Any]:
+        if way == "decision":
+            return {**self.overrides, "questions": self.questions()}
+        asked = request_fields(self.template, way, self.llm.enable_thinking, self.shown)
+        return {**self.overrides, **asked}
+
+    def _once_more(self, error: Exception, way: str) -> list[dict[str, Any]] | None:
+        """What is added to a prompt that is asked again after this error; None where it is not.
 
         An empty reply is asked for once more as it was: servers under load give back nothing at
         random; where another channel is left to try, that one asks again. A reply that cannot be
@@ -147,33 +148,30 @@ class Asking:
         """
         reply, again = self.reply, way not in WEIGHED
         if reply is None:
-            raise error
+            return None
         if again and no_text(error) and not self.silences and on_trial.get() != "trial":
             self.silences += 1
-            return messages
+            return []
         if not isinstance(error, ParseError):
-            raise error
+            return None
         said = stated_text(reply)
         if not again or self.repairs == self.repair_attempts:
             message = str(error).rstrip(".") + quoted_reply(said)
             raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
         self.repairs += 1
         chosen = {} if self.language == "en" else {"language": self.language}
-        schema = partial(self.template.schema, enable_thinking=self.llm.enable_thinking, **chosen)
-        (form,) = OpenPrompt(schema).messages(way)
-        question = REPAIR[self.language].format(problem=error, form=form["content"])
-        return [
-            *messages,
-            {"role": "assistant", "content": said},
-            {"role": "user", "content": question},
-        ]
+        thinking = self.llm.enable_thinking
+        form = OpenPrompt(lambda: self.template.schema(enable_thinking=thinking, **chosen))
+        (asked,) = form.messages(way)
+        question = REPAIR[self.language].format(problem=error, form=asked["content"])
+        return [{"role": "assistant", "content": said}, {"role": "user", "content": question}]
 
     def _own_words(self, reply: ChatResponse) -> ChatResponse:
         """The reply without what it copies from the material."""
-        text = reply.message.content
-        if not self.material.texts or reply.decisions is not None or not isinstance(text, str):
+        text, material = reply.message.content, self.prompt.material
+        if not material or reply.decisions is not None or not isinstance(text, str):
             return reply
-        own = without_echoes(text, self.material, verdict_fields(self.template))
+        own = without_echoes(text, material, verdict_fields(self.template))
         if own is text:
             return reply
         return reply.model_copy(
@@ -187,36 +185,25 @@ class Asking:
         left_out = self.reply is not None and not self.reply.message.tool_calls
         return "text" if way == "tool" and left_out else way
 
-    async def _weighed(self, way: str, repeat: int) -> ChatResponse:
-        """Probabilities for every field: of a decision model in one request, of a chat model one
-        token each.
-        """
-        asked, fields = self.questions(), dict(self.overrides)
-        if way == "decision":
-            fields["questions"] = asked
-            return await self.llm.achat(self.messages(way), repeat=repeat, **fields)
-        fields |= {"logprobs": True, "top_logprobs": 20, "max_tokens": ONE_TOKEN}
-        forms = [token_form(question, self.language) for question in asked]
-        calls = (
-            self.llm.achat(self.prompt.messages(way, form), repeat=repeat, **fields)
-            for form, _ in forms
-        )
-        replies = await asyncio.gather(*calls, return_exceptions=True)
-        made, usage = {}, Usage()
-        for question, (_, tokens), reply in zip(asked, forms, replies, strict=True):
-            if isinstance(reply, BaseException):
-                raise reply
+    async def _by_tokens(self, fields: Mapping[str, Any], repeat: int) -> ChatResponse:
+        """Probabilities for every field of a chat model, one token each."""
+
+        async def ask(question: Question) -> tuple[Decision, ChatResponse]:
+            form, tokens = token_form(question, self.language)
+            messages = self.prompt.messages("logprobs", form)
+            reply = await self.llm.achat(messages, repeat=repeat, **fields)
             if reply.ended == "withheld":
                 usable_text(reply)
+            return decision_of(reply, question, tokens), reply
+
+        asked, made, usage = self.questions(), {}, Usage()
+        done = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+        for question, one in zip(asked, done, strict=True):
+            if isinstance(one, BaseException):
+                raise one
+            made[question.name], reply = one
             usage.add(reply.usage)
-            made[question.name] = decision_of(reply, question, tokens)
-        first = replies[0]
-        assert isinstance(first, ChatResponse)
-        return decided(made, usage, first.model, first.cached)
-
-
-ONE_TOKEN = 4
-"""Tokens a reply of one token may have: some models begin with a space or a line break."""
+        return decided(made, usage, reply.model, reply.cached)
 
 
 class TwoAndTwo(BasePromptTemplate):
@@ -259,55 +246,48 @@ def told_of(reply: ChatResponse | None) -> dict[str, Any]:
 def trace_call(
     name: str,
     messages: Messages,
-    reply: ChatResponse | None,
     attempt: int,
-    seconds: float,
-    error: Exception | None,
+    begun: float,
     channel: str,
+    reply: ChatResponse | None,
+    error: Exception | None = None,
 ) -> None:
-    """Tell the run, where it keeps a trace, what was asked and what came of it."""
+    """Tell the run, where it keeps a trace, what was asked (at `begun`, by the monotonic clock) and
+    what came of it.
+    """
     run = current_run.get()
     if run is None or run.trace is None or isinstance(error, ConfigError):
         return
-    outcome = scored(None) if error is None else score_of_error(error)
-    run.trace(
-        {
-            **_asked_for(),
-            "reward": name,
-            "attempt": attempt + 1,
-            "status": outcome.status,
-            "problem": outcome.reason,
-            "seconds": round(seconds, 4),
-            "channel": channel,
-            "prompt": as_messages(messages),
-            **_told(reply),
-        }
-    )
-
-
-def _asked_for() -> dict[str, Any]:
-    """Whose judgement a call is for."""
     job = current_job.get()
     whole, place = (None, None) if job is None else (job.of, job.place)
-    return {
+    outcome = scored(None) if error is None else score_of_error(error)
+    told: dict[str, Any] = {
         "id": "" if whole is None else whole.sample_id,
         "sample_key": "" if whole is None else whole.sample_key,
+        "reward": name,
         "place": list(place) if isinstance(place, tuple) else place,
+        "attempt": attempt + 1,
+        "status": outcome.status,
+        "problem": outcome.reason,
+        "seconds": round(time.monotonic() - begun, 4),
+        "cached": False,
+        "tokens": {},
+        "finish_reason": None,
+        "model": None,
+        "channel": channel,
+        "prompt": as_messages(messages),
+        "reply": None,
     }
-
-
-def _told(reply: ChatResponse | None) -> dict[str, Any]:
-    """What a trace keeps of a reply."""
-    if reply is None:
-        return {"cached": False, "tokens": {}, "finish_reason": None, "model": None, "reply": None}
-    usage = reply.usage
-    return {
-        "cached": reply.cached,
-        "tokens": {"input": usage.input_tokens, "output": usage.output_tokens},
-        "finish_reason": reply.finish_reason,
-        "model": reply.model,
-        "reply": _reply_text(reply),
-    }
+    if reply is not None:
+        usage = reply.usage
+        told |= {
+            "cached": reply.cached,
+            "tokens": {"input": usage.input_tokens, "output": usage.output_tokens},
+            "finish_reason": reply.finish_reason,
+            "model": reply.model,
+            "reply": _reply_text(reply),
+        }
+    run.trace(told)
 
 
 def _reply_text(reply: ChatResponse) -> str:
@@ -343,15 +323,20 @@ def parsed(
 def _weighed_verdict(
     template: type[BasePromptTemplate], decisions: Mapping[str, Decision], shown: int | None
 ) -> Any:
-    asked, fields = questions_of(template, "en", shown), template.model_fields
-    required = [name for name, info in fields.items() if info.is_required()]
-    names = verdict_fields(template)
-    refused = [q.name for q in asked if q.name not in decisions and q.name in required]
-    if refused:
-        raise _unusable("refused", f"The judge declined to decide <{refused[0]}>")
-    blank = {name: "" for name in required if name not in names}
-    verdict = template.parse(json.dumps({**blank, **stated(decisions)}, ensure_ascii=False))
-    return expected(verdict, decisions, asked)
+    """The most probable answers as a verdict, whose numbers are the expected ones."""
+    required = [name for name, info in template.model_fields.items() if info.is_required()]
+    said: dict[str, Any] = dict.fromkeys(required, "")  # probabilities come without reasons
+    numbers = {}
+    for question in questions_of(template, "en", shown):
+        name, one = question.name, decisions.get(question.name)
+        if one is not None:
+            said[name] = {YES: True, NO: False}.get(one.top, one.top)
+            if question.kind == "score":
+                numbers[name] = one.expected({level: float(level) for level in question.answers})
+        elif name in required:
+            raise _unusable("refused", f"The judge declined to decide <{name}>")
+    verdict = template.parse(json.dumps(said, ensure_ascii=False))
+    return verdict.model_copy(update=numbers)
 
 
 def unreadable(error: Exception, template: type[BasePromptTemplate], text: str) -> Exception:

@@ -17,7 +17,7 @@ from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import NotAsked, on_trial
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.decisions import NO, YES, Question
+from rm_gallery.core.model.decisions import Question
 from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
@@ -39,6 +39,8 @@ WEIGHED = ("decision", "logprobs")
 """What asks for probabilities, and for no words."""
 LEVELS = 20
 """Levels that a question has at most: an endpoint tells the probabilities of so many tokens."""
+ONE_TOKEN = 4
+"""Tokens a reply of one token may have: some models begin with a space or a line break."""
 PATIENCE_SECONDS = 0.5
 """How long others wait for the first call to an endpoint: a refusal comes at once, and what is not
 refused is being answered.
@@ -105,6 +107,8 @@ def request_fields(
     template: type[BasePromptTemplate], way: str, enable_thinking: bool, shown: int | None
 ) -> Mapping[str, Any]:
     """The request fields that ask for a reply by this channel; none for text."""
+    if way == "logprobs":
+        return {"logprobs": True, "top_logprobs": 20, "max_tokens": ONE_TOKEN}
     if way not in ("schema", "tool"):
         return {}
     names = asked_fields(template, enable_thinking)
@@ -211,15 +215,10 @@ def questions_of(
 
 def _levels(low: float, high: float) -> tuple[str, ...]:
     """The whole numbers between the bounds where they are few, else eleven numbers evenly spaced."""
-    if (
-        low.is_integer()
-        and high.is_integer()
-        and 2 <= high - low < LEVELS
-        or high - low == 1
-        and low >= 1
-    ):
-        return tuple(f"{level:g}" for level in range(int(low), int(high) + 1))
-    return tuple(f"{low + (high - low) * step / 10:g}" for step in range(11))
+    span, whole = high - low, low.is_integer() and high.is_integer()
+    few = whole and 2 <= span < LEVELS or span == 1 and low >= 1
+    steps = int(span) if few else 10
+    return tuple(f"{low + span * step / steps:g}" for step in range(steps + 1))
 
 
 def token_form(question: Question, language: str) -> tuple[str, dict[str, str]]:
@@ -292,26 +291,6 @@ def token_shares(entry: Mapping[str, Any], answer_of: Callable[[Any], T | None])
 
 def _plain(token: Any) -> str:
     return token.strip(" \n\t\r.,:;*_`\"'<>()[]▁Ġ").lower() if isinstance(token, str) else ""
-
-
-def expected(verdict: Any, decisions: Mapping[str, Decision], questions: Sequence[Question]) -> Any:
-    """A verdict whose numbers are the expected ones of their probabilities, between the levels."""
-    scores = {
-        q.name: {answer: float(answer) for answer in q.answers}
-        for q in questions
-        if q.kind == "score"
-    }
-    update = {
-        name: decisions[name].expected(values)
-        for name, values in scores.items()
-        if name in decisions
-    }
-    return verdict.model_copy(update=update) if update else verdict
-
-
-def stated(decisions: Mapping[str, Decision]) -> dict[str, Any]:
-    """The most probable answers, as the values of a JSON object."""
-    return {name: {YES: True, NO: False}.get(one.top, one.top) for name, one in decisions.items()}
 
 
 # -- what an endpoint takes ------------------------------------------------------------------------

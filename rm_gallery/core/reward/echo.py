@@ -9,9 +9,8 @@ blanked before a verdict is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from rm_gallery.core.text.canonical import visible
 from rm_gallery.core.text.statements import REASONS
@@ -28,21 +27,18 @@ _DROPPED = dict.fromkeys(map(ord, " \t\n\r\f\v>\"'`*_\\|\u201c\u201d\u00a0"))
 _NUMBER = re.compile(r"\d+")
 
 
-class Fenced(NamedTuple):
-    """What a prompt gives to judge."""
-
-    texts: tuple[str, ...]
-    one: bool
-    """Whether it is one answer, so that what makes the judge unreadable costs nobody else."""
-
-
-def without_echoes(reply: str, material: Fenced, names: tuple[str, ...]) -> str:
-    """The reply with blanks for what it copies from texts that name a field of the verdict, one of
-    `names`. Linear in both.
+def without_echoes(
+    reply: str, material: Collection[tuple[str, str]], names: tuple[str, ...]
+) -> str:
+    """The reply with blanks for what it copies from fenced texts, each with its tag, that name a
+    field of the verdict, one of `names`. Linear in both.
     """
     field = _naming(names)
-    telling = tuple([text for text in material.texts if field.search(_lower(text))])
-    return _blanked(reply, telling, material.one, field.pattern) if telling else reply
+    telling = tuple([text for _, text in material if field.search(_lower(text))])
+    if not telling:
+        return reply
+    answers = sum(tag.startswith(("answer", "response")) for tag, _ in material)
+    return _blanked(reply, telling, answers <= 1, field.pattern)
 
 
 @lru_cache(maxsize=256)
@@ -52,15 +48,16 @@ def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _blanked(reply: str, texts: tuple[str, ...], one: bool, fields: str) -> str:
-    """The reply with blanks for what it copies from these texts."""
+    """The reply with blanks for what it copies from these texts; of `one` answer alone, what makes
+    the judge unreadable costs nobody else.
+    """
     passages, short = _passages(texts, fields, one)
     if not (passages or short):
         return reply
     plain, exact = _compared(reply), _compared(reply, digits=True)
     spans = [
         (at, at + _SHORTEST)
-        for start, end in _near(plain, fields)
-        for at in range(start, end - _SHORTEST + 1)
+        for at in _near(plain, fields)
         if plain[at : at + _SHORTEST] in passages
     ]
     as_written = [span for text, _ in short for span in _found(text, exact)]
@@ -104,7 +101,6 @@ def _passages(
     begun = re.compile(rf"<(?:{fields})[^<]{{1,20}}|(?:{fields}):[^,:]{{1,20}}")
     for text in texts:
         plain = _compared(text)
-        near = _near(plain, fields)
         if not begun.search(plain):  # a tag alone would make that of the judge unreadable
             continue
         if len(plain) < _SHORTEST:
@@ -112,21 +108,17 @@ def _passages(
             if more or one:
                 exact = _compared(text, digits=True)
                 short.append((exact, plain if more else exact))
-        for start, end in near:
-            passages.update(plain[at : at + _SHORTEST] for at in range(start, end - _SHORTEST + 1))
+        passages.update(plain[at : at + _SHORTEST] for at in _near(plain, fields))
     return frozenset(passages), tuple(short)
 
 
-def _near(plain: str, fields: str) -> list[tuple[int, int]]:
-    """Where in a text a field is named, with room for a passage on both sides."""
-    spans: list[tuple[int, int]] = []
+def _near(plain: str, fields: str) -> Iterator[int]:
+    """Where in a text passages of the shortest length begin that name a field or stand beside one."""
+    begin = 0
     for mark in re.finditer(fields, plain):
-        start, end = max(0, mark.start() - _SHORTEST), min(len(plain), mark.end() + _SHORTEST)
-        if spans and start <= spans[-1][1]:
-            spans[-1] = spans[-1][0], end
-        else:
-            spans.append((start, end))
-    return spans
+        end = min(len(plain), mark.end() + _SHORTEST) - _SHORTEST + 1
+        yield from range(max(begin, mark.start() - _SHORTEST), end)
+        begin = max(begin, end)
 
 
 def _compared(text: str, digits: bool = False) -> str:

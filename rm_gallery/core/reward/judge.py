@@ -273,8 +273,8 @@ def _mean(name: str, votes: Sequence[Score[Any]]) -> Score[Any]:
     if missing := [vote for vote in votes if vote.value is None]:
         return deciding(missing)
     first, rows = votes[0], [vote.dimensions(name) for vote in votes]
-    shapes = [[(each.name, len(_numbers(each.value))) for each in row] for row in rows]
-    if any(shape != shapes[0] for shape in shapes):
+    shapes = {tuple((each.name, len(_numbers(each.value))) for each in row) for row in rows}
+    if len(shapes) > 1:
         raise Unscored(f"{name}: votes of different dimensions have no mean.", reason="votes")
     details = [
         row[0]._replace(value=mean_of([detail.value for detail in row]))

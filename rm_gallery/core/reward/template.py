@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 
 from rm_gallery.core.model.base import Messages, as_messages
-from rm_gallery.core.reward.echo import Fenced
 from rm_gallery.core.reward.rubric import LANGUAGES
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
@@ -128,7 +127,6 @@ class BasePromptTemplate(BaseModel):
         The optional reason field is left out for models that think before they answer. Raises
         ConfigError for a language there are no prompts in.
         """
-        check_language(language)
         prompt = _rendered.get()
         form = form_of if prompt is None else prompt.mark
         return form(cls, enable_thinking, language)
@@ -196,7 +194,8 @@ class OpenPrompt:
 
     def __init__(self, prompt: Callable[[], Messages]) -> None:
         self._forms: dict[str, tuple[type[BasePromptTemplate], bool, str]] = {}
-        self._fenced: list[tuple[str, str]] = []
+        self.material: list[tuple[str, str]] = []
+        """What the prompt shows between fences, each text with its tag."""
         before = _rendered.set(self)
         try:
             self._messages = as_messages(prompt())
@@ -213,16 +212,6 @@ class OpenPrompt:
         mark = f"{_MARK}{len(self._forms)}>"
         self._forms[mark] = cls, enable_thinking, language
         return mark
-
-    def note(self, tag: str, text: str) -> None:
-        """Remember a text that the prompt shows between fences."""
-        self._fenced.append((tag, text))
-
-    @property
-    def material(self) -> Fenced:
-        """What the prompt gives to judge."""
-        answers = sum(tag.startswith(("answer", "response")) for tag, _ in self._fenced)
-        return Fenced(tuple([text for _, text in self._fenced]), answers <= 1)
 
     def messages(self, channel: str, token: str = "") -> list[dict[str, Any]]:
         """The prompt with the forms of a channel: tags, one JSON object, the arguments of a call,
@@ -282,6 +271,7 @@ def form_of(
     """What a judge is told about the form of its reply by a channel; `below` says what the one
     token is to be, where the reply is one.
     """
+    check_language(language)
     fields = {
         name: described(name, cls.model_fields[name], language)
         for name in asked_fields(cls, enable_thinking)
@@ -536,7 +526,7 @@ def fenced(tag: str, text: str, fence: str) -> str:
     """
     shown = broken(turn_text(text))
     if (prompt := _rendered.get()) is not None:
-        prompt.note(tag, shown)
+        prompt.material.append((tag, shown))
     return f"<{tag} {fence}>\n{shown}\n</{tag} {fence}>"
 
 

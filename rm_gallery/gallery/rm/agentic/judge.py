@@ -365,7 +365,7 @@ class AgentJudge(ActingJudge):
             )
         # what was said before stands in the records of the calls before
         new, session.traced = messages[session.traced :], len(messages) + 1
-        trace_call(self.name, new, reply, session.asked, time.monotonic() - begun, None, "tool")
+        trace_call(self.name, new, session.asked, begun, "tool", reply)
         session.asked += 1
         session.tokens += reply.usage.input_tokens + reply.usage.output_tokens
         if not reply.message.tool_calls:
