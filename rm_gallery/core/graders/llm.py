@@ -300,9 +300,9 @@ class LLMGrader(BaseGrader):
 
         def filled(place: re.Match[str]) -> str:
             name = place[1]
-            if name in texts and name not in own:
-                return fenced(name, texts[name], fence)
-            return own.get(name, place[0])
+            if name in own or name not in texts:
+                return own.get(name, place[0])
+            return fenced(name, texts[name], fence)
 
         stated = any(f"{{{OUTPUT_FORM}}}" in turn["content"] for turn in turns)
         # one pass: braces inside a text stay text

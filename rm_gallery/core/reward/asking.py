@@ -40,10 +40,12 @@ from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
     OpenPrompt,
+    read_text,
     verdict_fields,
 )
 from rm_gallery.core.score import score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored
+from rm_gallery.core.utils.models import copy_with
 from rm_gallery.core.utils.shown import excerpt, redact
 
 REPAIR = {
@@ -174,9 +176,7 @@ class Asking:
         own = without_echoes(text, material, verdict_fields(self.template))
         if own is text:
             return reply
-        return reply.model_copy(
-            update={"message": reply.message.model_copy(update={"content": own})}
-        )
+        return copy_with(reply, message=copy_with(reply.message, content=own))
 
     def taken(self, way: str) -> str:
         """The channel that the reply came by: an endpoint that does not know tools may leave them
@@ -196,14 +196,15 @@ class Asking:
                 usable_text(reply)
             return decision_of(reply, question, tokens), reply
 
-        asked, made, usage = self.questions(), {}, Usage()
+        asked, made, replies, usage = self.questions(), {}, list[ChatResponse](), Usage()
         done = await asyncio.gather(*map(ask, asked), return_exceptions=True)
         for question, one in zip(asked, done, strict=True):
             if isinstance(one, BaseException):
                 raise one
             made[question.name], reply = one
+            replies.append(reply)
             usage.add(reply.usage)
-        return decided(made, usage, reply.model, reply.cached)
+        return decided(made, usage, replies[0].model, replies[0].cached)
 
 
 class TwoAndTwo(BasePromptTemplate):
@@ -393,18 +394,12 @@ def stated_text(reply: ChatResponse) -> str:
     """What a reply states: the arguments of its calls of `verdict`, or of its one call beside no
     text; else its text.
     """
-    calls = reply.message.tool_calls
-    if not calls:
-        return reply.text
-    stating = [call for call in calls if call.function.name == FUNCTION]
-    if not reply.text.strip() and len(calls) == 1:
-        stating = calls
-    arguments = (call.function.arguments for call in stating)
+    calls = reply.message.tool_calls or ()
+    only = len(calls) == 1 and not reply.text.strip()
+    functions = [call.function for call in calls if only or call.function.name == FUNCTION]
     # calls that differ are read as one text, whose verdicts contradict each other
-    texts = dict.fromkeys(
-        one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in arguments
-    )
-    return "\n".join(texts) or reply.text
+    stated = dict.fromkeys(read_text(function.arguments) for function in functions)
+    return "\n".join(stated) or reply.text
 
 
 def quoted_reply(text: str) -> str:

@@ -47,7 +47,7 @@ refused is being answered.
 """
 FUNCTION = "verdict"
 JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
-_LETTERS = "ABCDEFGHIJKLMNOPQRST"
+_LETTERS = "abcdefghijklmnopqrst"
 
 
 def ways(llm: BaseLLM, template: type[BasePromptTemplate], channel: str) -> tuple[str, ...]:
@@ -92,10 +92,10 @@ def _form_of_replies(template: type[BasePromptTemplate]) -> tuple[bool, bool]:
     """Whether a template reads replies in its own way, and whether a field of it has keys of its
     own.
     """
-    base: Any = BasePromptTemplate
-    given: Any = template
-    own = given.parse.__func__ is not base.parse.__func__
-    own = own or given._parse.__func__ is not base._parse.__func__
+    own = any(
+        getattr(template, name).__func__ is not getattr(BasePromptTemplate, name).__func__
+        for name in ("parse", "_parse")
+    )
     return own, any(get_origin(kind_of(info)) is dict for info in template.model_fields.values())
 
 
@@ -225,15 +225,13 @@ def token_form(question: Question, language: str) -> tuple[str, dict[str, str]]:
     """What one token is to be, for the prompt; and by token (lower case) the answer that it stands
     for.
     """
-    if question.kind == "predicate" or all(len(answer) == 1 for answer in question.answers):
-        tokens = {answer.lower(): answer for answer in question.answers}
-        return f"{' / '.join(question.answers)}\n{question.instructions}", tokens
-    letters = dict(zip(_LETTERS, question.answers, strict=False))
+    answers, told = question.answers, question.instructions
+    if question.kind == "predicate" or all(len(answer) == 1 for answer in answers):
+        return f"{' / '.join(answers)}\n{told}", {answer.lower(): answer for answer in answers}
+    letters = dict(zip(_LETTERS, answers, strict=False))
     means = {"en": "A letter stands for each answer", "zh": "每个字母代表一个答案"}[language]
-    legend = ", ".join(f"{letter} = {answer}" for letter, answer in letters.items())
-    return f"{question.instructions}\n{means}: {legend}", {
-        letter.lower(): answer for letter, answer in letters.items()
-    }
+    legend = ", ".join(f"{letter.upper()} = {answer}" for letter, answer in letters.items())
+    return f"{told}\n{means}: {legend}", letters
 
 
 # -- what came -------------------------------------------------------------------------------------

@@ -157,10 +157,8 @@ class BaseLLMReward(BaseReward):
             raise Unscored(
                 f"{self.name} would not call the judge for this sample.", reason="no_jobs"
             )
-        return self._prompt(jobs[0].sample, kwargs)
-
-    def _prompt(self, sample: DataSample, kwargs: dict[str, Any]) -> Any:
-        return self._asked(self._before_evaluate(sample=sample, **kwargs), sample)
+        shown = jobs[0].sample
+        return self._asked(self._before_evaluate(sample=shown, **kwargs), shown)
 
     def _formatted(self, parameters: dict[str, Any]) -> Any:
         template = required(self.template, self.name, PROMPT)

@@ -302,7 +302,7 @@ def _read_as(name: str, info: FieldInfo) -> VerdictField:
         float: partial(read_number, high=end, scale=scale),
         list: read_list,
         bool: read_boolean,
-        str: _read_text,
+        str: read_text,
     }
     read = own.read if own else readers.get(get_origin(kind) or kind, _as_is)
     return VerdictField(read, name.lower() in REASONS, None if high is None else float(high))
@@ -312,7 +312,8 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-def _read_text(value: Any) -> str:
+def read_text(value: Any) -> str:
+    """A text as it is, and of anything else its JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
