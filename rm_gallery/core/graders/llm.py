@@ -24,7 +24,7 @@ from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderScore
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.reward.abstract import prompts_hash
-from rm_gallery.core.reward.asking import Asking, parsed, told_of
+from rm_gallery.core.reward.asking import ask, parsed, told_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import judge_of, required
 from rm_gallery.core.reward.kinds import conversation_text
@@ -330,25 +330,23 @@ class LLMGrader(BaseGrader):
         read: Callable[[ChatResponse], Any],
         reply: type[BasePromptTemplate] | None = None,
         repair_attempts: int | None = None,
-        about: Mapping[str, str] | None = None,
         **overrides: Any,
     ) -> Any:
         """What `read` makes of the judge's reply to these fields, asked for again
         `repair_attempts` times, the grader's own unless given.
         """
         template = reply or self.reply
-        return await Asking(
+        return await ask(
             required(self.model, self.name, JUDGE),
             template,
             lambda: self._messages(fields, self._form(template)),
             read,
-            self.name,
-            self.repair_attempts if repair_attempts is None else repair_attempts,
-            self.language,
-            self.channel,
-            about=about or {},
-            overrides=overrides,
-        ).answer()
+            name=self.name,
+            repair_attempts=self.repair_attempts if repair_attempts is None else repair_attempts,
+            language=self.language,
+            channel=self.channel,
+            **overrides,
+        )
 
     def _read(self, reply: ChatResponse) -> GraderScore:
         verdict = parsed(self.reply, reply)

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -57,47 +57,73 @@ REPAIR = {
 }
 
 
-@dataclass(eq=False)
-class Asking:
-    """One question to a judge; every judgement of the library is made here.
+async def ask(
+    llm: BaseLLM,
+    template: type[BasePromptTemplate],
+    prompt: Callable[[], Messages],
+    read: Callable[[ChatResponse], Any],
+    *,
+    name: str,
+    repair_attempts: int = 1,
+    language: str = "en",
+    channel: Channel = "auto",
+    shown: int | None = None,
+    about: Mapping[str, str] | None = None,
+    **overrides: Any,
+) -> Any:
+    """What `read` makes of the model's reply to a prompt, awaited if it can be; every judgement of
+    the library is made here.
 
-    The prompt is rendered once, and filled in where the form of the reply is settled. Each attempt
-    goes into the run's trace.
+    The prompt is made once, and filled in where the form of the reply is settled, by `channel` (see
+    `BaseLLMReward.channel`). A reply that cannot be read is shown its problem and the form that was
+    asked for, and asked for again, `repair_attempts` times; an empty one is asked for once more as
+    it was. Probabilities are not. Each attempt goes into the run's trace. `shown` answers are there
+    to choose from; `about` says more of some fields where each is a question of its own.
+    `overrides` are fields of the request.
+
+    Raises:
+        ParseError: no attempt could be read; quotes what was found.
     """
+    more = tuple(sorted(about.items())) if about else ()
+    asking = _Asking(
+        llm,
+        template,
+        OpenPrompt(prompt),
+        read,
+        name,
+        repair_attempts,
+        language,
+        shown,
+        more,
+        overrides,
+    )
+    tried = ways(llm, template, channel)
+    if not asking.prompt.is_open:
+        tried = tried[-1:]  # a prompt that says itself how to reply is one for a text
+    if (noted := questions.get()) is not None:
+        # in its last form, whichever is taken: what `auto` finds out makes no other question
+        noted.note(asking.messages(tried[-1]))
+    way = tried[0] if len(tried) == 1 else taken_by(llm)
+    if way is None:
+        return await find_out(llm, tried, asking.by, asking.taken)
+    return await asking.by(way)
+
+
+@dataclass(eq=False)
+class _Asking:
+    """One question, whatever channel it goes by; `reply` is the last one that came."""
 
     llm: BaseLLM
     template: type[BasePromptTemplate]
-    render: Callable[[], Messages]
+    prompt: OpenPrompt
     read: Callable[[ChatResponse], Any]
-    """What is made of a reply, awaited if it can be; a ParseError has the judge asked again."""
     name: str
-    repair_attempts: int = 1
-    language: str = "en"
-    channel: Channel = "auto"
-    """As in `BaseLLMReward.channel`."""
-    shown: int | None = None
-    """How many answers are there to choose from."""
-    about: Mapping[str, str] = field(default_factory=dict)
-    """More on some fields, where each is a question of its own."""
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the request."""
-
-    def __post_init__(self) -> None:
-        self.prompt = OpenPrompt(self.render)
-        self.reply: ChatResponse | None = None
-
-    async def answer(self) -> Any:
-        """What `read` makes of the judge's reply, by the first channel that its endpoint takes."""
-        tried = ways(self.llm, self.template, self.channel)
-        if not self.prompt.is_open:
-            tried = tried[-1:]  # a prompt that says itself how to reply is one for a text
-        if (noted := questions.get()) is not None:
-            # in its last form, whichever is taken: what `auto` finds out makes no other question
-            noted.note(self.messages(tried[-1]))
-        way = tried[0] if len(tried) == 1 else taken_by(self.llm)
-        if way is None:
-            return await find_out(self.llm, tried, self.by, self.taken)
-        return await self.by(way)
+    repair_attempts: int
+    language: str
+    shown: int | None
+    about: tuple[tuple[str, str], ...]
+    overrides: Mapping[str, Any]
+    reply: ChatResponse | None = None
 
     def messages(self, way: str) -> list[dict[str, Any]]:
         """The prompt in the form of a channel."""
@@ -106,8 +132,7 @@ class Asking:
 
     def questions(self) -> tuple[Question, ...]:
         """What is asked, where each field of the verdict is a question of its own."""
-        about = tuple(sorted(self.about.items()))
-        return questions_of(self.template, self.language, self.shown, about)
+        return questions_of(self.template, self.language, self.shown, self.about)
 
     async def by(self, way: str) -> Any:
         """Ask by a channel and read, as often as `_once_more` finds something to ask."""
@@ -221,14 +246,9 @@ async def channels(llm: BaseLLM) -> dict[str, str]:
     """
     problems: dict[str, str] = {}
     for way in ("decision",) if llm.decides else ("schema", "tool", "logprobs", "text"):
-        asking = Asking(
-            llm,
-            TwoAndTwo,
-            lambda: f"2 + 2 = 4\n{TwoAndTwo.schema()}",
-            lambda reply: parsed(TwoAndTwo, reply),
-            "doctor",
-            repair_attempts=0,
-        )
+        prompt = OpenPrompt(lambda: f"2 + 2 = 4\n{TwoAndTwo.schema()}")
+        read = partial(parsed, TwoAndTwo)
+        asking = _Asking(llm, TwoAndTwo, prompt, read, "doctor", 0, "en", None, (), {})
         try:
             await asking.by(way)
             problems[way] = "" if asking.taken(way) == way else "the reply came without a call"
@@ -237,9 +257,9 @@ async def channels(llm: BaseLLM) -> dict[str, str]:
     return problems
 
 
-def told_of(reply: ChatResponse | None) -> dict[str, Any]:
+def told_of(reply: ChatResponse) -> dict[str, Any]:
     """What a record keeps of probabilities; empty for a reply in words."""
-    if reply is None or reply.decisions is None:
+    if reply.decisions is None:
         return {}
     return {"decisions": {name: one.as_record() for name, one in reply.decisions.items()}}
 

@@ -23,7 +23,7 @@ from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.abstract import PICTURES, Touches
-from rm_gallery.core.reward.asking import Asking, parsed, told_of, unreadable, voted
+from rm_gallery.core.reward.asking import ask, parsed, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.founding import score_of_result
 from rm_gallery.core.reward.kinds import (
@@ -235,33 +235,36 @@ class BaseLLMReward(BaseReward):
         """
         made: Any = self._before_evaluate(sample=sample, **kwargs)
         parameters = await made if awaitable(made) else made
-        asking = Asking(
-            required(self.llm, self.name, JUDGE),
-            required(self.template, self.name, PROMPT),
-            lambda: self._asked(parameters, sample),
-            lambda reply: self._read(reply, sample, kwargs),
-            self.name,
-            self.repair_attempts,
-            getattr(self, "language", "en"),
-            self.channel,
-            len(sample.output),
-        )
         try:
-            score = score_of_result(await asking.answer())
+            score: Score[Any] = await ask(
+                required(self.llm, self.name, JUDGE),
+                required(self.template, self.name, PROMPT),
+                lambda: self._asked(parameters, sample),
+                lambda reply: self._read(reply, sample, kwargs),
+                name=self.name,
+                repair_attempts=self.repair_attempts,
+                language=getattr(self, "language", "en"),
+                channel=self.channel,
+                shown=len(sample.output),
+            )
         except ProviderError as error:
             self._refuse_images(error, sample)
             raise
-        decisions = told_of(asking.reply)
-        return replace(score, extra={**score.extra, **decisions}) if decisions else score
+        return score
 
-    def _read(self, reply: ChatResponse, sample: DataSample, kwargs: dict[str, Any]) -> Any:
+    async def _read(
+        self, reply: ChatResponse, sample: DataSample, kwargs: dict[str, Any]
+    ) -> Score[Any]:
         """What `_after_evaluate` says of a reply; whatever does not fit becomes a ParseError."""
         template = required(self.template, self.name, PROMPT)
         response = parsed(template, reply, len(sample.output))
         try:
-            return self._after_evaluate(**{"response": response, "sample": sample, **kwargs})
+            found = self._after_evaluate(**{"response": response, "sample": sample, **kwargs})
         except (KeyError, IndexError, ValueError) as error:
             raise unreadable(error, template, reply.text) from error
+        score = score_of_result(await found if awaitable(found) else found)
+        decisions = told_of(reply)
+        return replace(score, extra={**score.extra, **decisions}) if decisions else score
 
 
 def _mean(name: str, votes: Sequence[Score[Any]]) -> Score[Any]:

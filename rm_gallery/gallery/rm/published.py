@@ -27,7 +27,7 @@ from pydantic import (
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.decisions import NO, YES, Question
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
-from rm_gallery.core.reward.asking import Asking, usable_text
+from rm_gallery.core.reward.asking import ask, usable_text
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.channel import decision_of
 from rm_gallery.core.reward.judge import JUDGE, BaseLLMReward, required
@@ -486,16 +486,16 @@ class _OfCheckpoint(BaseLLMReward):
             text = usable_text(reply)
             return numbers_of(stated(text, spec.verdict), spec, len(known["answers"])), text
 
-        numbers, reason = await Asking(
+        numbers, reason = await ask(
             llm,
             _template_with_form(spec.form),
             lambda: self._asked(known, sample),
             read,
-            self.name,
-            0 if spec.verdict.form == "token" else self.repair_attempts,
+            name=self.name,
+            repair_attempts=0 if spec.verdict.form == "token" else self.repair_attempts,
             channel=self.channel,
-            overrides=fields,
-        ).answer()
+            **fields,
+        )
         return Score(self._value_of(numbers), reason)
 
     def _value_of(self, numbers: list[float]) -> Any:
