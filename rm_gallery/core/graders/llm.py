@@ -26,7 +26,7 @@ from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import ask, parsed, told_of
 from rm_gallery.core.reward.channel import Channel
-from rm_gallery.core.reward.judge import judge_of
+from rm_gallery.core.reward.judge import judge_of, required
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.rubric import LANGUAGES, RubricFile, rubric_file
 from rm_gallery.core.reward.template import (
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 RUBRICS = Path(__file__).parent / "rubrics"
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 OUTPUT_FORM = "output_form"
+JUDGE = "judge: pass model=OpenAIChatModel(model=…), or a model's name"
 ANSWERS = frozenset({"response", "responses"})
 
 
@@ -240,15 +241,12 @@ class LLMGrader(BaseGrader):
         """Raise ConfigError without a judge or a prompt, or when the judge could not be called at
         all.
         """
-        if self.model is None:
-            raise ConfigError(
-                f"{self.name} has no judge: pass model=OpenAIChatModel(model=…), or a model's name."
-            )
+        model = required(self.model, self.name, JUDGE)
         if self.prompt is None and type(self)._messages is LLMGrader._messages:
             raise ConfigError(
                 f"{self.name} has no prompt: pass prompt='… {{query}} … {{response}} …'."
             )
-        self.model.check()
+        model.check()
 
     @property
     def awaits(self) -> bool:
@@ -294,19 +292,21 @@ class LLMGrader(BaseGrader):
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         texts = {name: shown(value) for name, value in fields.items()}
-        fence = fence_for(texts)
-        fenced_texts = {name: fenced(name, text, fence) for name, text in texts.items()}
-        fenced_texts[OUTPUT_FORM] = form
-        fenced_texts["rubrics"] = "\n".join(
-            f"{number}. {rubric}" for number, rubric in enumerate(self.rubrics, 1)
-        )
-        turns = self._turns()
+        fence, turns = fence_for(texts), self._turns()
+        own = {
+            OUTPUT_FORM: form,
+            "rubrics": "\n".join(f"{n}. {rubric}" for n, rubric in enumerate(self.rubrics, 1)),
+        }
+
+        def filled(place: re.Match[str]) -> str:
+            name = place[1]
+            if name in own or name not in texts:
+                return own.get(name, place[0])
+            return fenced(name, texts[name], fence)
+
         stated = any(f"{{{OUTPUT_FORM}}}" in turn["content"] for turn in turns)
         # one pass: braces inside a text stay text
-        made = [
-            {**t, "content": PLACEHOLDER.sub(lambda m: fenced_texts.get(m[1], m[0]), t["content"])}
-            for t in turns
-        ]
+        made = [{**turn, "content": PLACEHOLDER.sub(filled, turn["content"])} for turn in turns]
         if not stated:
             told_last = UNTRUSTED[self.language].format(fence=fence)
             made[-1]["content"] += f"\n\n{told_last}" + (
@@ -335,13 +335,9 @@ class LLMGrader(BaseGrader):
         """What `read` makes of the judge's reply to these fields, asked for again
         `repair_attempts` times, the grader's own unless given.
         """
-        model, template = self.model, reply or self.reply
-        if model is None:
-            raise ConfigError(
-                f"{self.name} has no judge: pass model=OpenAIChatModel(model=…), or a model's name."
-            )
+        template = reply or self.reply
         return await ask(
-            model,
+            required(self.model, self.name, JUDGE),
             template,
             lambda: self._messages(fields, self._form(template)),
             read,

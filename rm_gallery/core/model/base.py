@@ -86,10 +86,7 @@ class BaseLLM(BaseModelCall):
         """
         body: Json = {
             "model": self.model,
-            "messages": [
-                m.to_openai() if isinstance(m, ChatMessage) else dict(m)
-                for m in as_messages(messages)
-            ],
+            "messages": as_messages(messages),
             "temperature": self.temperature,
             "top_p": self.top_p,
             "max_tokens": self.max_tokens,
@@ -144,9 +141,11 @@ class BaseLLM(BaseModelCall):
         return self.chat([*system, *(history or ()), ChatMessage(content=query)], **overrides).text
 
 
-def as_messages(messages: Messages) -> Sequence[ChatMessage | Json]:
-    """A text as one user turn; messages as they are."""
-    return [ChatMessage(content=messages)] if isinstance(messages, str) else messages
+def as_messages(messages: Messages) -> list[Json]:
+    """Messages as a request holds them; a text is one user turn."""
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    return [m.to_openai() if isinstance(m, ChatMessage) else dict(m) for m in messages]
 
 
 def _tokens(*texts: str) -> int:

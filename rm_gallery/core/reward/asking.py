@@ -7,41 +7,47 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from itertools import count
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from rm_gallery.core.engine.context import current_run, on_trial, questions
 from rm_gallery.core.engine.engine import awaitable
-from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.base import BaseLLM, Messages, as_messages
 from rm_gallery.core.model.budget import Usage
-from rm_gallery.core.model.decisions import Question, decided
-from rm_gallery.core.model.message import ChatMessage, ChatResponse
+from rm_gallery.core.model.decisions import NO, YES, Question, decided
+from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.reward.abstract import current_job
 from rm_gallery.core.reward.channel import (
     FUNCTION,
+    WEIGHED,
     Channel,
-    by_channel,
     decision_of,
-    expected,
+    find_out,
     questions_of,
     request_fields,
-    stated,
+    taken_by,
     token_form,
     ways,
 )
-from rm_gallery.core.reward.echo import fenced_texts, without_echoes
+from rm_gallery.core.reward.echo import without_echoes
 from rm_gallery.core.reward.kinds import shown_text
-from rm_gallery.core.reward.template import BasePromptTemplate, Described, open_forms
+from rm_gallery.core.reward.template import (
+    BasePromptTemplate,
+    Described,
+    OpenPrompt,
+    read_text,
+    verdict_fields,
+)
 from rm_gallery.core.score import score_of_error, scored
-from rm_gallery.core.text.statements import REASONS
 from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored
+from rm_gallery.core.utils.models import copy_with
 from rm_gallery.core.utils.shown import excerpt, redact
 
-Messages = Sequence[ChatMessage | dict[str, Any]]
 REPAIR = {
     "en": (
         "Your reply could not be read: {problem}\nReply again with your verdict, in this form and "
@@ -68,7 +74,7 @@ async def ask(
     """What `read` makes of the model's reply to a prompt, awaited if it can be; every judgement of
     the library is made here.
 
-    The prompt is made where the form of the reply is settled, by `channel` (see
+    The prompt is made once, and filled in where the form of the reply is settled, by `channel` (see
     `BaseLLMReward.channel`). A reply that cannot be read is shown its problem and the form that was
     asked for, and asked for again, `repair_attempts` times; an empty one is asked for once more as
     it was. Probabilities are not. Each attempt goes into the run's trace. `shown` answers are there
@@ -78,198 +84,152 @@ async def ask(
     Raises:
         ParseError: no attempt could be read; quotes what was found.
     """
+    more = tuple(sorted(about.items())) if about else ()
     asking = _Asking(
         llm,
         template,
-        prompt,
+        OpenPrompt(prompt),
+        read,
         name,
+        repair_attempts,
         language,
         shown,
-        tuple(sorted((about or {}).items())),
+        more,
         overrides,
     )
     tried = ways(llm, template, channel)
-    if len(tried) > 1 and not asking.form_is_open:
-        tried = ("text",)  # a prompt that says itself how to reply
+    if not asking.prompt.is_open:
+        tried = tried[-1:]  # a prompt that says itself how to reply is one for a text
     if (noted := questions.get()) is not None:
         # in its last form, whichever is taken: what `auto` finds out makes no other question
         noted.note(asking.messages(tried[-1]))
-    return await by_channel(
-        llm, tried, lambda way: asking.ask_and_repair(way, read, repair_attempts), asking.taken
-    )
+    way = tried[0] if len(tried) == 1 else taken_by(llm)
+    if way is None:
+        return await find_out(llm, tried, asking.by, asking.taken)
+    return await asking.by(way)
 
 
+@dataclass(eq=False)
 class _Asking:
-    """One question, whatever channel it goes by."""
+    """One question, whatever channel it goes by; `reply` is the last one that came."""
 
-    def __init__(
-        self,
-        llm: BaseLLM,
-        template: type[BasePromptTemplate],
-        prompt: Callable[[], Messages],
-        name: str,
-        language: str,
-        shown: int | None,
-        about: tuple[tuple[str, str], ...],
-        overrides: Mapping[str, Any],
-    ) -> None:
-        self.llm, self.template, self.name, self.language = llm, template, name, language
-        self.shown, self.about, self.overrides = shown, about, overrides
-        self._called = True
-        with open_forms() as self.forms:
-            self._open = plain_messages(prompt())
-        self.form_is_open = False
-        for message in self._open:
-            if self.forms.stand_in(str(message.get("content"))):
-                self.form_is_open = True
-        # what stands for it was changed on its way into the prompt
-        if self.forms and not self.form_is_open:
-            self._open = plain_messages(prompt())
-        self._material = fenced_texts(self._open)
+    llm: BaseLLM
+    template: type[BasePromptTemplate]
+    prompt: OpenPrompt
+    read: Callable[[ChatResponse], Any]
+    name: str
+    repair_attempts: int
+    language: str
+    shown: int | None
+    about: tuple[tuple[str, str], ...]
+    overrides: Mapping[str, Any]
+    reply: ChatResponse | None = None
 
-    def messages(self, way: str, token: str = "") -> list[dict[str, Any]]:
-        """The prompt in the form of a channel; rendered once, whatever is found out about the
-        endpoint.
-        """
-        if way == "logprobs" and not token:
-            token = token_form(self.questions()[0], self.language)[0]
-
-        def filled(content: Any) -> Any:
-            if isinstance(content, str):
-                return self.forms.filled(content, way, token)
-            if not isinstance(content, list):
-                return content
-            return [
-                {**p, "text": self.forms.filled(p["text"], way, token)} if "text" in p else p
-                for p in content
-            ]
-
-        return (
-            [{**m, "content": filled(m.get("content"))} for m in self._open]
-            if self.form_is_open
-            else self._open
-        )
+    def messages(self, way: str) -> list[dict[str, Any]]:
+        """The prompt in the form of a channel."""
+        token = token_form(self.questions()[0], self.language)[0] if way == "logprobs" else ""
+        return self.prompt.messages(way, token)
 
     def questions(self) -> tuple[Question, ...]:
+        """What is asked, where each field of the verdict is a question of its own."""
         return questions_of(self.template, self.language, self.shown, self.about)
 
-    async def ask_and_repair(
-        self, way: str, read: Callable[[ChatResponse], Any], repair_attempts: int
-    ) -> Any:
-        """Ask by a channel and read; an empty reply is asked for once more, an unreadable one `repair_attempts`
-        times.
-        """
-        messages = self.messages(way)
-        fields = {
-            **self.overrides,
-            **request_fields(self.template, way, self.llm.enable_thinking, self.shown),
-        }
-        repeat = current_repeat()
-        weighed = way in ("decision", "logprobs")
-        repairs, silent = 0, False
-        for attempt in count():
-            begun = time.monotonic()
-            reply: ChatResponse | None = None
+    async def by(self, way: str) -> Any:
+        """Ask by a channel and read, as often as `_once_more` finds something to ask."""
+        messages, fields, repeat = self.messages(way), self._fields(way), current_repeat()
+        self.silences = self.repairs = 0
+        while True:
+            begun, attempt, self.reply = time.monotonic(), self.silences + self.repairs, None
+            told = partial(trace_call, self.name, messages, attempt, begun, way)
             try:
-                if weighed:
-                    reply = await self._weighed(way, fields, repeat)
-                else:
-                    reply = await self.llm.achat(messages, repeat=repeat, **fields)
-                self._called = bool(reply.message.tool_calls)
-                found_now: Any = read(reply if weighed else self._own_words(reply))
-                result = await found_now if awaitable(found_now) else found_now
-            except Exception as error:
-                trace_call(
-                    self.name, messages, reply, attempt, time.monotonic() - begun, error, way
+                self.reply = await (
+                    self._by_tokens(fields, repeat)
+                    if way == "logprobs"
+                    else self.llm.achat(messages, repeat=repeat, **fields)
                 )
-                # servers under load give back nothing at random; where another way is left to try,
-                # that one asks again
-                if (
-                    no_text(error)
-                    and reply is not None
-                    and not silent
-                    and not weighed
-                    and on_trial.get() != "trial"
-                ):
-                    silent = True
-                    continue
-                if reply is None or not isinstance(error, ParseError):
+                found: Any = self.read(self._own_words(self.reply))
+                result = await found if awaitable(found) else found
+            except Exception as error:
+                told(self.reply, error)
+                more = self._once_more(error, way)
+                if more is None:
                     raise
-                if weighed or repairs == repair_attempts:
-                    message = str(error).rstrip(".") + quoted_reply(stated_text(reply))
-                    raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
-                repairs += 1
-                chosen = {} if self.language == "en" else {"language": self.language}
-                with open_forms() as forms:
-                    form = forms.filled(
-                        self.template.schema(enable_thinking=self.llm.enable_thinking, **chosen),
-                        way,
-                    )
-                question = REPAIR[self.language].format(problem=error, form=form)
-                turn = {"role": "assistant", "content": stated_text(reply)}
-                messages = [*messages, turn, {"role": "user", "content": question}]
+                messages = [*messages, *more]
             else:
-                run = current_run.get()
-                if run is not None and run.trace is not None:
-                    trace_call(
-                        self.name, messages, reply, attempt, time.monotonic() - begun, None, way
-                    )
+                told(self.reply)
                 return result
-        raise AssertionError("unreachable")
+
+    def _fields(self, way: str) -> dict[str, Any]:
+        if way == "decision":
+            return {**self.overrides, "questions": self.questions()}
+        asked = request_fields(self.template, way, self.llm.enable_thinking, self.shown)
+        return {**self.overrides, **asked}
+
+    def _once_more(self, error: Exception, way: str) -> list[dict[str, Any]] | None:
+        """What is added to a prompt that is asked again after this error; None where it is not.
+
+        An empty reply is asked for once more as it was: servers under load give back nothing at
+        random; where another channel is left to try, that one asks again. A reply that cannot be
+        read is shown its problem and the form that was asked for. Probabilities are not asked for
+        again.
+        """
+        reply, again = self.reply, way not in WEIGHED
+        if reply is None:
+            return None
+        if again and no_text(error) and not self.silences and on_trial.get() != "trial":
+            self.silences += 1
+            return []
+        if not isinstance(error, ParseError):
+            return None
+        said = stated_text(reply)
+        if not again or self.repairs == self.repair_attempts:
+            message = str(error).rstrip(".") + quoted_reply(said)
+            raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
+        self.repairs += 1
+        chosen = {} if self.language == "en" else {"language": self.language}
+        thinking = self.llm.enable_thinking
+        form = OpenPrompt(lambda: self.template.schema(enable_thinking=thinking, **chosen))
+        (asked,) = form.messages(way)
+        question = REPAIR[self.language].format(problem=error, form=asked["content"])
+        return [{"role": "assistant", "content": said}, {"role": "user", "content": question}]
 
     def _own_words(self, reply: ChatResponse) -> ChatResponse:
         """The reply without what it copies from the material."""
-        text = reply.message.content
-        if not isinstance(text, str) or not self._material.texts:
+        text, material = reply.message.content, self.prompt.material
+        if not material or reply.decisions is not None or not isinstance(text, str):
             return reply
-        own = without_echoes(
-            text,
-            self._material,
-            [name for name in self.template.model_fields if name.lower() not in REASONS],
-        )
-        return (
-            reply
-            if own is text
-            else reply.model_copy(
-                update={"message": reply.message.model_copy(update={"content": own})}
-            )
-        )
+        own = without_echoes(text, material, verdict_fields(self.template))
+        if own is text:
+            return reply
+        return copy_with(reply, message=copy_with(reply.message, content=own))
 
     def taken(self, way: str) -> str:
         """The channel that the reply came by: an endpoint that does not know tools may leave them
         out without a word.
         """
-        return way if self._called or way != "tool" else "text"
+        left_out = self.reply is not None and not self.reply.message.tool_calls
+        return "text" if way == "tool" and left_out else way
 
-    async def _weighed(self, way: str, fields: dict[str, Any], repeat: int) -> ChatResponse:
-        """Probabilities for every field: of a decision model in one request, of a chat model one
-        token each.
-        """
-        if way == "decision":
-            return await self.llm.achat(
-                self.messages(way), repeat=repeat, **{**fields, "questions": self.questions()}
-            )
-        fields = {**fields, "logprobs": True, "top_logprobs": 20, "max_tokens": ONE_TOKEN}
-        forms = [token_form(question, self.language) for question in self.questions()]
-        asked = (
-            self.llm.achat(self.messages(way, form), repeat=repeat, **fields) for form, _ in forms
-        )
-        replies = await asyncio.gather(*asked, return_exceptions=True)
-        made, usage = {}, Usage()
-        for question, (_, tokens), reply in zip(self.questions(), forms, replies, strict=True):
-            if isinstance(reply, BaseException):
-                raise reply
+    async def _by_tokens(self, fields: Mapping[str, Any], repeat: int) -> ChatResponse:
+        """Probabilities for every field of a chat model, one token each."""
+
+        async def ask(question: Question) -> tuple[Decision, ChatResponse]:
+            form, tokens = token_form(question, self.language)
+            messages = self.prompt.messages("logprobs", form)
+            reply = await self.llm.achat(messages, repeat=repeat, **fields)
             if reply.ended == "withheld":
                 usable_text(reply)
+            return decision_of(reply, question, tokens), reply
+
+        asked, made, replies, usage = self.questions(), {}, list[ChatResponse](), Usage()
+        done = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+        for question, one in zip(asked, done, strict=True):
+            if isinstance(one, BaseException):
+                raise one
+            made[question.name], reply = one
+            replies.append(reply)
             usage.add(reply.usage)
-            made[question.name] = decision_of(reply, question, tokens)
-        first = replies[0]
-        assert isinstance(first, ChatResponse)
-        return decided(made, usage, first.model, first.cached)
-
-
-ONE_TOKEN = 4
-"""Tokens a reply of one token may have: some models begin with a space or a line break."""
+        return decided(made, usage, replies[0].model, replies[0].cached)
 
 
 class TwoAndTwo(BasePromptTemplate):
@@ -286,77 +246,69 @@ async def channels(llm: BaseLLM) -> dict[str, str]:
     """
     problems: dict[str, str] = {}
     for way in ("decision",) if llm.decides else ("schema", "tool", "logprobs", "text"):
-        asking = _Asking(
-            llm,
-            TwoAndTwo,
-            lambda: [{"role": "user", "content": f"2 + 2 = 4\n{TwoAndTwo.schema()}"}],
-            "doctor",
-            "en",
-            None,
-            (),
-            {},
-        )
+        prompt = OpenPrompt(lambda: f"2 + 2 = 4\n{TwoAndTwo.schema()}")
+        read = partial(parsed, TwoAndTwo)
+        asking = _Asking(llm, TwoAndTwo, prompt, read, "doctor", 0, "en", None, (), {})
         try:
-            await asking.ask_and_repair(way, lambda reply: parsed(TwoAndTwo, reply), 0)
+            await asking.by(way)
             problems[way] = "" if asking.taken(way) == way else "the reply came without a call"
         except (ProviderError, ParseError, Unscored, ConfigError) as error:
             problems[way] = str(error)
     return problems
 
 
-def plain_messages(messages: Messages) -> list[dict[str, Any]]:
-    """Messages as a request holds them."""
-    return [m.to_openai() if isinstance(m, ChatMessage) else dict(m) for m in messages]
-
-
 def told_of(reply: ChatResponse) -> dict[str, Any]:
     """What a record keeps of probabilities; empty for a reply in words."""
-    return (
-        {}
-        if reply.decisions is None
-        else {"decisions": {name: one.as_record() for name, one in reply.decisions.items()}}
-    )
+    if reply.decisions is None:
+        return {}
+    return {"decisions": {name: one.as_record() for name, one in reply.decisions.items()}}
 
 
 def trace_call(
     name: str,
     messages: Messages,
-    reply: ChatResponse | None,
     attempt: int,
-    seconds: float,
-    error: Exception | None,
+    begun: float,
     channel: str,
+    reply: ChatResponse | None,
+    error: Exception | None = None,
 ) -> None:
-    """Tell the run, where it keeps a trace, what was asked and what came of it."""
+    """Tell the run, where it keeps a trace, what was asked (at `begun`, by the monotonic clock) and
+    what came of it.
+    """
     run = current_run.get()
     if run is None or run.trace is None or isinstance(error, ConfigError):
         return
     job = current_job.get()
-    whole = job.of if job is not None else None
+    whole, place = (None, None) if job is None else (job.of, job.place)
     outcome = scored(None) if error is None else score_of_error(error)
-    run.trace(
-        {
-            "id": whole.sample_id if whole is not None else "",
-            "sample_key": whole.sample_key if whole is not None else "",
-            "reward": name,
-            "place": list(job.place)
-            if job is not None and isinstance(job.place, tuple)
-            else job and job.place,
-            "attempt": attempt + 1,
-            "status": outcome.status,
-            "problem": outcome.reason,
-            "seconds": round(seconds, 4),
-            "cached": reply is not None and reply.cached,
-            "tokens": {}
-            if reply is None
-            else {"input": reply.usage.input_tokens, "output": reply.usage.output_tokens},
-            "finish_reason": None if reply is None else reply.finish_reason,
-            "model": None if reply is None else reply.model,
-            "channel": channel,
-            "prompt": plain_messages(messages),
-            "reply": None if reply is None else _reply_text(reply),
+    told: dict[str, Any] = {
+        "id": "" if whole is None else whole.sample_id,
+        "sample_key": "" if whole is None else whole.sample_key,
+        "reward": name,
+        "place": list(place) if isinstance(place, tuple) else place,
+        "attempt": attempt + 1,
+        "status": outcome.status,
+        "problem": outcome.reason,
+        "seconds": round(time.monotonic() - begun, 4),
+        "cached": False,
+        "tokens": {},
+        "finish_reason": None,
+        "model": None,
+        "channel": channel,
+        "prompt": as_messages(messages),
+        "reply": None,
+    }
+    if reply is not None:
+        usage = reply.usage
+        told |= {
+            "cached": reply.cached,
+            "tokens": {"input": usage.input_tokens, "output": usage.output_tokens},
+            "finish_reason": reply.finish_reason,
+            "model": reply.model,
+            "reply": _reply_text(reply),
         }
-    )
+    run.trace(told)
 
 
 def _reply_text(reply: ChatResponse) -> str:
@@ -377,29 +329,35 @@ def parsed(
     """
     text = usable_text(reply)
     try:
-        if reply.decisions is None:
-            return template.parse(text)
-        asked = questions_of(template, "en", shown)
-        refused = [
-            q.name
-            for q in asked
-            if q.name not in reply.decisions and template.model_fields[q.name].is_required()
-        ]
-        if refused:
-            raise Unscored(
-                f"The judge declined to decide <{refused[0]}>.", reason="refused", cause="judge"
-            )
-        blank = {
-            name: ""
-            for name, info in template.model_fields.items()
-            if info.is_required() and name.lower() in REASONS
-        }
-        verdict = template.parse(
-            json.dumps({**blank, **stated(reply.decisions)}, ensure_ascii=False)
+        verdict = (
+            template.parse(text)
+            if reply.decisions is None
+            else _weighed_verdict(template, reply.decisions, shown)
         )
-        return expected(verdict, reply.decisions, asked)
+        if shown is not None and isinstance(verdict, BasePromptTemplate):
+            verdict.check_choices(shown)
+        return verdict
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
         raise unreadable(error, template, text) from error
+
+
+def _weighed_verdict(
+    template: type[BasePromptTemplate], decisions: Mapping[str, Decision], shown: int | None
+) -> Any:
+    """The most probable answers as a verdict, whose numbers are the expected ones."""
+    required = [name for name, info in template.model_fields.items() if info.is_required()]
+    said: dict[str, Any] = dict.fromkeys(required, "")  # probabilities come without reasons
+    numbers = {}
+    for question in questions_of(template, "en", shown):
+        name, one = question.name, decisions.get(question.name)
+        if one is not None:
+            said[name] = {YES: True, NO: False}.get(one.top, one.top)
+            if question.kind == "score":
+                numbers[name] = one.expected({level: float(level) for level in question.answers})
+        elif name in required:
+            raise _unusable("refused", f"The judge declined to decide <{name}>")
+    verdict = template.parse(json.dumps(said, ensure_ascii=False))
+    return verdict.model_copy(update=numbers)
 
 
 def unreadable(error: Exception, template: type[BasePromptTemplate], text: str) -> Exception:
@@ -418,29 +376,33 @@ def usable_text(reply: ChatResponse) -> str:
     Raises:
         Unscored: it was cut at the token limit (truncated), filtered, refused, or empty.
     """
-    ended = reply.ended
-    if ended == "withheld":
-        raise Unscored(
-            f"The endpoint's content filter withheld the verdict{quoted_reply(reply.text)}",
-            reason="content_filter",
-            cause="judge",
-        )
+    if reply.message.tool_calls or reply.ended != "done" or not reply.text.strip():
+        return _usable_statement(reply)
+    return reply.message.read_text
+
+
+def _usable_statement(reply: ChatResponse) -> str:
+    """As `usable_text`, for a reply that calls tools, ended early or says nothing."""
+    ended, said = reply.ended, reply.text
     refusal = reply.message.additional_kwargs.get("refusal")
-    if refusal and not reply.text.strip():
-        raise Unscored(
-            f"The judge refused{quoted_reply(str(refusal))}", reason="refused", cause="judge"
+    if ended == "withheld":
+        raise _unusable(
+            "content_filter", "The endpoint's content filter withheld the verdict", said
         )
+    if refusal and not said.strip():
+        raise _unusable("refused", "The judge refused", str(refusal))
     if ended == "cut":
         spent = reply.usage.output_tokens
-        raise Unscored(
-            f"The verdict was cut off after {spent} tokens; raise max_tokens{quoted_reply(reply.text)}",
-            reason="truncated",
-            cause="judge",
-        )
-    text = stated_text(reply)
-    if not text.strip():
-        raise Unscored("The judge's reply is empty.", reason="empty", cause="judge")
-    return text if reply.message.tool_calls else reply.message.read_text
+        problem = f"The verdict was cut off after {spent} tokens; raise max_tokens"
+        raise _unusable("truncated", problem, said)
+    stated = stated_text(reply)
+    if not stated.strip():
+        raise _unusable("empty", "The judge's reply is empty")
+    return stated if reply.message.tool_calls else reply.message.read_text
+
+
+def _unusable(reason: str, problem: str, said: str = "") -> Unscored:
+    return Unscored(f"{problem}{quoted_reply(said)}", reason=reason, cause="judge")
 
 
 def no_text(error: BaseException) -> bool:
@@ -452,18 +414,12 @@ def stated_text(reply: ChatResponse) -> str:
     """What a reply states: the arguments of its calls of `verdict`, or of its one call beside no
     text; else its text.
     """
-    calls = reply.message.tool_calls
-    if not calls:
-        return reply.text
-    stating = [call for call in calls if call.function.name == FUNCTION]
-    if not reply.text.strip() and len(calls) == 1:
-        stating = calls
-    arguments = (call.function.arguments for call in stating)
+    calls = reply.message.tool_calls or ()
+    only = len(calls) == 1 and not reply.text.strip()
+    functions = [call.function for call in calls if only or call.function.name == FUNCTION]
     # calls that differ are read as one text, whose verdicts contradict each other
-    texts = dict.fromkeys(
-        one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in arguments
-    )
-    return "\n".join(texts) or reply.text
+    stated = dict.fromkeys(read_text(function.arguments) for function in functions)
+    return "\n".join(stated) or reply.text
 
 
 def quoted_reply(text: str) -> str:

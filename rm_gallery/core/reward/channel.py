@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
@@ -18,7 +17,7 @@ from rm_gallery.core.engine import coordinator
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import NotAsked, on_trial
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.decisions import NO, YES, Question
+from rm_gallery.core.model.decisions import Question
 from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
@@ -26,22 +25,29 @@ from rm_gallery.core.reward.template import (
     Shaped,
     asked_fields,
     described,
+    kind_of,
+    note_at,
+    verdict_fields,
 )
-from rm_gallery.core.text.statements import REASONS
 from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored, logger
 
 T = TypeVar("T")
 Channel = Literal["auto", "decision", "schema", "tool", "logprobs", "text"]
 FALLBACKS = ("schema", "tool", "text")
 """What `auto` takes of a chat model, the first one that its endpoint does not refuse."""
+WEIGHED = ("decision", "logprobs")
+"""What asks for probabilities, and for no words."""
 LEVELS = 20
 """Levels that a question has at most: an endpoint tells the probabilities of so many tokens."""
+ONE_TOKEN = 4
+"""Tokens a reply of one token may have: some models begin with a space or a line break."""
 PATIENCE_SECONDS = 0.5
 """How long others wait for the first call to an endpoint: a refusal comes at once, and what is not
 refused is being answered.
 """
 FUNCTION = "verdict"
-_LETTERS = "ABCDEFGHIJKLMNOPQRST"
+JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
+_LETTERS = "abcdefghijklmnopqrst"
 
 
 def ways(llm: BaseLLM, template: type[BasePromptTemplate], channel: str) -> tuple[str, ...]:
@@ -51,30 +57,34 @@ def ways(llm: BaseLLM, template: type[BasePromptTemplate], channel: str) -> tupl
     that the model or the template does not have.
     """
     own, open_keys = _form_of_replies(template)
+    if channel != "auto" or llm.decides:
+        return (_chosen(llm, template, channel, own),)
+    # an object whose keys are not known beforehand is no strict schema
+    return ("text",) if own or open_keys else FALLBACKS
+
+
+def _chosen(llm: BaseLLM, template: type[BasePromptTemplate], channel: str, own: bool) -> str:
+    """The one channel there is, for a template that may read replies in its `own` way."""
     if llm.decides:
         if channel not in ("auto", "decision") or own:
             problem = f"{template.__name__} reads a text" if own else f"channel is {channel!r}"
             raise ConfigError(
                 f"{problem}, and the decision model {llm.model} writes none; use a chat model."
             )
-        return ("decision",)
-    if own and channel not in ("auto", "text"):
+        return "decision"
+    if own and channel != "text":
         raise ConfigError(
             f"{template.__name__} reads replies in its own way; leave channel={channel!r} out, or "
             f"say 'text'."
         )
-    if own:
-        return ("text",)
-    if channel == "auto" and open_keys:
-        return ("text",)  # an object whose keys are not known beforehand is no strict schema
-    if channel in ("decision", "logprobs"):
-        if llm.enable_thinking:
-            raise ConfigError(
-                f"channel is {channel!r}, which asks for one token, and {llm.model} thinks first; "
-                f"use another one."
-            )
-        return ("logprobs",)
-    return FALLBACKS if channel == "auto" else (channel,)
+    if channel not in WEIGHED:
+        return channel
+    if llm.enable_thinking:
+        raise ConfigError(
+            f"channel is {channel!r}, which asks for one token, and {llm.model} thinks first; "
+            f"use another one."
+        )
+    return "logprobs"
 
 
 @lru_cache(maxsize=256)
@@ -82,92 +92,83 @@ def _form_of_replies(template: type[BasePromptTemplate]) -> tuple[bool, bool]:
     """Whether a template reads replies in its own way, and whether a field of it has keys of its
     own.
     """
-    base: Any = BasePromptTemplate
-    given: Any = template
-    own = given.parse.__func__ is not base.parse.__func__
-    own = own or given._parse.__func__ is not base._parse.__func__
-    return own, any(get_origin(_kind(info)) is dict for info in template.model_fields.values())
+    own = any(
+        getattr(template, name).__func__ is not getattr(BasePromptTemplate, name).__func__
+        for name in ("parse", "_parse")
+    )
+    return own, any(get_origin(kind_of(info)) is dict for info in template.model_fields.values())
 
 
 # -- what is asked for -----------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=256)
 def request_fields(
     template: type[BasePromptTemplate], way: str, enable_thinking: bool, shown: int | None
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """The request fields that ask for a reply by this channel; none for text."""
+    if way == "logprobs":
+        return {"logprobs": True, "top_logprobs": 20, "max_tokens": ONE_TOKEN}
     if way not in ("schema", "tool"):
         return {}
-    schema = _schema(template, enable_thinking, shown)
+    names = asked_fields(template, enable_thinking)
+    schema = {
+        "type": "object",
+        "properties": {name: _property(name, template.model_fields[name], shown) for name in names},
+        "required": names,
+        "additionalProperties": False,
+    }
     if way == "schema":
-        return {
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": FUNCTION, "strict": True, "schema": schema},
-            }
-        }
+        stated = {"name": FUNCTION, "strict": True, "schema": schema}
+        return {"response_format": {"type": "json_schema", "json_schema": stated}}
     function = {"name": FUNCTION, "description": "States the verdict.", "parameters": schema}
     chosen = {"type": "function", "function": {"name": FUNCTION}}
     return {"tools": [{"type": "function", "function": function}], "tool_choice": chosen}
 
 
-@lru_cache(maxsize=256)
-def _schema(
-    template: type[BasePromptTemplate], enable_thinking: bool, shown: int | None
-) -> dict[str, Any]:
-    names = asked_fields(template, enable_thinking)
-    properties = {name: _property(name, template.model_fields[name], shown) for name in names}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": names,
-        "additionalProperties": False,
-    }
+class _Range(NamedTuple):
+    """What may be said in a field."""
+
+    kind: Any
+    answers: tuple[Any, ...]
+    low: float | None
+    high: float | None
+
+
+def _range_of(name: str, info: FieldInfo, shown: int | None) -> _Range:
+    kind, read_by = kind_of(info), note_at(info, ReadBy)
+    listed = get_args(kind) if get_origin(kind) is Literal else ()
+    least: Any = note_at(info, Ge)
+    most: Any = note_at(info, Le)
+    high = float(most.le) if most else float(shown) if name == "best" and shown else None
+    return _Range(
+        kind,
+        listed or (read_by.answers if read_by else ()),
+        float(least.ge) if least else None,
+        high,
+    )
 
 
 def _property(name: str, info: FieldInfo, shown: int | None) -> dict[str, Any]:
     """The JSON schema of a field: its type with bounds, or the answers there are."""
-    shaped = next((note for note in info.metadata if isinstance(note, Shaped)), None)
-    if shaped is not None:
+    if shaped := note_at(info, Shaped):
         return shaped.schema
-    kind, answers = (
-        _kind(info),
-        next((note.answers for note in info.metadata if isinstance(note, ReadBy)), ()),
-    )
-    if get_origin(kind) is Literal:
-        answers = get_args(kind)
+    kind, answers, low, high = _range_of(name, info, shown)
     if answers:
         return {"type": "string", "enum": list(answers)}
-    if kind is bool:
-        return {"type": "boolean"}
-    if kind not in (int, float):
-        return (
-            {"type": "array", "items": {"type": "string"}}
-            if kind == list[str]
-            else {"type": "string"}
-        )
-    low, high = _bounds(name, info, shown)
+    if kind == list[str]:
+        return {"type": "array", "items": {"type": "string"}}
+    schema: dict[str, Any] = {"type": JSON_TYPES.get(kind, "string")}
     if kind is int and low is not None and high is not None and high - low < LEVELS:
-        return {"type": "integer", "enum": list(range(math.ceil(low), math.floor(high) + 1))}
-    schema: dict[str, Any] = {"type": "integer" if kind is int else "number"}
-    for word, bound in (("minimum", low), ("maximum", high)):
-        if bound is not None:
-            schema[word] = int(bound) if float(bound).is_integer() else bound
+        schema["enum"] = list(range(math.ceil(low), math.floor(high) + 1))
+    elif kind in (int, float):
+        bounds = {"minimum": low, "maximum": high}
+        schema |= {
+            word: int(bound) if bound.is_integer() else bound
+            for word, bound in bounds.items()
+            if bound is not None
+        }
     return schema
-
-
-def _kind(info: FieldInfo) -> Any:
-    kind = info.annotation
-    if get_origin(kind) in (Union, types.UnionType):
-        options = [a for a in get_args(kind) if a is not type(None)]
-        return options[0] if len(options) == 1 else None
-    return kind
-
-
-def _bounds(name: str, info: FieldInfo, shown: int | None) -> tuple[float | None, float | None]:
-    low = next((float(note.ge) for note in info.metadata if isinstance(note, Ge)), None)  # type: ignore[arg-type]  # a number's
-    high = next((float(note.le) for note in info.metadata if isinstance(note, Le)), None)  # type: ignore[arg-type]
-    return low, float(shown) if high is None and name == "best" and shown else high
 
 
 @lru_cache(maxsize=256)
@@ -182,70 +183,55 @@ def questions_of(
     Yes or no is a predicate, the best of several answers a choice, a number with bounds a score on
     at most 20 levels. Raises ConfigError for a field that is none of these.
     """
-    more, questions = dict(about), []
-    for name, info in template.model_fields.items():
-        if name.lower() in REASONS:
-            continue
-        kind, low, high = _kind(info), *_bounds(name, info, shown)
-        answers = next((note.answers for note in info.metadata if isinstance(note, ReadBy)), ())
+    more = dict(about)
+    questions = []
+    for name in verdict_fields(template):
+        info = template.model_fields[name]
+        kind, answers, low, high = _range_of(name, info, shown)
         instructions = described(name, info, language) + (f"\n{more[name]}" if name in more else "")
-        if get_origin(kind) is Literal:
-            answers = tuple(map(str, get_args(kind)))
         if answers:
-            questions.append(Question(name, "choice", instructions, tuple(answers)))
+            asked = Question(name, "choice", instructions, tuple(map(str, answers)))
         elif kind is bool:
-            questions.append(Question(name, "predicate", instructions))
+            asked = Question(name, "predicate", instructions)
         elif (
-            kind in (int, float)
-            and low is not None
-            and high is not None
-            and math.isfinite(low)
-            and low < high
+            kind in (int, float) and low is not None and high is not None and -math.inf < low < high
         ):
-            choice = name == "best"
-            if choice and high - low >= LEVELS:
+            if name == "best" and high - low >= LEVELS:
                 raise ConfigError(
                     f"{high:g} answers are shown, and one of at most {LEVELS} is chosen by "
                     f"probabilities."
                 )
-            questions.append(
-                Question(name, "choice" if choice else "score", instructions, _levels(low, high))
-            )
+            kind_asked: Literal["choice", "score"] = "choice" if name == "best" else "score"
+            asked = Question(name, kind_asked, instructions, _levels(low, high))
         else:
             raise ConfigError(
                 f"{template.__name__} states <{name}>, which is neither yes or no nor a choice nor "
                 f"a number with bounds, so no "
                 "probabilities tell it; use a chat model and channel 'schema', 'tool' or 'text'."
             )
+        questions.append(asked)
     return tuple(questions)
 
 
 def _levels(low: float, high: float) -> tuple[str, ...]:
     """The whole numbers between the bounds where they are few, else eleven numbers evenly spaced."""
-    if (
-        low.is_integer()
-        and high.is_integer()
-        and 2 <= high - low < LEVELS
-        or high - low == 1
-        and low >= 1
-    ):
-        return tuple(f"{level:g}" for level in range(int(low), int(high) + 1))
-    return tuple(f"{low + (high - low) * step / 10:g}" for step in range(11))
+    span, whole = high - low, low.is_integer() and high.is_integer()
+    few = whole and 2 <= span < LEVELS or span == 1 and low >= 1
+    steps = int(span) if few else 10
+    return tuple(f"{low + span * step / steps:g}" for step in range(steps + 1))
 
 
 def token_form(question: Question, language: str) -> tuple[str, dict[str, str]]:
     """What one token is to be, for the prompt; and by token (lower case) the answer that it stands
     for.
     """
-    if question.kind == "predicate" or all(len(answer) == 1 for answer in question.answers):
-        tokens = {answer.lower(): answer for answer in question.answers}
-        return f"{' / '.join(question.answers)}\n{question.instructions}", tokens
-    letters = dict(zip(_LETTERS, question.answers, strict=False))
+    answers, told = question.answers, question.instructions
+    if question.kind == "predicate" or all(len(answer) == 1 for answer in answers):
+        return f"{' / '.join(answers)}\n{told}", {answer.lower(): answer for answer in answers}
+    letters = dict(zip(_LETTERS, answers, strict=False))
     means = {"en": "A letter stands for each answer", "zh": "每个字母代表一个答案"}[language]
-    legend = ", ".join(f"{letter} = {answer}" for letter, answer in letters.items())
-    return f"{question.instructions}\n{means}: {legend}", {
-        letter.lower(): answer for letter, answer in letters.items()
-    }
+    legend = ", ".join(f"{letter.upper()} = {answer}" for letter, answer in letters.items())
+    return f"{told}\n{means}: {legend}", letters
 
 
 # -- what came -------------------------------------------------------------------------------------
@@ -305,26 +291,6 @@ def _plain(token: Any) -> str:
     return token.strip(" \n\t\r.,:;*_`\"'<>()[]▁Ġ").lower() if isinstance(token, str) else ""
 
 
-def expected(verdict: Any, decisions: Mapping[str, Decision], questions: Sequence[Question]) -> Any:
-    """A verdict whose numbers are the expected ones of their probabilities, between the levels."""
-    scores = {
-        q.name: {answer: float(answer) for answer in q.answers}
-        for q in questions
-        if q.kind == "score"
-    }
-    update = {
-        name: decisions[name].expected(values)
-        for name, values in scores.items()
-        if name in decisions
-    }
-    return verdict.model_copy(update=update) if update else verdict
-
-
-def stated(decisions: Mapping[str, Decision]) -> dict[str, Any]:
-    """The most probable answers, as the values of a JSON object."""
-    return {name: {YES: True, NO: False}.get(one.top, one.top) for name, one in decisions.items()}
-
-
 # -- what an endpoint takes ------------------------------------------------------------------------
 
 _known: dict[tuple[str, str], str] = {}
@@ -350,25 +316,21 @@ def _key(llm: BaseLLM) -> tuple[str, str]:
     return llm.route(), llm.model
 
 
-async def by_channel(
+async def find_out(
     llm: BaseLLM,
     tried: Sequence[str],
     ask: Callable[[str], Awaitable[T]],
     taken: Callable[[str], str],
 ) -> T:
-    """`ask` by the first of the channels that the model's endpoint takes; `taken` says which one
-    its reply came by.
+    """`ask` by the first of the channels that the model's endpoint takes, which nobody knew yet;
+    `taken` says which one its reply came by.
 
     The first call for an endpoint and a model finds out, while others wait for it, though not for
     long: a channel that is refused, or whose reply is empty, gives way to the next at once. What
     was found holds for the process; a call without any reply finds nothing out, and then each finds
     out for itself.
     """
-    if len(tried) == 1:
-        return await ask(tried[0])
     key = _key(llm)
-    if key in _known:
-        return await ask(_known[key])
     first = _probing.get(key)
     if first is None:
         _probing[key] = done = asyncio.get_running_loop().create_future()
@@ -388,43 +350,49 @@ async def _probe(
     ask: Callable[[str], Awaitable[T]],
     taken: Callable[[str], str],
 ) -> T:
-    why: Exception | None = None
-    known = True
+    left_out: list[Exception] = []
     for way in tried:
-        trial = on_trial.set("trial" if way != tried[-1] else "last")
+        last = way == tried[-1]
+        trial = on_trial.set("last" if last else "trial")
         try:
             reply = await ask(way)
-        except ProviderError as error:
-            if not error.of_a_field or way == tried[-1]:
-                raise
-            why = error
-        except NotAsked:  # no model is called: the way that was taken then has a reply
-            if way == tried[-1]:
-                raise
-            known = False
-        except (ParseError, Unscored) as error:
-            # a reply shows that the endpoint takes it, even one that cannot be read; some take a
-            # schema and say nothing
-            if isinstance(error, Unscored) and error.reason == "empty" and way != tried[-1]:
-                why = error
+        except (ProviderError, NotAsked, ParseError, Unscored) as error:
+            if not last and _gives_way(error):
+                left_out.append(error)
                 continue
-            if known:
-                _note(key, taken(way), why)
+            # a reply shows that the endpoint takes it, even one that cannot be read
+            if isinstance(error, ParseError | Unscored):
+                _note(key, taken(way), left_out)
             raise
         else:
-            if known:
-                _note(key, taken(way), why)
+            _note(key, taken(way), left_out)
             return reply
         finally:
             on_trial.reset(trial)
     raise AssertionError("unreachable")
 
 
-def _note(key: tuple[str, str], way: str, why: Exception | None) -> None:
-    """Remember the channel of an endpoint and a model, and say once what was refused."""
-    if key not in _known and why is not None:
+def _gives_way(error: Exception) -> bool:
+    """Whether the next channel is tried: this one is refused, or taken without a word (some take a
+    schema and say nothing), or no model is called, and another one may have been taken then.
+    """
+    if isinstance(error, ProviderError):
+        return error.of_a_field
+    return isinstance(error, NotAsked) or (isinstance(error, Unscored) and error.reason == "empty")
+
+
+def _note(key: tuple[str, str], way: str, left_out: Sequence[Exception]) -> None:
+    """Remember the channel of an endpoint and a model, and say once what was refused; nothing is
+    known where no model was called.
+    """
+    if any(isinstance(error, NotAsked) for error in left_out):
+        return
+    if left_out and key not in _known:
         logger.warning(
-            "model {} is asked for its verdicts as {} from now on: {}", key[1], WORDS[way], why
+            "model {} is asked for its verdicts as {} from now on: {}",
+            key[1],
+            WORDS[way],
+            left_out[-1],
         )
     _known.setdefault(key, way)
     coordinator.share_fact("channel", key, way)

@@ -9,16 +9,12 @@ blanked before a verdict is read.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
 
 from rm_gallery.core.text.canonical import visible
 from rm_gallery.core.text.statements import REASONS
 
-_OPENING = re.compile(r"<([\w-]{1,80} [0-9a-f]{8})>\n")
-_CLOSING = re.compile(r"\n</([\w-]{1,80} [0-9a-f]{8})>")
 _SHORTEST = 40
 """Characters alike from which on a passage counts as copied, blanks and signs of quoting not
 counted; of a shorter text all of it. A bare verdict is shorter, so that an answer cannot make the
@@ -31,69 +27,43 @@ _DROPPED = dict.fromkeys(map(ord, " \t\n\r\f\v>\"'`*_\\|\u201c\u201d\u00a0"))
 _NUMBER = re.compile(r"\d+")
 
 
-class Fenced(NamedTuple):
-    """What a prompt gives to judge."""
-
-    texts: tuple[str, ...]
-    one: bool
-    """Whether it is one answer, so that what makes the judge unreadable costs nobody else."""
-
-
-def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> Fenced:
-    """The texts that a prompt holds between tags with a random marker. Linear."""
-    contents: list[Any] = []
-    for message in messages:
-        content = message.get("content")
-        contents += [part.get("text") for part in content] if type(content) is list else [content]
-    texts, answers = [], 0
-    for content in contents:
-        if not isinstance(content, str):
-            continue
-        # a text may open any number of tags that nobody closes
-        ends: dict[str, list[int]] = {}
-        for closing in _CLOSING.finditer(content):
-            ends.setdefault(closing[1], []).append(closing.start())
-        after = 0
-        for opening in _OPENING.finditer(content) if ends else ():
-            tag, start = opening[1], opening.end()
-            places = ends.get(tag, ())
-            place = bisect_left(places, start)
-            if opening.start() >= after and place < len(places):
-                after = places[place]
-                texts.append(content[start:after])
-                answers += tag.startswith(("answer", "response"))
-    return Fenced(tuple(texts), answers <= 1)
-
-
-def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
-    """The reply with blanks for what it copies from texts that name a field of the verdict. Linear
-    in both.
+def without_echoes(
+    reply: str, material: Collection[tuple[str, str]], names: tuple[str, ...]
+) -> str:
+    """The reply with blanks for what it copies from fenced texts, each with its tag, that name a
+    field of the verdict, one of `names`. Linear in both.
     """
-    texts = material.texts
-    named = [name.lower().replace("_", "") for name in names]
-    fields = "|".join(map(re.escape, named))
-    telling = tuple([text for text in texts if re.search(fields, _lower(text))])
+    field = _naming(names)
+    telling = tuple([text for _, text in material if field.search(_lower(text))])
     if not telling:
         return reply
-    passages, short = _passages(telling, fields, material.one)
+    answers = sum(tag.startswith(("answer", "response")) for tag, _ in material)
+    return _blanked(reply, telling, answers <= 1, field.pattern)
+
+
+@lru_cache(maxsize=256)
+def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
+    """The names of fields in a text of one case."""
+    return re.compile("|".join(re.escape(name.lower().replace("_", "")) for name in names))
+
+
+def _blanked(reply: str, texts: tuple[str, ...], one: bool, fields: str) -> str:
+    """The reply with blanks for what it copies from these texts; of `one` answer alone, what makes
+    the judge unreadable costs nobody else.
+    """
+    passages, short = _passages(texts, fields, one)
     if not (passages or short):
         return reply
     plain, exact = _compared(reply), _compared(reply, digits=True)
     spans = [
         (at, at + _SHORTEST)
-        for start, end in _near(plain, fields)
-        for at in range(start, end - _SHORTEST + 1)
+        for at in _near(plain, fields)
         if plain[at : at + _SHORTEST] in passages
     ]
-    as_written = [
-        match.span() for text, _ in short for match in re.finditer(re.escape(text), exact)
-    ]
+    as_written = [span for text, _ in short for span in _found(text, exact)]
     if not as_written:  # a copy may have another number, which is no more the judge's own
         spans += [
-            m.span()
-            for exact_text, text in short
-            if text != exact_text
-            for m in re.finditer(re.escape(text), plain)
+            span for written, text in short if text != written for span in _found(text, plain)
         ]
     copied = _places(reply, spans, digits=False) | _places(reply, as_written, digits=True)
     if not copied:
@@ -101,6 +71,11 @@ def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
     return "".join(
         " " if place in copied and sign != "\n" else sign for place, sign in enumerate(reply)
     )
+
+
+def _found(text: str, where: str) -> list[tuple[int, int]]:
+    """Where a text stands in another."""
+    return [match.span() for match in re.finditer(re.escape(text), where)]
 
 
 def is_copied(words: str, texts: Iterable[str]) -> bool:
@@ -126,7 +101,6 @@ def _passages(
     begun = re.compile(rf"<(?:{fields})[^<]{{1,20}}|(?:{fields}):[^,:]{{1,20}}")
     for text in texts:
         plain = _compared(text)
-        near = _near(plain, fields)
         if not begun.search(plain):  # a tag alone would make that of the judge unreadable
             continue
         if len(plain) < _SHORTEST:
@@ -134,21 +108,17 @@ def _passages(
             if more or one:
                 exact = _compared(text, digits=True)
                 short.append((exact, plain if more else exact))
-        for start, end in near:
-            passages.update(plain[at : at + _SHORTEST] for at in range(start, end - _SHORTEST + 1))
+        passages.update(plain[at : at + _SHORTEST] for at in _near(plain, fields))
     return frozenset(passages), tuple(short)
 
 
-def _near(plain: str, fields: str) -> list[tuple[int, int]]:
-    """Where in a text a field is named, with room for a passage on both sides."""
-    spans: list[tuple[int, int]] = []
+def _near(plain: str, fields: str) -> Iterator[int]:
+    """Where in a text passages of the shortest length begin that name a field or stand beside one."""
+    begin = 0
     for mark in re.finditer(fields, plain):
-        start, end = max(0, mark.start() - _SHORTEST), min(len(plain), mark.end() + _SHORTEST)
-        if spans and start <= spans[-1][1]:
-            spans[-1] = spans[-1][0], end
-        else:
-            spans.append((start, end))
-    return spans
+        end = min(len(plain), mark.end() + _SHORTEST) - _SHORTEST + 1
+        yield from range(max(begin, mark.start() - _SHORTEST), end)
+        begin = max(begin, end)
 
 
 def _compared(text: str, digits: bool = False) -> str:

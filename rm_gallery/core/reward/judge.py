@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -23,7 +23,7 @@ from rm_gallery.core.engine.engine import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.abstract import PICTURES, Touches
-from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable, voted
+from rm_gallery.core.reward.asking import ask, parsed, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.founding import score_of_result
 from rm_gallery.core.reward.kinds import (
@@ -56,8 +56,11 @@ if TYPE_CHECKING:
         def __set__(self, instance: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
 
 
+JUDGE = "judge: pass llm=OpenaiLLM(model=…), or a model's name"
+PROMPT = "prompt: pass template=…, a subclass of BasePromptTemplate"
 UNSEEN = "unseen_part"
 """The reason of an answer of which its judge would see a part alone."""
+T = TypeVar("T")
 _OF_IMAGES = re.compile(r"(?i)image|vision|multi-?modal|content (?:part|type)")
 
 
@@ -68,6 +71,13 @@ def judge_of(value: Any) -> Any:
 
         return resolve_llm(value)
     return value
+
+
+def required(given: T | None, name: str, what: str) -> T:
+    """What a judged reward or grader cannot do without; ConfigError where it was given none."""
+    if given is None:
+        raise ConfigError(f"{name} has no {what}.")
+    return given
 
 
 class BaseLLMReward(BaseReward):
@@ -121,15 +131,9 @@ class BaseLLMReward(BaseReward):
         """Raise ConfigError without a judge or a template, or when the judge could not be called at
         all.
         """
-        if self.llm is None:
-            raise ConfigError(
-                f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
-            )
-        if self.template is None:
-            raise ConfigError(
-                f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate."
-            )
-        self.llm.check()
+        llm = required(self.llm, self.name, JUDGE)
+        required(self.template, self.name, PROMPT)
+        llm.check()
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """The template's parameters for one job."""
@@ -153,70 +157,65 @@ class BaseLLMReward(BaseReward):
             raise Unscored(
                 f"{self.name} would not call the judge for this sample.", reason="no_jobs"
             )
-        return self._prompt(jobs[0].sample, kwargs)
-
-    def _prompt(self, sample: DataSample, kwargs: dict[str, Any]) -> Any:
-        return self._asked(self._before_evaluate(sample=sample, **kwargs), sample)
+        shown = jobs[0].sample
+        return self._asked(self._before_evaluate(sample=shown, **kwargs), shown)
 
     def _formatted(self, parameters: dict[str, Any]) -> Any:
-        if self.template is None:
-            raise ConfigError(
-                f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate."
-            )
-        thinking = self.llm.enable_thinking if self.llm is not None else False
-        prompt = self.template.format(**{"enable_thinking": thinking, **parameters})
+        template = required(self.template, self.name, PROMPT)
+        thinking = self.llm is not None and self.llm.enable_thinking
+        prompt = template.format(**{"enable_thinking": thinking, **parameters})
         if not prompt:
             raise DataError(
-                f"{self.template.__name__}.format returned {prompt!r} for this sample; it returns "
+                f"{template.__name__}.format returned {prompt!r} for this sample; it returns "
                 f"the prompt."
             )
         return prompt
 
     def _asked(self, parameters: dict[str, Any], sample: DataSample) -> Any:
-        """The prompt, with the sample's images behind what the user says last, each led in by its
-        mark.
-        """
+        """The prompt, with the sample's images where it has some."""
         prompt = self._formatted(parameters)
         if self.images == "leave_out" or not holds_parts(sample):
             return prompt
+        return self._illustrated(prompt, sample)
+
+    def _illustrated(self, prompt: Any, sample: DataSample) -> Any:
+        """The prompt with the sample's images behind what the user says last, each led in by its
+        mark.
+        """
         seen = self.view(sample).parts
         if seen is not None and seen.unseen:
-            raise Unscored(
-                f"{self.name}: a judge is shown texts and images with a URL, and this sample holds "
-                f"{', '.join(set(seen.unseen))}; "
-                "to judge without them pass images='leave_out'.",
-                reason=UNSEEN,
-                cause="rule",
+            raise self._unseen(
+                f"a judge is shown texts and images with a URL, and this sample holds "
+                f"{', '.join(set(seen.unseen))}; to judge without them"
             )
         if seen is None or not seen.pictures:
             return prompt
-        messages = plain_messages(as_messages(prompt))
-        last = max(
-            (i for i, message in enumerate(messages) if message.get("role") == "user"),
-            default=len(messages) - 1,
-        )
-        parts: list[dict[str, Any]] = [{"type": "text", "text": messages[last]["content"]}]
+        messages = as_messages(prompt)
+        asking = [message for message in messages if message.get("role") == "user"] or messages
+        parts: list[dict[str, Any]] = [{"type": "text", "text": asking[-1]["content"]}]
         for number, url in enumerate(seen.pictures, 1):
             parts += [
                 {"type": "text", "text": f"[image {number}]"},
                 {"type": "image_url", "image_url": {"url": url}},
             ]
-        return [*messages[:last], {**messages[last], "content": parts}, *messages[last + 1 :]]
+        asking[-1]["content"] = parts
+        return messages
 
-    def _of_images(self, error: ProviderError, sample: DataSample) -> ProviderError | Unscored:
-        """What an endpoint's refusal means: one that refuses a sample's images has not judged it,
-        and is not broken.
-        """
-        if self.images == "leave_out" or not (
-            error.of_a_field and _OF_IMAGES.search(str(error)) and holds_parts(sample)
-        ):
-            return error
+    def _unseen(self, problem: str) -> Unscored:
         return Unscored(
-            f"{self.name}: the judge's endpoint refuses this sample's images: {error} Take a "
-            f"model that sees, or pass images='leave_out'.",
-            reason=UNSEEN,
-            cause="rule",
+            f"{self.name}: {problem} pass images='leave_out'.", reason=UNSEEN, cause="rule"
         )
+
+    def _refuse_images(self, error: ProviderError, sample: DataSample) -> None:
+        """Raise Unscored where an endpoint refuses a sample's images: it has not judged it, and is
+        not broken.
+        """
+        refused = error.of_a_field and _OF_IMAGES.search(str(error))
+        if refused and self.images != "leave_out" and holds_parts(sample):
+            raise self._unseen(
+                f"the judge's endpoint refuses this sample's images: {error} Take a model that "
+                f"sees, or"
+            ) from error
 
     @property
     def asked_times(self) -> int:
@@ -234,24 +233,14 @@ class BaseLLMReward(BaseReward):
         """Ask, read, and ask again where the reply cannot be read, `repair_attempts` times. Hooks
         may be async.
         """
-        parameters: Any = self._before_evaluate(sample=sample, **kwargs)
-        known = await parameters if awaitable(parameters) else parameters
-        if self.llm is None or self.template is None:
-            raise ConfigError(
-                f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
-            )
-        replies: list[ChatResponse] = []
-
-        def read(reply: ChatResponse) -> Any:
-            replies.append(reply)
-            return self._read(reply, sample, kwargs)
-
+        made: Any = self._before_evaluate(sample=sample, **kwargs)
+        parameters = await made if awaitable(made) else made
         try:
-            found = await ask(
-                self.llm,
-                self.template,
-                lambda: as_messages(self._asked(known, sample)),
-                read,
+            score: Score[Any] = await ask(
+                required(self.llm, self.name, JUDGE),
+                required(self.template, self.name, PROMPT),
+                lambda: self._asked(parameters, sample),
+                lambda reply: self._read(reply, sample, kwargs),
                 name=self.name,
                 repair_attempts=self.repair_attempts,
                 language=getattr(self, "language", "en"),
@@ -259,25 +248,23 @@ class BaseLLMReward(BaseReward):
                 shown=len(sample.output),
             )
         except ProviderError as error:
-            meant = self._of_images(error, sample)
-            if meant is error:
-                raise
-            raise meant from error
-        score = score_of_result(found)
-        if replies[-1].decisions is not None:
-            return replace(score, extra={**score.extra, **told_of(replies[-1])})
+            self._refuse_images(error, sample)
+            raise
         return score
 
-    def _read(self, reply: ChatResponse, sample: DataSample, kwargs: dict[str, Any]) -> Any:
+    async def _read(
+        self, reply: ChatResponse, sample: DataSample, kwargs: dict[str, Any]
+    ) -> Score[Any]:
         """What `_after_evaluate` says of a reply; whatever does not fit becomes a ParseError."""
-        assert self.template is not None
-        response = parsed(self.template, reply, len(sample.output))
+        template = required(self.template, self.name, PROMPT)
+        response = parsed(template, reply, len(sample.output))
         try:
-            if isinstance(response, BasePromptTemplate):
-                response.check_choices(len(sample.output))
-            return self._after_evaluate(**{"response": response, "sample": sample, **kwargs})
+            found = self._after_evaluate(**{"response": response, "sample": sample, **kwargs})
         except (KeyError, IndexError, ValueError) as error:
-            raise unreadable(error, self.template, reply.text) from error
+            raise unreadable(error, template, reply.text) from error
+        score = score_of_result(await found if awaitable(found) else found)
+        decisions = told_of(reply)
+        return replace(score, extra={**score.extra, **decisions}) if decisions else score
 
 
 def _mean(name: str, votes: Sequence[Score[Any]]) -> Score[Any]:
@@ -287,8 +274,8 @@ def _mean(name: str, votes: Sequence[Score[Any]]) -> Score[Any]:
     if missing := [vote for vote in votes if vote.value is None]:
         return deciding(missing)
     first, rows = votes[0], [vote.dimensions(name) for vote in votes]
-    shapes = [[(each.name, len(_numbers(each.value))) for each in row] for row in rows]
-    if any(shape != shapes[0] for shape in shapes):
+    shapes = {tuple((each.name, len(_numbers(each.value))) for each in row) for row in rows}
+    if len(shapes) > 1:
         raise Unscored(f"{name}: votes of different dimensions have no mean.", reason="votes")
     details = [
         row[0]._replace(value=mean_of([detail.value for detail in row]))

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import secrets
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -23,6 +21,7 @@ from annotated_types import Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
+from rm_gallery.core.model.base import Messages, as_messages
 from rm_gallery.core.reward.rubric import LANGUAGES
 from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
@@ -82,13 +81,21 @@ def described(name: str, info: FieldInfo, language: str) -> str:
     """What the judge is told about a field: in the language where the field has it, else its one
     description or name.
     """
-    own = _note(info, Described) if language == "zh" else None
+    own = note_at(info, Described) if language == "zh" else None
     return own.zh if own else info.description or name
 
 
-def _note(info: FieldInfo, kind: type[N]) -> N | None:
+def note_at(info: FieldInfo, kind: type[N]) -> N | None:
     """What is annotated at a field: its note of a kind."""
     return next((note for note in info.metadata if isinstance(note, kind)), None)
+
+
+def kind_of(info: FieldInfo) -> Any:
+    """The type of a field, of one that may be left out too; None where it may have several."""
+    if get_origin(info.annotation) not in (Union, types.UnionType):
+        return info.annotation
+    options = [each for each in get_args(info.annotation) if each is not type(None)]
+    return options[0] if len(options) == 1 else None
 
 
 class BasePromptTemplate(BaseModel):
@@ -120,9 +127,8 @@ class BasePromptTemplate(BaseModel):
         The optional reason field is left out for models that think before they answer. Raises
         ConfigError for a language there are no prompts in.
         """
-        check_language(language)
-        forms = _open_forms.get()
-        form = form_of if forms is None else forms.mark
+        prompt = _rendered.get()
+        form = form_of if prompt is None else prompt.mark
         return form(cls, enable_thinking, language)
 
     @classmethod
@@ -142,13 +148,7 @@ class BasePromptTemplate(BaseModel):
         try:
             return cls(**contents)
         except ValidationError as error:
-            first = min(error.errors(), key=lambda item: item["type"] != "missing")
-            where = ".".join(map(str, first["loc"]))
-            problem = f"<{where}>: {first['msg']}."
-            if first["type"] == "missing":
-                tags = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
-                problem = f"The reply holds no complete <{where}>; found {tags}."
-            raise ParseError(problem, reply_excerpt=excerpt(text)) from error
+            raise ParseError(_misfit(error, contents), reply_excerpt=excerpt(text)) from error
 
     def check_choices(self, n: int) -> None:
         """Raise ParseError when the reply names an answer that is not among the `n` shown, or
@@ -157,6 +157,16 @@ class BasePromptTemplate(BaseModel):
         best = getattr(self, "best", None)
         if isinstance(best, int) and not isinstance(best, bool) and not 1 <= best <= n:
             raise ParseError(f"<best> is {best}; it names one of the answers 1 to {n}.")
+
+
+def _misfit(error: ValidationError, contents: Collection[str]) -> str:
+    """What is wrong with the fields that a reply states; first of all what it leaves out."""
+    first = min(error.errors(), key=lambda item: item["type"] != "missing")
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] != "missing":
+        return f"<{where}>: {first['msg']}."
+    tags = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
+    return f"The reply holds no complete <{where}>; found {tags}."
 
 
 def asked_fields(cls: type[BasePromptTemplate], enable_thinking: bool) -> list[str]:
@@ -171,38 +181,61 @@ def asked_fields(cls: type[BasePromptTemplate], enable_thinking: bool) -> list[s
     ]
 
 
-_MARK = f"<form {secrets.token_hex(8)} "
-_MARKED = re.compile(rf"{_MARK}(\d+)>")
+@lru_cache(maxsize=256)
+def verdict_fields(cls: type[BasePromptTemplate]) -> tuple[str, ...]:
+    """The fields that state the verdict, and not the reasons for it."""
+    return tuple(name for name in cls.model_fields if name.lower() not in REASONS)
 
 
-class ReplyForms:
-    """The places in a prompt where the form of the reply stands, left open until it is settled how
-    it is asked for.
+class OpenPrompt:
+    """A prompt, rendered once: the form of the reply is left open in it until it is settled how it
+    is asked for, and the texts it shows between fences are known.
     """
 
-    def __init__(self) -> None:
-        self._asked: list[tuple[type[BasePromptTemplate], bool, str]] = []
+    def __init__(self, prompt: Callable[[], Messages]) -> None:
+        self._forms: dict[str, tuple[type[BasePromptTemplate], bool, str]] = {}
+        self.material: list[tuple[str, str]] = []
+        """What the prompt shows between fences, each text with its tag."""
+        before = _rendered.set(self)
+        try:
+            self._messages = as_messages(prompt())
+        finally:
+            _rendered.reset(before)
+        contents = [str(message.get("content")) for message in self._messages]
+        self.is_open = any(mark in content for mark in self._forms for content in contents)
+        # what stands for it was changed on its way into the prompt
+        if self._forms and not self.is_open:
+            self._messages = as_messages(prompt())
 
     def mark(self, cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
         """What stands for a form meanwhile; no text of a sample can hold it."""
-        self._asked.append((cls, enable_thinking, language))
-        return f"{_MARK}{len(self._asked) - 1}>"
+        mark = f"{_MARK}{len(self._forms)}>"
+        self._forms[mark] = cls, enable_thinking, language
+        return mark
 
-    def __bool__(self) -> bool:
-        return bool(self._asked)
-
-    def stand_in(self, text: str) -> bool:
-        """Whether the text leaves a place open."""
-        return _MARK in text
-
-    def filled(self, text: str, channel: str, token: str = "") -> str:
-        """The text with the forms of a channel: tags, one JSON object, the arguments of a call, one
-        token, or no text at all.
+    def messages(self, channel: str, token: str = "") -> list[dict[str, Any]]:
+        """The prompt with the forms of a channel: tags, one JSON object, the arguments of a call,
+        one token, or no text at all.
         """
-        return _MARKED.sub(lambda mark: form_of(*self._asked[int(mark[1])], channel, token), text)
+        if not self.is_open:
+            return self._messages
+        forms = {mark: form_of(*form, channel, token) for mark, form in self._forms.items()}
+        return [{**m, "content": _filled(m.get("content"), forms)} for m in self._messages]
 
 
-_open_forms: ContextVar[ReplyForms | None] = ContextVar("rm_gallery_reply_forms", default=None)
+def _filled(content: Any, forms: Mapping[str, str]) -> Any:
+    """A message's content, or the texts of its parts, with what stands for the marks."""
+    if isinstance(content, list):
+        return [{**p, "text": _filled(p["text"], forms)} if "text" in p else p for p in content]
+    if isinstance(content, str):
+        for mark, form in forms.items():
+            content = content.replace(mark, form)
+    return content
+
+
+_MARK = f"<form {secrets.token_hex(8)} "
+_rendered: ContextVar[OpenPrompt | None] = ContextVar("rm_gallery_open_prompt", default=None)
+"""The prompt that is being rendered, where its form is to stay open."""
 FORMS = {
     "text": {
         "en": "Reply with exactly these tags and nothing after them:",
@@ -227,17 +260,6 @@ FORMS = {
 }
 
 
-@contextmanager
-def open_forms() -> Iterator[ReplyForms]:
-    """Inside the block `schema` leaves the form of the reply open."""
-    forms = ReplyForms()
-    before = _open_forms.set(forms)
-    try:
-        yield forms
-    finally:
-        _open_forms.reset(before)
-
-
 @lru_cache(maxsize=256)
 def form_of(
     cls: type[BasePromptTemplate],
@@ -249,6 +271,7 @@ def form_of(
     """What a judge is told about the form of its reply by a channel; `below` says what the one
     token is to be, where the reply is one.
     """
+    check_language(language)
     fields = {
         name: described(name, cls.model_fields[name], language)
         for name in asked_fields(cls, enable_thinking)
@@ -269,20 +292,17 @@ def _form(cls: type[BasePromptTemplate]) -> Form:
 
 
 def _read_as(name: str, info: FieldInfo) -> VerdictField:
-    kind: Any = info.annotation
-    if get_origin(kind) in (Union, types.UnionType):
-        options = [each for each in get_args(kind) if each is not type(None)]
-        kind = options[0] if len(options) == 1 else None
-    own, most = _note(info, ReadBy), _note(info, Le)
+    kind = kind_of(info)
+    own, most = note_at(info, ReadBy), note_at(info, Le)
     high: Any = most and most.le
     # only a whole number is the end of a scale that a reply may name, as in "8/10"
-    end, scale = high if isinstance(high, int) else None, bool(_note(info, OnScale))
+    end, scale = high if isinstance(high, int) else None, bool(note_at(info, OnScale))
     readers: dict[Any, Callable[[Any], Any]] = {
         int: partial(read_integer, high=end, scale=scale),
         float: partial(read_number, high=end, scale=scale),
         list: read_list,
         bool: read_boolean,
-        str: _read_text,
+        str: read_text,
     }
     read = own.read if own else readers.get(get_origin(kind) or kind, _as_is)
     return VerdictField(read, name.lower() in REASONS, None if high is None else float(high))
@@ -292,7 +312,8 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-def _read_text(value: Any) -> str:
+def read_text(value: Any) -> str:
+    """A text as it is, and of anything else its JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -504,7 +525,10 @@ def fenced(tag: str, text: str, fence: str) -> str:
     """The text, with control marks of chat templates broken, between an opening and a closing tag
     that carry the fence.
     """
-    return f"<{tag} {fence}>\n{broken(turn_text(text))}\n</{tag} {fence}>"
+    shown = broken(turn_text(text))
+    if (prompt := _rendered.get()) is not None:
+        prompt.material.append((tag, shown))
+    return f"<{tag} {fence}>\n{shown}\n</{tag} {fence}>"
 
 
 def render(
@@ -518,16 +542,12 @@ def render(
     text that is empty is left out, unless it is among those that are `always` there.
     """
     fence = fence_for(texts)
-    blocks: list[str] = []
-    for tag, value in texts.items():
-        one = tag.removesuffix("s")
-        if isinstance(value, str):
-            named = {tag: value} if value or tag in always else {}
-        else:
-            named = {f"{one}_{place}": text for place, text in enumerate(value, 1)}
-            if len(value) == 1:
-                named = {one: value[0]}
-        blocks += [fenced(name, text, fence) for name, text in named.items()]
+    blocks = [
+        fenced(tag, text, fence)
+        for name_of_texts, value in texts.items()
+        if value or name_of_texts in always
+        for tag, text in _tagged(name_of_texts, value)
+    ]
     frozen = tuple(
         (key, tuple(value) if isinstance(value, list) else value)
         for key, value in instructions.items()
@@ -536,6 +556,16 @@ def render(
         {"role": "system", "content": _instructions(name, language, frozen)},
         {"role": "user", "content": "\n\n".join(blocks)},
     ]
+
+
+def _tagged(name: str, value: str | Sequence[str]) -> list[tuple[str, str]]:
+    """A text, or several numbered ones, each with its tag."""
+    if isinstance(value, str):
+        return [(name, value)]
+    one = name.removesuffix("s")
+    if len(value) == 1:
+        return [(one, value[0])]
+    return [(f"{one}_{place}", text) for place, text in enumerate(value, 1)]
 
 
 @lru_cache(maxsize=1024)

@@ -25,13 +25,12 @@ from pydantic import (
 )
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.base import as_messages
 from rm_gallery.core.model.decisions import NO, YES, Question
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.reward.asking import ask, usable_text
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.channel import decision_of
-from rm_gallery.core.reward.judge import BaseLLMReward
+from rm_gallery.core.reward.judge import JUDGE, BaseLLMReward, required
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.rubric import RubricFile, Texts, rubric_file
@@ -466,15 +465,13 @@ class _OfCheckpoint(BaseLLMReward):
         return self.votes or self.spec.votes
 
     async def _vote(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
-        if self.llm is None:
-            raise ConfigError(
-                f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
-            )
-        spec, known = self.spec, self._before_evaluate(sample)
+        llm, spec, known = (
+            required(self.llm, self.name, JUDGE),
+            self.spec,
+            self._before_evaluate(sample),
+        )
         fields = {
-            name: value
-            for name, value in spec.sampling.items()
-            if name not in self.llm.model_fields_set
+            name: value for name, value in spec.sampling.items() if name not in llm.model_fields_set
         }
         if spec.verdict.form == "token":
             fields |= {"logprobs": True, "top_logprobs": 20, "max_tokens": 4}
@@ -490,9 +487,9 @@ class _OfCheckpoint(BaseLLMReward):
             return numbers_of(stated(text, spec.verdict), spec, len(known["answers"])), text
 
         numbers, reason = await ask(
-            self.llm,
+            llm,
             _template_with_form(spec.form),
-            lambda: as_messages(self._asked(known, sample)),
+            lambda: self._asked(known, sample),
             read,
             name=self.name,
             repair_attempts=0 if spec.verdict.form == "token" else self.repair_attempts,

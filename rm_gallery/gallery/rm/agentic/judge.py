@@ -32,7 +32,7 @@ from rm_gallery.core.reward.abstract import prompts_hash
 from rm_gallery.core.reward.asking import current_repeat, trace_call, usable_text
 from rm_gallery.core.reward.base import BaseTrajectoryReward
 from rm_gallery.core.reward.compose import METRICS, metric
-from rm_gallery.core.reward.judge import judge_of
+from rm_gallery.core.reward.judge import JUDGE, judge_of, required
 from rm_gallery.core.reward.kinds import conversation_text, turns_text
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rubric import Rubric
@@ -316,11 +316,7 @@ class AgentJudge(ActingJudge):
 
     def check(self) -> None:
         """Raise ConfigError without a judge, or where it could not be called at all."""
-        if self.llm is None:
-            raise ConfigError(
-                f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
-            )
-        self.llm.check()
+        required(self.llm, self.name, JUDGE).check()
 
     async def _decide(
         self, sample: DataSample, rubric: Rubric, tools: Toolbox, recorded: list[Any] | None
@@ -369,7 +365,7 @@ class AgentJudge(ActingJudge):
             )
         # what was said before stands in the records of the calls before
         new, session.traced = messages[session.traced :], len(messages) + 1
-        trace_call(self.name, new, reply, session.asked, time.monotonic() - begun, None, "tool")
+        trace_call(self.name, new, session.asked, begun, "tool", reply)
         session.asked += 1
         session.tokens += reply.usage.input_tokens + reply.usage.output_tokens
         if not reply.message.tool_calls:
