@@ -46,7 +46,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 
 __all__ = [
     "EvaluateResult",
@@ -352,8 +352,15 @@ def class_of_built(reward: BaseReward) -> type[BaseReward]:
             )
         return reward.model_copy(update=settings) if settings else reward
 
-    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs}
-    return class_for(BasePointWiseReward, type(reward), make, stands_for=reward, **facts)
+    return class_for(
+        BasePointWiseReward,
+        type(reward),
+        make,
+        stands_for=reward,
+        kind=reward.kind,
+        judged=reward.judged,
+        needs=reward.needs,
+    )
 
 
 # -- the decorator ---------------------------------------------------------------------------------
@@ -516,13 +523,10 @@ class RewardFunction(Generic[R]):
 
         Raises ConfigError for a setting that is neither.
         """
-        fields = self._kind.model_fields.keys() - {"function"}
-        known = fields | (self.named.keys() - GIVEN)
+        fields = self._kind.model_fields.keys() - {"function", "params"}
         params = dict(settings.pop("params", None) or {})
-        for key in [key for key in settings if key not in fields]:
-            if key not in known:
-                raise ConfigError(unknown_name(f"setting of {self.name}", key, known - {"params"}))
-            params[key] = settings.pop(key)
+        check_known(f"setting of {self.name}", settings, fields | (self.named.keys() - GIVEN))
+        params |= {key: settings.pop(key) for key in [*settings] if key not in fields}
         return self._kind(self, **settings, params=params)
 
     def reward_class(self, name: str | None = None) -> type[BaseReward]:
