@@ -69,18 +69,18 @@ def message_reader(annotation: Any) -> Reader:
     """How messages are handed to a parameter: as `Message` objects, as dicts, or as models of a
     class of the user's own.
     """
-    dicts: object
-    # names that mean nothing where the function stands, such as imports for type checkers
-    if isinstance(annotation, str):
-        dicts = re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation
-    else:
-        parts = list(annotation_parts(annotation))
-        models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
-        if models and Message not in models:
-            return functools.partial(_own_models, models[0])
-        plain = [part for part in parts if part in (dict, Mapping) or typing.is_typeddict(part)]
-        dicts = plain and not models
-    return message_dicts if dicts else as_messages
+    parts = list(annotation_parts(annotation))
+    models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+    if models:
+        return as_messages if Message in models else functools.partial(_own_models, models[0])
+    return message_dicts if any(map(_is_plain, parts)) else as_messages
+
+
+def _is_plain(part: Any) -> bool:
+    # a text has names that mean nothing where the function stands, such as imports for type checkers
+    if isinstance(part, str):
+        return "Message" not in part and bool(re.search(r"\b([Dd]ict|Mapping)\b", part))
+    return part in (dict, Mapping) or typing.is_typeddict(part)
 
 
 def annotation_parts(annotation: Any) -> Iterator[Any]:
@@ -533,7 +533,7 @@ class RewardFunction(Generic[R]):
         """A class that makes rewards of this function, under `name` when one is given: what a
         registry holds.
         """
-        make = functools.partial(self.reward, name=name) if name else self.reward
+        make = functools.partial(self.reward, name=name or self.name)
         return class_for(self._kind, self, make, stands_for=self, score_range=self.score_range)
 
     def describe(self) -> dict[str, Any]:

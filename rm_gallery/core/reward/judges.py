@@ -91,8 +91,8 @@ def most_calls(reward: AbstractReward, sample: DataSample) -> int:
     """The most calls of a model that judging a sample plans, before anything is asked again; 0 for
     a rule.
     """
-    parts = getattr(reward, "parts", None)
-    if reward.made_of_parts and callable(parts):
+    parts: Any = getattr(reward, "parts", None)
+    if reward.made_of_parts:
         return reward.asked_times * sum(most_calls(part, sample) for part in parts().values())
     times = max(1, len(models_of(reward))) if asks_a_model(reward) else 0
     return len(reward.plan(sample)) * reward.asked_times * times
@@ -117,7 +117,7 @@ def with_judge(value: V, llm: BaseLLM) -> V:
     if not own:
         return value
     if isinstance(value, Configured):
-        return value.model_copy(update=own)  # type: ignore[no-any-return]
+        return value.model_copy(update=own)
     filled: Any = {**_settings(value), **own}
     return filled if isinstance(value, dict) else type(value)(filled.values())  # type: ignore[call-arg]
 
