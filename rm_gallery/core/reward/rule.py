@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import how_it_ended
-from rm_gallery.core.reward.founding import checked, score_of_result
+from rm_gallery.core.reward.founding import checked, is_plain, score_of_result
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
 from rm_gallery.core.reward.outputs import writable_copy, write_score
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
@@ -157,8 +157,11 @@ def references_of(
         Unscored: there is no reference, or only blank ones (reason `no_reference`).
     """
     value = sample.reference()
-    values = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
-    references = [plain(text) for text in map(str, values) if text.strip()]
+    if isinstance(value, str):  # as most are
+        references = [plain(value)] if value and not value.isspace() else []
+    else:
+        values = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        references = [plain(text) for text in map(str, values) if text.strip()]
     if not any(references):
         raise Unscored(
             f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
@@ -414,7 +417,7 @@ def score_of_rule(value: Any) -> Score[Any]:
     if type(value) is float:
         return Score(value)
     if isinstance(value, Score):
-        return score_of_result(value)
+        return value if is_plain(value) else score_of_result(value)
     if value is None:
         raise Unscored("the rule does not apply to this answer.")
     if isinstance(value, Mapping):
