@@ -46,7 +46,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 
 __all__ = [
     "EvaluateResult",
@@ -69,18 +69,18 @@ def message_reader(annotation: Any) -> Reader:
     """How messages are handed to a parameter: as `Message` objects, as dicts, or as models of a
     class of the user's own.
     """
-    dicts: object
-    # names that mean nothing where the function stands, such as imports for type checkers
-    if isinstance(annotation, str):
-        dicts = re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation
-    else:
-        parts = list(annotation_parts(annotation))
-        models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
-        if models and Message not in models:
-            return functools.partial(_own_models, models[0])
-        plain = [part for part in parts if part in (dict, Mapping) or typing.is_typeddict(part)]
-        dicts = plain and not models
-    return message_dicts if dicts else as_messages
+    parts = list(annotation_parts(annotation))
+    models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+    if models:
+        return as_messages if Message in models else functools.partial(_own_models, models[0])
+    return message_dicts if any(map(_is_plain, parts)) else as_messages
+
+
+def _is_plain(part: Any) -> bool:
+    # a text has names that mean nothing where the function stands, such as imports for type checkers
+    if isinstance(part, str):
+        return "Message" not in part and bool(re.search(r"\b([Dd]ict|Mapping)\b", part))
+    return part in (dict, Mapping) or typing.is_typeddict(part)
 
 
 def annotation_parts(annotation: Any) -> Iterator[Any]:
@@ -352,8 +352,15 @@ def class_of_built(reward: BaseReward) -> type[BaseReward]:
             )
         return reward.model_copy(update=settings) if settings else reward
 
-    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs}
-    return class_for(BasePointWiseReward, type(reward), make, stands_for=reward, **facts)
+    return class_for(
+        BasePointWiseReward,
+        type(reward),
+        make,
+        stands_for=reward,
+        kind=reward.kind,
+        judged=reward.judged,
+        needs=reward.needs,
+    )
 
 
 # -- the decorator ---------------------------------------------------------------------------------
@@ -516,20 +523,17 @@ class RewardFunction(Generic[R]):
 
         Raises ConfigError for a setting that is neither.
         """
-        fields = self._kind.model_fields.keys() - {"function"}
-        known = fields | (self.named.keys() - GIVEN)
+        fields = self._kind.model_fields.keys() - {"function", "params"}
         params = dict(settings.pop("params", None) or {})
-        for key in [key for key in settings if key not in fields]:
-            if key not in known:
-                raise ConfigError(unknown_name(f"setting of {self.name}", key, known - {"params"}))
-            params[key] = settings.pop(key)
+        check_known(f"setting of {self.name}", settings, fields | (self.named.keys() - GIVEN))
+        params |= {key: settings.pop(key) for key in [*settings] if key not in fields}
         return self._kind(self, **settings, params=params)
 
     def reward_class(self, name: str | None = None) -> type[BaseReward]:
         """A class that makes rewards of this function, under `name` when one is given: what a
         registry holds.
         """
-        make = functools.partial(self.reward, name=name) if name else self.reward
+        make = functools.partial(self.reward, name=name or self.name)
         return class_for(self._kind, self, make, stands_for=self, score_range=self.score_range)
 
     def describe(self) -> dict[str, Any]:

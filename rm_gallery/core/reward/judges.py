@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rm_gallery.core.reward.abstract import AbstractReward, Identified, Touches
 from rm_gallery.core.utils.errors import Inapplicable
-from rm_gallery.core.utils.identity import is_users
+from rm_gallery.core.utils.identity import given_to, is_users
 from rm_gallery.core.utils.models import Configured
 
 if TYPE_CHECKING:
@@ -79,20 +79,20 @@ def models_of(scorer: Any) -> list[BaseLLM]:
 
 def touched_by(scorer: Any) -> Touches:
     """What a reward or grader and all its parts touch of the machine, by what each declares."""
-    found: dict[Any, set[str]] = {}
+    found: dict[Any, tuple[str, ...]] = {}
     for one in _held(scorer):
-        declared: Touches = one.touches if isinstance(one, Identified) else {}
-        for kind, fields in declared.items():
-            found.setdefault(kind, set()).update(fields)
-    return {kind: tuple(sorted(fields)) for kind, fields in found.items()}
+        if isinstance(one, Identified):
+            for kind, fields in one.touches.items():
+                found[kind] = tuple(sorted({*found.get(kind, ()), *fields}))
+    return found
 
 
 def most_calls(reward: AbstractReward, sample: DataSample) -> int:
     """The most calls of a model that judging a sample plans, before anything is asked again; 0 for
     a rule.
     """
-    parts = getattr(reward, "parts", None)
-    if reward.made_of_parts and callable(parts):
+    parts: Any = getattr(reward, "parts", None)
+    if reward.made_of_parts:
         return reward.asked_times * sum(most_calls(part, sample) for part in parts().values())
     times = max(1, len(models_of(reward))) if asks_a_model(reward) else 0
     return len(reward.plan(sample)) * reward.asked_times * times
@@ -116,12 +116,10 @@ def with_judge(value: V, llm: BaseLLM) -> V:
         own[field] = llm
     if not own:
         return value
-    filled: Any = (
-        value.model_copy(update=own)
-        if isinstance(value, Configured)
-        else {**_settings(value), **own}
-    )
-    return filled if isinstance(value, Configured | dict) else type(value)(filled.values())  # type: ignore[call-arg]
+    if isinstance(value, Configured):
+        return value.model_copy(update=own)
+    filled: Any = {**_settings(value), **own}
+    return filled if isinstance(value, dict) else type(value)(filled.values())  # type: ignore[call-arg]
 
 
 def resolved_judge(value: V, llm: Any, base_url: str | None, name: str) -> V:
@@ -166,14 +164,8 @@ def _empty_field(scorer: Identified) -> str:
     judge.
     """
     fields = type(scorer).model_fields
-    field = (
-        "llm"
-        if "llm" in fields
-        else "model"
-        if "model" in fields and "llm" in getattr(scorer, "needs", ())
-        else ""
-    )
-    return field if field and getattr(scorer, field) is None else ""
+    field = "llm" if "llm" in fields or "llm" not in getattr(scorer, "needs", ()) else "model"
+    return field if field in fields and getattr(scorer, field) is None else ""
 
 
 def _declares_model(scorer: Any) -> bool:
@@ -190,19 +182,12 @@ def _is_model(value: Any) -> bool:
 
 def _settings(value: Any) -> Mapping[Any, Any]:
     """What a value holds by field, key or place: of a reward, its parts and settings."""
-    if isinstance(value, Configured):
-        return (
-            {}
-            if _is_model(value)
-            else {
-                name: value.__dict__[name]
-                for name in type(value).model_fields
-                if name in value.__dict__
-            }
-        )
-    if isinstance(value, dict):
-        return value if len(value) <= _MOST else {}
-    return dict(enumerate(value)) if isinstance(value, list | tuple) and len(value) <= _MOST else {}
+    if isinstance(value, Configured) and not _is_model(value):
+        fields = type(value).model_fields
+        return {name: item for name, item in vars(value).items() if name in fields}
+    if isinstance(value, dict | list | tuple) and len(value) <= _MOST:
+        return value if isinstance(value, dict) else dict(enumerate(value))
+    return {}
 
 
 def _held(value: Any, code: bool = True, seen: set[int] | None = None) -> Iterator[Any]:
@@ -219,10 +204,8 @@ def _held(value: Any, code: bool = True, seen: set[int] | None = None) -> Iterat
         return
     seen.add(id(value))
     yield value
-    if _is_model(value):
-        return
     inner = list(_settings(value).values())
-    if not code:
+    if not code or _is_model(value):
         pass
     elif isinstance(value, FunctionType):
         inner += _of_function(value)
@@ -241,25 +224,12 @@ def _held(value: Any, code: bool = True, seen: set[int] | None = None) -> Iterat
 
 def _of_function(function: FunctionType) -> list[Any]:
     """What a function can reach: its closure, its defaults, and names of its module that it uses."""
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    used = [
-        function.__globals__[name]
-        for name in function.__code__.co_names
-        if name in function.__globals__
-    ]
+    used = [function.__globals__.get(name) for name in function.__code__.co_names]
     # a helper of the same file may ask the judge; what is imported from elsewhere is not followed
     own = [
         one
         for one in used
-        if not isinstance(one, FunctionType) or one.__module__ == function.__module__
+        if not inspect.ismodule(one)
+        and (not isinstance(one, FunctionType) or one.__module__ == function.__module__)
     ]
-    return [*cells, *defaults, *(one for one in own if not inspect.ismodule(one))]
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises
-    except ValueError:
-        return False
-    return True
+    return [*given_to(function).values(), *own]

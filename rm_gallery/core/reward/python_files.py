@@ -10,13 +10,13 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rm_gallery.core.utils.errors import ConfigError
 
 _lock = threading.RLock()
-_known: dict[Path, tuple[str, ModuleType]] = {}
-"""By file: a hash of what it said when it was loaded, and the module it gave."""
+_known: dict[Path, tuple[bytes, ModuleType]] = {}
+"""By file: what it said when it was loaded, and the module it gave."""
 
 
 class _Unkept(SourceFileLoader):
@@ -41,9 +41,8 @@ def origin_of(module: str | None) -> str | None:
     """The file a module of this kind was loaded from, None for a module that is imported by its
     name.
     """
-    loaded: Any = sys.modules.get(module or "")
-    ours = isinstance(getattr(loaded, "__loader__", None), _Unkept)
-    return str(loaded.__file__) if ours else None
+    loader = getattr(sys.modules.get(module or ""), "__loader__", None)
+    return loader.path if isinstance(loader, _Unkept) else None
 
 
 def load_module(where: str) -> ModuleType:
@@ -72,14 +71,11 @@ def load_module(where: str) -> ModuleType:
         raise ConfigError(
             f"{where}: {path} cannot be read ({error.strerror}); give the path of a Python file."
         ) from error
-    says = hashlib.sha256(source).hexdigest()
     with _lock:
         known = _known.get(path)
-        if known is not None and known[0] == says:
-            return known[1]
-        module = _executed(path, where)
-        _known[path] = (says, module)
-        return module
+        if known is None or known[0] != source:
+            _known[path] = known = source, _executed(path, where)
+        return known[1]
 
 
 def _imported(where: str) -> ModuleType:
@@ -127,5 +123,5 @@ def _set_aside(folder: Path) -> None:
     others = {path.parent for path in _known} - {folder}
     for neighbour in folder.iterdir():
         file = getattr(sys.modules.get(neighbour.stem), "__file__", None)
-        if file is not None and not others.isdisjoint(Path(file).parents):
+        if not others.isdisjoint(Path(file or "").parents):
             del sys.modules[neighbour.stem]

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -19,6 +20,8 @@ from rm_gallery.core.utils.plugins import entries, imported
 
 K = TypeVar("K")
 C = TypeVar("C")
+Held = str | type[K]
+"""A class, or `module:Class` where it is not imported yet."""
 READY_MADE = "rm_gallery.gallery."
 GALLERY = "rm_gallery.gallery.rm"
 GRADERS = "rm_gallery.core.graders.base"
@@ -55,6 +58,7 @@ def weight_behind(name: str) -> str:
     )
 
 
+@dataclass(eq=False)
 class Registry(Generic[K]):
     """Maps a name to a class of rewards, or of graders.
 
@@ -63,24 +67,19 @@ class Registry(Generic[K]):
     (name = "module:Class"). A name that ends in a colon, such as `bt:`, takes what follows it as
     its class's first argument, unless a function is registered, or its class has `of_name`: that
     says what the name means.
+
+    It is made of what is registered (reward or grader), the gallery's by name, the class something
+    is registered as, a hint for names that are not known, and further names, each with the one it
+    is short for.
     """
 
-    def __init__(
-        self,
-        what: str,
-        ready_made: Callable[[], Mapping[str, str | type[K]]],
-        as_class: Callable[[str, Any], type[K]],
-        hint: str = "",
-        further: Callable[[], Mapping[str, str]] = dict,
-    ) -> None:
-        """Take what is registered (reward or grader), the gallery's by name, the class something is
-        registered as, a hint for names that are not known, and further names, each with the one it
-        is short for.
-        """
-        self._what, self._ready_made, self._as_class, self._hint = what, ready_made, as_class, hint
-        self._further = further
-        self._classes: dict[str, type[K]] = {}
-        self._lazy: dict[str, str | type[K]] | None = None
+    _what: str
+    _ready_made: Callable[[], Mapping[str, Held[K]]]
+    _as_class: Callable[[str, Any], type[K]]
+    _hint: str = ""
+    _further: Callable[[], Mapping[str, str]] = dict
+    _classes: dict[str, type[K]] = field(default_factory=dict)
+    _lazy: dict[str, Held[K]] | None = None
 
     @overload
     def register(self, name: str, *, replace: bool = False) -> Callable[[C], C]: ...
@@ -103,28 +102,30 @@ class Registry(Generic[K]):
         kind = self._as_class(name, given)
         held = self._classes.get(name) or self._lazy_names().get(name)
         if held is not None and not replace and not self._same(name, held, kind):
-            if _module(kind).startswith(READY_MADE) and not _module(held).startswith(READY_MADE):
+            taken = held if isinstance(held, str) else f"{held.__module__}.{held.__qualname__}"
+            if kind.__module__.startswith(READY_MADE) and not taken.startswith(READY_MADE):
                 return given  # replaced on purpose before it was imported
             raise ConfigError(
-                f"The {self._what} name '{name}' is taken by {_target(held).replace(':', '.')}; "
+                f"The {self._what} name '{name}' is taken by {taken.replace(':', '.')}; "
                 f"choose another name, or replace it with replace=True."
             )
         self._classes[name] = kind
         return given
 
-    def _same(self, name: str, held: str | type[K], kind: type[K]) -> bool:
+    def _same(self, name: str, held: Held[K], kind: type[K]) -> bool:
         """Whether a class is the one that is there, defined once more: of the same name in the same
         file, or in the same session of Python.
         """
         if isinstance(held, str):
-            if _module(held).split(".")[0] == _module(kind).split(".")[0]:
+            module, _, declared = held.partition(":")
+            if module.split(".")[0] == kind.__module__.split(".")[0]:
                 # one that is just being imported holds its own name
                 return held.startswith(READY_MADE) == kind.__module__.startswith(READY_MADE)
-            if held.startswith(READY_MADE) or held.rpartition(":")[2] != kind.__qualname__:
+            if declared != kind.__qualname__:
                 return False
             # a file of the package that declares it, run as a script
             held = self._as_class(name, imported(held, f"{self._what} '{name}'"))
-        return _written(held) == _written(kind) and _origin(held) == _origin(kind)
+        return _written(held) == _written(kind)
 
     def get(self, name: str) -> type[K]:
         """The class registered under a name (for `scheme:rest` names such as bt:DIR, the class
@@ -133,19 +134,19 @@ class Registry(Generic[K]):
         Raises:
             ConfigError: the name is unknown; the message lists the nearest names.
         """
-        entry = self._find(name)
+        entry: Any = self._find(name)
         if entry is not None:
             if name.endswith(":") and _reader(entry) is not None:
                 raise ConfigError(
                     f"{name} is a prefix; say after it what is meant. {self._hint}".strip()
                 )
-            return entry
-        scheme, colon, rest = self.spelled(name).partition(":")
-        bound: Any = self._find(f"{scheme}:") if colon and rest else None
-        if bound is None:
+            return entry  # type: ignore[no-any-return]
+        scheme, _, rest = self.spelled(name).partition(":")
+        entry = self._find(f"{scheme}:") if rest else None
+        if entry is None:
             raise ConfigError(self._unknown(name))
-        of_name: Callable[[str], type[K]] | None = _reader(bound)
-        return class_for(bound, bound, partial(bound, rest)) if of_name is None else of_name(rest)
+        read = _reader(entry) or (lambda what: class_for(entry, entry, partial(entry, what)))
+        return read(rest)
 
     def spelled(self, name: str) -> str:
         """A name in full: `func:FILE:NAME` for FILE:NAME, `grader:NAME` for a grader; one that is
@@ -164,27 +165,20 @@ class Registry(Generic[K]):
     def _unknown(self, name: str) -> str:
         """The message for a name that is not known, with the nearest that are."""
         scheme, colon, _ = name.partition(":")
-        prefixes = [each for each in {*self._lazy_names(), *self._classes} if each.endswith(":")]
+        known, hint = self.list(), self._hint
         if weight := weight_behind(name):
             return weight
         if colon and scheme not in self:
-            return unknown_name(f"prefix of {self._what}s", f"{scheme}:", prefixes, self._hint)
-        data = name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"))
-        hint = (
-            f"{name!r} looks like a file of data: the {self._what} comes first, the data after it."
-            if data
-            else self._hint
-        )
-        short = (
-            set()
-            if nearest(name, self.list())
-            else {full for each, full in self._further().items() if each not in self}
-        )
-        return unknown_name(self._what, name, {*self.list(), *short}, hint)
+            prefixes = {*self._lazy_names(), *self._classes}.difference(known)
+            return unknown_name(f"prefix of {self._what}s", f"{scheme}:", prefixes, hint)
+        if name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")):
+            hint = f"{name!r} looks like a file of data: the {self._what} comes first, the data after it."
+        if not nearest(name, known):
+            known += [full for each, full in self._further().items() if each not in self]
+        return unknown_name(self._what, name, known, hint)
 
     def _find(self, name: str) -> type[K] | None:
-        if name not in self._classes and name in self._lazy_names():
-            entry = self._lazy_names()[name]
+        if name not in self._classes and (entry := self._lazy_names().get(name)):
             given = imported(entry, f"{self._what} '{name}'") if isinstance(entry, str) else entry
             known = name.endswith(":") and inspect.isfunction(given)
             self._classes.setdefault(name, given if known else self._as_class(name, given))
@@ -203,30 +197,19 @@ class Registry(Generic[K]):
             name for name in {*self._lazy_names(), *self._classes} if not name.endswith(":")
         )
 
-    def _lazy_names(self) -> dict[str, str | type[K]]:
+    def _lazy_names(self) -> dict[str, Held[K]]:
         if self._lazy is None:
-            names = dict(self._ready_made())
-            self._lazy = {**entries(f"{self._what}s"), **names}
+            self._lazy = {**entries(f"{self._what}s"), **self._ready_made()}
         return self._lazy
 
 
-def _target(held: str | type[Any]) -> str:
-    return held if isinstance(held, str) else f"{held.__module__}:{held.__qualname__}"
-
-
-def _module(held: str | type[Any]) -> str:
-    return _target(held).rpartition(":")[0]
-
-
-def _written(kind: type[Any]) -> str:
-    """What the source calls it: a rule's class is made from its name, its function is written."""
-    return str(getattr(vars(kind).get("rule"), "__qualname__", kind.__qualname__))
-
-
-def _origin(kind: type[Any]) -> str:
-    """The file a class is from, whatever its module is called; the module, where there is none."""
+def _written(kind: type[Any]) -> tuple[str, str]:
+    """The file a class is from, whatever its module is called (the module, where there is none),
+    and what the source calls it: a rule's class is made from its name, its function is written.
+    """
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return os.path.realpath(file) if file else kind.__module__
+    written = getattr(vars(kind).get("rule"), "__qualname__", kind.__qualname__)
+    return os.path.realpath(file) if file else kind.__module__, written
 
 
 def _reader(entry: Any) -> Any:
@@ -258,7 +241,7 @@ def rule_class_name(name: str) -> str:
     return f"{''.join(word.capitalize() for word in words)}Reward"
 
 
-def _ready_made_rewards() -> dict[str, str | type[BaseReward]]:
+def _ready_made_rewards() -> dict[str, Held[BaseReward]]:
     return {**PREFIXES, **importlib.import_module(GALLERY).discover()}
 
 

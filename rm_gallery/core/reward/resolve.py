@@ -155,7 +155,7 @@ def _known_of(spec: object) -> Any:
     """What is known of a name or class before it is built: the reward, function or environment it
     stands for, else the class.
     """
-    known: Any = RewardRegistry.get(spec) if isinstance(spec, str) else spec
+    known = RewardRegistry.get(spec) if isinstance(spec, str) else spec
     return getattr(known, "stands_for", known)
 
 
@@ -175,16 +175,17 @@ def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> lis
 
     Raises ConfigError where one is given and none of them asks.
     """
-    asks = [asks_for_judge(reward) for reward in rewards]
-    if rewards and not any(asks) and (llm is not None or base_url):
+    judge = {"llm": llm, "base_url": base_url}
+    given = [judge if asks_for_judge(reward) else {} for reward in rewards]
+    if rewards and not any(given) and (llm is not None or base_url):
         raise given_in_vain({_name_of(reward): _known_of(reward) for reward in rewards})
-    return [{"llm": llm, "base_url": base_url} if each else {} for each in asks]
+    return given
 
 
 def _name_of(reward: Any) -> str:
-    kind = type(reward)
-    name = getattr(reward, "__name__", None) or getattr(reward, "name", kind.__name__)
-    return reward if kind is str else str(name)
+    if isinstance(reward, str):
+        return reward
+    return str(getattr(reward, "__name__", getattr(reward, "name", type(reward).__name__)))
 
 
 # -- files and modules -----------------------------------------------------------------------------
@@ -225,9 +226,10 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
     if not name:
         meant = "environment" if scheme == "env:" else "reward function"
         own = [key for key in there if held[key] == meant]
-        own = own if len(own) == 1 else there or (plain if scheme != "env:" else [])
         if len(own) != 1:
-            found = f"it holds {', '.join(sorted(own))}" if own else "it holds none"
+            own = there or (plain if scheme != "env:" else [])
+        if len(own) != 1:
+            found = f"it holds {', '.join(sorted(own)) or 'none'}"
             full = where if where.endswith(".py") else f"{scheme}{where}"
             raise ConfigError(
                 f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {found}."
@@ -236,11 +238,10 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
     value = getattr(module, name, None)
     if value is None:
         raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, there + plain)}")
-    kind = spelling_of(value)
-    if not kind:
+    if not spelling_of(value):
         raise ConfigError(f"{target}: {name} is a {type(value).__name__} and no reward: {KINDS}.")
     made = meant_by(value)
-    return class_of_built(made) if kind == "reward" else made
+    return class_of_built(made) if isinstance(made, BaseReward) else made
 
 
 def _is_own(kind: str, value: Any, module: str) -> bool:

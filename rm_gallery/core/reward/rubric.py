@@ -6,8 +6,8 @@ checklists are read from.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -35,19 +35,23 @@ LIKERT = 10
 """Levels of the one number that an implicit judgement states."""
 
 
-class Level(BaseModel):
+class _Strict(BaseModel):
+    """Has the fields of its class and no other."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class Level(_Strict):
     """One of the answers a criterion can get: what it is called and what share of the points it is
     worth, 0 to 1.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     label: str = Field(min_length=1)
     value: float = Field(ge=0, le=1)
     description: str = ""
 
 
-class Criterion(BaseModel):
+class Criterion(_Strict):
     """One question about a response; negative points make it a fault that costs them when it is
     there.
 
@@ -55,8 +59,6 @@ class Criterion(BaseModel):
     A criterion with `parts` is not judged itself: its value is the mean of its parts by their
     points.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     text: str = Field(min_length=1)
     points: float = Field(default=1.0, allow_inf_nan=False)
@@ -100,9 +102,8 @@ class Criterion(BaseModel):
             raise ValueError(
                 f"a criterion has levels, a scale or parts, and this one has {' and '.join(given)}"
             )
-        if self.scale is not None and not (
-            all(map(math.isfinite, self.scale)) and self.scale[0] < self.scale[1]
-        ):
+        low, high = self.scale or (0.0, 1.0)
+        if not -math.inf < low < high < math.inf:
             raise ValueError(f"scale is {self.scale}; give a finite lowest number and a higher one")
         if len(self.levels) == 1 or len({level.label for level in self.levels}) < len(self.levels):
             raise ValueError("levels are two or more, each with a label of its own")
@@ -157,7 +158,7 @@ class RubricResult:
         return min(1.0, max(0.0, self.raw))
 
 
-class Rubric(BaseModel):
+class Rubric(_Strict):
     """Criteria and how their values become one score.
 
     `aggregate`: `points`, the points earned over the sum of the positive ones; `sum`, the points
@@ -165,8 +166,6 @@ class Rubric(BaseModel):
     what is not optional; `threshold`, 1 where the mean by points reaches `threshold`; `implicit`,
     one judgement of the whole list from 1 to 10, mapped by (x - 1) / 9.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     criteria: list[Criterion] = Field(default_factory=list)
     aggregate: Aggregate = "points"
@@ -207,18 +206,16 @@ class Rubric(BaseModel):
 
     def bounds(self) -> Bounds:
         """Lowest and highest score it can give."""
-        if self.clip or self.aggregate not in ("points", "sum"):
-            return (0.0, 1.0)
-        gains = [one for one in self.criteria if one.points > 0]
+        gains = [one.points for one in self.criteria if one.points > 0]
         loss = math.fsum(one.points for one in self.criteria if one.points < 0)
-        if not gains and (loss == 0 or self.aggregate == "points"):
+        if not self.clip and self.aggregate == "sum" and (gains or loss):
+            return (loss, math.fsum(gains))
+        if self.clip or self.aggregate != "points" or not gains:
             return (0.0, 1.0)
-        if self.aggregate == "sum":
-            return (loss, math.fsum(one.points for one in gains))
         # what does not apply leaves the denominator, so a fault can weigh against the smallest gain
         # alone
-        sure = math.fsum(one.points for one in gains if not _may_go(one))
-        return (loss / max(sure or min(one.points for one in gains), self.least), 1.0)
+        sure = math.fsum(max(0.0, one.points) for one in self.criteria if not _may_go(one))
+        return (loss / max(sure or min(gains), self.least), 1.0)
 
     def score(self, values: Values) -> RubricResult:
         """The score from a value for each of `leaves()`, None for what does not apply.
@@ -229,15 +226,13 @@ class Rubric(BaseModel):
         leaves = self.leaves()
         if len(values) != len(leaves):
             raise ValueError(f"{len(leaves)} criteria are judged, found {len(values)} values")
-        raw, judged = (
-            self._raw(_applied(self.criteria, iter(values))),
-            _applied(leaves, iter(values)),
-        )
+        raw = self._raw(_applied(self.criteria, iter(values)))
+        judged = _applied(leaves, iter(values))
         missed = tuple(one.name or one.text for one, value in judged if one.gate and value < 1.0)
         tags: dict[str, float] = {}
         for tag in dict.fromkeys(tag for one, _ in judged for tag in one.tags):
             mine = [(one, value) for one, value in judged if tag in one.tags]
-            if any(one.points > 0 for one, _ in mine):
+            with suppress(Unscored):  # of faults alone
                 tags[tag] = _share(mine)
         return RubricResult(min(raw, 0.0) if missed else raw, missed, tags)
 
@@ -297,10 +292,8 @@ def _share(applied: Judged, least: float = 0.0, faults_alone: str = "unscored") 
 LANGUAGES = ("en", "zh")
 
 
-class Texts(BaseModel):
+class Texts(_Strict):
     """What a judge is told, in one language."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     scenario: str = ""
     """The kind of request: a title, then one line about it."""
@@ -328,12 +321,10 @@ class Texts(BaseModel):
         return self.levels
 
 
-class ClaimCounting(BaseModel):
+class ClaimCounting(_Strict):
     """How claims are counted: those of one field, within others, what an unsupported one is worth,
     and what a text without claims is (None: no score).
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     of: str
     within: list[str]
@@ -341,10 +332,8 @@ class ClaimCounting(BaseModel):
     without: float | None
 
 
-class RubricExample(BaseModel):
+class RubricExample(_Strict):
     """A question with a better and a worse answer, and a phrase of each."""
-
-    model_config = ConfigDict(extra="forbid")
 
     question: str
     better: str
@@ -411,16 +400,17 @@ def _levels_of_scale(field: str, levels: Sequence[int], scale: Bounds) -> None:
     if low is None or high is None or low % 1 or high % 1:
         raise ValueError(f"{field} need a scale of two whole numbers, and scale is {scale}")
     wanted = range(int(low), int(high) + 1)
-    wrong = {
-        "add": [level for level in wanted if level not in levels],
-        "remove": [level for level in levels if level not in wanted],
-    }
-    steps = [f"{step} {', '.join(map(str, those))}" for step, those in wrong.items() if those]
+    wrong = {"add": set(wanted).difference(levels), "remove": set(levels).difference(wanted)}
+    steps = [f"{step} {_listed(those)}" for step, those in wrong.items() if those]
     if steps:
         raise ValueError(
-            f"{field} are for {', '.join(map(str, sorted(levels))) or 'no score'}, and scale is "
-            f"{low:g} to {high:g}; {' and '.join(steps)}"
+            f"{field} are for {_listed(levels) or 'no score'}, and scale is {low:g} to {high:g}; "
+            f"{' and '.join(steps)}"
         )
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
 
 
 File = TypeVar("File", bound=RubricFile)
@@ -438,12 +428,12 @@ def rubric_file(
         content = read_file(path)
         rubric = model.model_validate(content)
         rubric._content = content
-        needed: list[tuple[str, Sequence[str], BaseModel]] = [("", fields, rubric)]
-        needed += [(f"{language}.", texts, rubric.texts(language)) for language in LANGUAGES]
-        for where, names, part in needed:
-            for name in names:
-                if name not in part.model_fields_set:
-                    raise ConfigError(_NO_FIELD.format(f"{where}{name}"))
+        missing = [name for name in fields if name not in rubric.model_fields_set]
+        for language in LANGUAGES:
+            given = rubric.texts(language).model_fields_set
+            missing += [f"{language}.{name}" for name in texts if name not in given]
+        if missing:
+            raise ConfigError(_NO_FIELD.format(missing[0]))
     return rubric
 
 

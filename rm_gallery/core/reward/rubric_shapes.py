@@ -75,7 +75,8 @@ class Shape:
         read: what an item says beyond text, points and name, as fields of a Criterion; it takes the
             keys it reads.
         write: the same keys of a criterion.
-        same: the field that all its criteria have alike, its value, and what that is called.
+        same: what all its criteria have alike, as a field of a Criterion.
+        called: what that is called.
         signed: whether points may be negative.
         rubric: how this format is scored.
         fits: what its items have to be besides.
@@ -88,7 +89,8 @@ class Shape:
     holds: Sequence[str] = ()
     read: Callable[[Fields], Fields] = lambda item: {}
     write: Callable[[Criterion], Fields] = lambda one: {}
-    same: tuple[str, Any, str] | None = None
+    same: Item = field(default_factory=dict)
+    called: str = ""
     signed: bool = True
     rubric: Item = field(default_factory=dict)
     fits: Callable[[Sequence[Item]], bool] = lambda items: True
@@ -129,16 +131,16 @@ def _typed(item: Fields) -> Fields:
 
 
 def _to_typed(one: Criterion) -> Fields:
-    made: Fields = {n: True for n in ("negate", "optional") if getattr(one, n)}
-    low, high = one.scale or (0.0, 0.0)
+    made: Fields = {"type": "binary"}
     if one.levels:
         levels = [level.description or level.label for level in one.levels]
-        return {**made, "type": "rubric", "levels": levels}
-    if one.scale is None:
-        return {**made, "type": "binary"}
-    if low == 1 and high == int(high):
-        return {**made, "type": "likert", "points": int(high)}
-    return {**made, "type": "numeric", "min": low, "max": high}
+        made = {"type": "rubric", "levels": levels}
+    elif one.scale is not None:
+        low, high = one.scale
+        made = {"type": "numeric", "min": low, "max": high}
+        if low == 1 and high == int(high):
+            made = {"type": "likert", "points": int(high)}
+    return {n: True for n in ("negate", "optional") if getattr(one, n)} | made
 
 
 def _options(item: Fields) -> Fields:
@@ -203,14 +205,16 @@ SHAPES: dict[str, Shape] = {
         ["rubric_str"],
         "rubric_str",
         points="",
-        same=("scale", (0.0, 1.0), "a number from 0 to 1"),
+        same={"scale": (0.0, 1.0)},
+        called="a number from 0 to 1",
     ),
     "rlcf": Shape(
         ["question"],
         "question",
         holds=["not_applicable"],
         read=lambda item: {"not_applicable": True},
-        same=("scale", (0.0, 100.0), "a number from 0 to 100"),
+        same={"scale": (0.0, 100.0)},
+        called="a number from 0 to 100",
         signed=False,
     ),
     "verifiers": Shape(
@@ -234,7 +238,8 @@ SHAPES: dict[str, Shape] = {
     "dr_tulu": Shape(
         ["description"],
         "description",
-        same=("levels", [Level(**one) for one in even(range(3))], "the grades 0, 1 and 2"),
+        same={"levels": [Level(**one) for one in even(range(3))]},
+        called="the grades 0, 1 and 2",
         rubric={"least": 1.0, "clip": False},
         fits=lambda items: any("description" in item and _of_one_point(item) for item in items),
     ),
@@ -345,18 +350,18 @@ def _shape_named(kind: str) -> Shape:
 
 def _written(one: Criterion, shape: str) -> Fields:
     """A criterion under the keys of a shape; ConfigError for what it cannot say."""
-    known, same = SHAPES[shape], SHAPES[shape].same
-    held = {*known.holds, "notes", "text", "name", "points" if known.points else "text"}
+    known = SHAPES[shape]
+    held = {*known.holds, *known.same, "notes", "text", "name", known.points and "points"}
     if one.points < 0 and not known.signed:
         raise ConfigError(
             f"{shape} has no negative weights, and the criterion {one.text!r:.60} has "
             f"{one.points:g}."
         )
-    if same and getattr(one, same[0]) != same[1]:
+    if any(getattr(one, name) != value for name, value in known.same.items()):
         raise ConfigError(
-            f"{shape} has {same[2]} for every criterion, and {one.text!r:.60} has not."
+            f"{shape} has {known.called} for every criterion, and {one.text!r:.60} has not."
         )
-    if lost := one.model_dump(exclude_defaults=True).keys() - held - {same and same[0]}:
+    if lost := one.model_dump(exclude_defaults=True).keys() - held:
         raise ConfigError(
             f"{shape} has no word for {', '.join(sorted(lost))} of the criterion {one.text!r:.60}."
         )
@@ -430,15 +435,12 @@ def _criterion(item: Item, known: Shape, where: str) -> Criterion:
     rest = {key: value for key, value in item.items() if value is not None}
     try:
         with refused(f"Criterion {where}: "):
-            fields = known.read(rest)
-            if known.same:
-                fields[known.same[0]] = known.same[1]
+            fields = {**known.read(rest), **known.same}
             for name, keys in KEYS.items():
-                kind = str if name == "text" else object
                 mine = [
                     key
                     for key in (getattr(known, name), *keys)
-                    if key in rest and isinstance(rest[key], kind)
+                    if isinstance(rest.get(key), str if name == "text" else object) and key in rest
                 ]
                 if mine and name not in fields:
                     value = rest.pop(mine[0])

@@ -16,6 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
+from itertools import starmap
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -37,6 +38,12 @@ from rm_gallery.core.utils.identity import is_users
 from rm_gallery.core.utils.models import copy_with
 
 F = TypeVar("F", bound=Callable[..., Any])
+Scorer = Callable[[DataSample], Any]
+"""What scores a sample of one output: it gives a `Score`, a number, or what else `@rule` takes."""
+Reader = Callable[[DataSample, str], Any]
+"""What a parameter is given of a sample, for the rule of a name."""
+Scored = tuple[DataSample, Score[Any] | None]
+"""A scored copy of a sample, and the first score that it lacks."""
 
 
 class RuleReward(BasePointWiseReward):
@@ -52,13 +59,11 @@ class RuleReward(BasePointWiseReward):
     clock.
     """
 
-    def scorer(self) -> Callable[[DataSample], Any]:
-        """What scores a sample of one output with these settings: a `Score`, a number, or what else
-        `@rule` takes. An inline rule has one.
-        """
+    def scorer(self) -> Scorer:
+        """What scores a sample of one output with these settings. An inline rule has one."""
         raise NotImplementedError
 
-    def inline_score(self) -> Callable[[DataSample], tuple[DataSample, Score[Any] | None]] | None:
+    def inline_score(self) -> Callable[[DataSample], Scored] | None:
         """`_scored_copy` with these settings, where the rule is over at once."""
         return partial(_scored_copy, self, self.scorer()) if _is_inline(type(self)) else None
 
@@ -89,22 +94,17 @@ class KillableRule(RuleReward):
 
 
 @lru_cache(maxsize=1024)
-def _is_inline(reward: type[RuleReward]) -> bool:
+def _is_inline(reward: Any) -> bool:
     """Whether rewards of this class are called at once; a subclass with a method of its own is not."""
-    if not reward.inline:
-        return False
-    declared: Any = next(cls for cls in reward.__mro__ if "inline" in vars(cls))
-    own: Any = reward
-    return (own._evaluate, own.plan, own.merge) == (
+    declared = next(cls for cls in reward.__mro__ if "inline" in vars(cls))
+    return declared.inline and (reward._evaluate, reward.plan, reward.merge) == (
         declared._evaluate,
         BasePointWiseReward.plan,
         BasePointWiseReward.merge,
     )
 
 
-def _scored_copy(
-    reward: RuleReward, score: Callable[[DataSample], Any], sample: DataSample
-) -> tuple[DataSample, Score[Any] | None]:
+def _scored_copy(reward: RuleReward, score: Scorer, sample: DataSample) -> Scored:
     """A copy of the sample with each output scored, and the first score that is missing.
 
     Raises ConfigError for an error of the run, which no other sample would escape.
@@ -116,12 +116,10 @@ def _scored_copy(
         part = sample if len(outputs) == 1 else copy_with(sample, output=[output])
         try:
             outcome = checked(reward, score_of_rule(score(part)))
-        except Unscored as error:
-            outcome = score_of_error(_named(reward.name, error))
         except KeyboardInterrupt:  # of the person who waits
             raise
         except BaseException as error:  # noqa: BLE001 - recorded; an error of the run is raised again
-            outcome = score_of_error(error)
+            outcome = score_of_error(_named(reward.name, error))
         write_score(reward, output.answer, outcome)
         if not outcome.ok:
             missing = missing or outcome
@@ -129,13 +127,6 @@ def _scored_copy(
 
 
 # -- what a rule sees ------------------------------------------------------------------------------
-
-
-def answer_text(sample: DataSample) -> str:
-    """The answer of the sample's one output, with the opening tag of a thought that the prompt
-    opened.
-    """
-    return sample.answer_text()
 
 
 def final_answer(sample: DataSample) -> str:
@@ -166,7 +157,7 @@ def references_of(
         Unscored: there is no reference, or only blank ones (reason `no_reference`).
     """
     value = sample.reference()
-    if isinstance(value, str):
+    if isinstance(value, str):  # as most are
         references = [plain(value)] if value and not value.isspace() else []
     else:
         values = value if isinstance(value, list | tuple) else [] if value is None else [value]
@@ -200,10 +191,10 @@ def shown(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 2 :]}"
 
 
-_VIEW: Mapping[str, Callable[[DataSample, str], Any]] = {
+_VIEW: Mapping[str, Reader] = {
     "answer": lambda sample, name: final_answer(sample),
     "response": lambda sample, name: final_answer(sample),
-    "text": lambda sample, name: answer_text(sample),
+    "text": lambda sample, name: sample.answer_text(),
     OPENED: lambda sample, name: sample.thought_opened(),
     "references": references_of,
     "reference": lambda sample, name: references_of(sample, name)[0],
@@ -269,19 +260,39 @@ def rule(
     Raises:
         ConfigError: the range is empty, or the name is another reward's, as `RewardRegistry.register` says.
     """
-    bounds = checked_bounds(score_range, f"rule: score_range of {name}")
+    facts: dict[str, Any] = {
+        "score_range": checked_bounds(score_range, f"rule: score_range of {name}"),
+        "needs": frozenset([needs] if isinstance(needs, str) else needs),
+        "looks_at": frozenset([looks_at] if isinstance(looks_at, str) else looks_at),
+    }
+    base = KillableRule if killable else RuleReward
+    if example is not None:
+        facts["example"] = example
+    if check is not None:
+        facts["check"] = _with_settings(check)
+    if validate is not None:
+        validated = _with_settings(validate)
+
+        def model_post_init(self: Any, context: Any) -> None:
+            base.model_post_init(self, context)
+            validated(self)
+
+        facts["model_post_init"] = model_post_init
 
     def decorated(function: F) -> F:
-        base = KillableRule if killable else RuleReward
-        made = _reward_class(function, name, base, bounds, validate, check)
-        made.needs = frozenset([needs] if isinstance(needs, str) else needs)
+        waits = inspect.iscoroutinefunction(function)
         at_once = not is_users(function.__module__) if inline is None else inline
-        made.inline = at_once and not killable and not inspect.iscoroutinefunction(function)
-        made.looks_at = frozenset([looks_at] if isinstance(looks_at, str) else looks_at)
-        if source and made.__doc__:
-            made.__doc__ = f"{made.__doc__.rstrip()} Source: {source}."
-        if example is not None:
-            made.example = example
+        made = _reward_class(
+            function,
+            name,
+            base,
+            source,
+            facts
+            | {
+                "inline": at_once and not killable and not waits,
+                "_evaluate": _evaluate_async if waits else _evaluate,
+            },
+        )
         RewardRegistry.register(name, made, replace=replace)
         # where pickles, and whoever imports the class by its name, look for it
         setattr(sys.modules[function.__module__], made.__name__, made)
@@ -301,9 +312,8 @@ def _reward_class(
     function: Callable[..., Any],
     name: str,
     base: type[RuleReward],
-    bounds: Bounds,
-    validate: Callable[..., None] | None,
-    check: Callable[..., object] | None,
+    source: str,
+    facts: Mapping[str, Any],
 ) -> Any:
     # not typing.get_type_hints: before Python 3.11 it makes `None` a type of what it defaults to
     parameters = inspect.signature(function, eval_str=True).parameters.values()
@@ -311,52 +321,34 @@ def _reward_class(
     settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     readers = [_reader(p) for p in parameters if p.kind is not p.KEYWORD_ONLY]
 
+    def scorer(self: Any) -> Scorer:
+        own = self.name
+        chosen = {setting.name: getattr(self, setting.name) for setting in settings}
+        if len(readers) == 1:
+            [read] = readers
+            return lambda sample: function(read(sample, own), **chosen)
+        return lambda sample: function(*[read(sample, own) for read in readers], **chosen)
+
     body: dict[str, Any] = {
         "__module__": function.__module__,
         "__qualname__": rule_class_name(name),
-        "__doc__": text,
-        "__annotations__": {"name": str},
+        "__doc__": f"{text} Source: {source}." if source and text else text,
+        "__annotations__": {
+            p.name: Any if p.annotation is p.empty else p.annotation for p in settings
+        },
         "name": name,
-        "score_range": bounds,
         "rule": staticmethod(function),
-        "scorer": _scorer(function, readers, tuple(p.name for p in settings)),
-        "_evaluate": _evaluate_async if inspect.iscoroutinefunction(function) else _evaluate,
+        "scorer": scorer,
+        **facts,
     }
     for setting in settings:
-        if setting.default is setting.empty:
+        default = setting.default
+        if default is setting.empty:
             raise ConfigError(f"rule '{name}': the setting '{setting.name}' has no default.")
-        body["__annotations__"][setting.name] = (
-            Any if setting.annotation is setting.empty else setting.annotation
-        )
-        body[setting.name] = _field(setting.default, explained.get(setting.name))
-    if validate is not None:
-        validated = _with_settings(validate)
-
-        def model_post_init(self: Any, context: Any) -> None:
-            base.model_post_init(self, context)
-            validated(self)
-
-        body["model_post_init"] = model_post_init
-    if check is not None:
-        body["check"] = _with_settings(check)
+        if not isinstance(default, FieldInfo):
+            default = Field(default, description=explained.get(setting.name))
+        body[setting.name] = default
     return RewardMeta(rule_class_name(name), (base,), body)
-
-
-def _scorer(
-    function: Callable[..., Any],
-    readers: list[tuple[str, Callable[[DataSample, str], Any]]],
-    settings: tuple[str, ...],
-) -> Callable[[Any], Callable[[DataSample], Any]]:
-    """`scorer` of the rule's class."""
-
-    def scorer(self: Any) -> Callable[[DataSample], Any]:
-        name, chosen = self.name, {setting: getattr(self, setting) for setting in settings}
-        if len(readers) == 1:
-            [(_, read)] = readers
-            return lambda sample: function(read(sample, name), **chosen)
-        return lambda sample: function(*[read(sample, name) for _, read in readers], **chosen)
-
-    return scorer
 
 
 def _evaluate(self: Any, sample: DataSample, **kwargs: Any) -> Score[Any]:
@@ -382,14 +374,8 @@ def _with_settings(function: Callable[..., object]) -> Callable[[Any], None]:
     return called
 
 
-def _field(default: Any, explained: str | None) -> Any:
-    return default if isinstance(default, FieldInfo) else Field(default, description=explained)
-
-
-def _reader(parameter: inspect.Parameter) -> tuple[str, Callable[[DataSample, str], Any]]:
+def _reader(parameter: inspect.Parameter) -> Reader:
     column = parameter.name
-    if column in _VIEW:
-        return column, _VIEW[column]
 
     def read(sample: DataSample, reward: str) -> Any:
         value = known(sample, column)
@@ -400,10 +386,13 @@ def _reader(parameter: inspect.Parameter) -> tuple[str, Callable[[DataSample, st
             raise Unscored(message, reason=f"no_{column}")
         return parameter.default
 
-    return column, read
+    return _VIEW.get(column, read)
 
 
-def _named(name: str, error: Unscored) -> Unscored:
+def _named(name: str, error: BaseException) -> BaseException:
+    """The error; one that says that there is nothing to judge by names the rule."""
+    if not isinstance(error, Unscored):
+        return error
     message = str(error)
     return Unscored(
         message if message.startswith(name) else f"{name}: {message}",
@@ -416,10 +405,10 @@ def score_of_rule(value: Any) -> Score[Any]:
     """What a rule returned, as a score; Unscored where it says that there is none."""
     if type(value) is float:
         return Score(value)
-    if type(value) is Score and is_plain(value):
-        return value
+    if isinstance(value, Score):
+        return value if is_plain(value) else score_of_result(value)
     if value is None:
         raise Unscored("the rule does not apply to this answer.")
     if isinstance(value, Mapping):
-        value = Score(details=tuple(Detail(name, number) for name, number in value.items()))
-    return score_of_result(value if isinstance(value, Score) else Score(value))
+        return score_of_result(Score(details=tuple(starmap(Detail, value.items()))))
+    return score_of_result(Score(value))

@@ -99,23 +99,19 @@ class TurnRewards(Composition):
         ends: list[Bounds] = []
         if (steps := self.rewards.get("steps")) is not None:
             telescopes = self.differences and self.gamma == 1 and self.total == "sum"
-            start = self.start if telescopes else 0.0
-            low, high = (
-                None if end is None else self.weight * (end - start) for end in steps.score_range
-            )
+            bounds, start = steps.score_range, self.start if telescopes else 0.0
             if self.differences and not telescopes:
-                low, high = None, None
+                bounds = (None, None)
+            low, high = (None if end is None else self.weight * (end - start) for end in bounds)
             ends.append(_of_any_number(low, high) if summed and not telescopes else (low, high))
         if (outcome := self.rewards.get("outcome")) is not None:
             low, high = outcome.score_range
-            if self.credit == "every":
-                ends.append(_of_any_number(low, high) if summed else (low, high))
-            elif self.total == "sum":
-                ends.append((low, high))
-            else:  # some turns get nothing of it
-                ends.append((low and min(0.0, low), high and max(0.0, high)))
-        lows, highs = zip(*ends, strict=True)
-        low, high = (None if None in end else math.fsum(end) for end in (lows, highs))
+            if self.credit == "every" and summed:
+                low, high = _of_any_number(low, high)
+            elif self.credit != "every" and self.total != "sum":  # some turns get nothing of it
+                low, high = low and min(0.0, low), high and max(0.0, high)
+            ends.append((low, high))
+        low, high = (None if None in end else math.fsum(end) for end in zip(*ends, strict=True))
         if self.total == "product" and (low is None or low < 0 or high is None or high > 1):
             return None, None
         return low, high
@@ -123,30 +119,24 @@ class TurnRewards(Composition):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Score[float]]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
-        results = dict(zip(self.rewards, await together_or_none(asked), strict=True))
-        return [
-            self._turns(
-                {name: by_output[i] for name, by_output in results.items()}, sample.output[i]
-            )
-            for i in everything
-        ]
+        told = zip(sample.output, *await together_or_none(asked), strict=True)
+        return [self._turns(dict(zip(self.rewards, own, strict=True)), one) for one, *own in told]
 
     def _turns(self, parts: dict[str, Any], output: DataOutput) -> Score[float]:
         """The reward of each turn of one output, and their total."""
         notes, n = Notes(), len(output.turns)
+        for name, part in parts.items():
+            notes.add(name, self.rewards[name], part)
         rewards: list[float | None] = [0.0] * n
-        lost: list[Score[Any]] = []
+        said: list[Score[Any]] = []
         if "steps" in parts:
-            steps, judged = self.rewards["steps"], parts["steps"]
-            said = [said_of_step(steps, turn) for turn in judged.output.turns]
-            lost += [score for score in said if score.value is None]
+            judged = parts["steps"].output.turns
+            said = [said_of_step(self.rewards["steps"], turn) for turn in judged]
             scores = [score.value for score in said]
             added = differences(scores, self.gamma, self.start) if self.differences else scores
             rewards = [None if each is None else self.weight * each for each in added]
-            notes.add("steps", steps, judged)
         if "outcome" in parts:
             outcome = parts["outcome"].outcome
-            notes.add("outcome", self.rewards["outcome"], parts["outcome"])
             if outcome.value is None:
                 return notes.score_of(outcome.without_value(f"outcome: {outcome.reason}"))
             shares = credited(outcome.value, n, self.credit, self.gamma)
@@ -158,6 +148,7 @@ class TurnRewards(Composition):
         total = total_of(known if self.missing == "skip" else rewards, self.total, self.gamma)
         notes.turns = rewards
         if total is None:
+            lost = [score for score in said if score.value is None]
             why = deciding(lost)
             missing = f"{len(lost)} of {n} turns have no score: {why.reason}"
             return notes.score_of(why.without_value(missing))

@@ -228,25 +228,25 @@ def remembered_by(function: Any) -> dict[str, Any]:
     while isinstance(function, types.FunctionType):
         stored = {
             step.argval for step in dis.get_instructions(function) if step.opname == "STORE_DEREF"
-        }
-        given = dict(function.__kwdefaults__ or {})
-        given |= {
-            f"default {place}": value for place, value in enumerate(function.__defaults__ or ())
-        }
-        for name, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=False
-        ):
-            with suppress(ValueError):  # a cell that is empty yet
-                if name not in stored and cell.cell_contents is not getattr(
-                    function, "__wrapped__", None
-                ):
-                    given[name] = cell.cell_contents
-        for name, value in given.items():
-            with suppress(ConfigError):
-                remembered[f"{depth}.{name}" if depth else name] = plain_form(value)
-        function, depth = getattr(function, "__wrapped__", None), depth + 1
+        }.intersection(function.__code__.co_freevars)
+        wrapped = getattr(function, "__wrapped__", ...)
+        for name, value in given_to(function).items():
+            if name not in stored and value is not wrapped:
+                with suppress(ConfigError):
+                    remembered[f"{depth}.{name}" if depth else name] = plain_form(value)
+        function, depth = wrapped, depth + 1
     _told.reset(token)
     return remembered
+
+
+def given_to(function: types.FunctionType) -> dict[str, Any]:
+    """What a function holds by name: its defaults, and of its closure what is set yet."""
+    given = dict(function.__kwdefaults__ or {})
+    given |= {f"default {place}": value for place, value in enumerate(function.__defaults__ or ())}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a cell that is empty yet
+            given[name] = cell.cell_contents
+    return given
 
 
 _STANDARD = sysconfig.get_path("stdlib")

@@ -19,7 +19,6 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import (
     KillableRule,
     RuleReward,
-    answer_text,
     final_answer,
     known,
     references_of,
@@ -142,7 +141,7 @@ class CodeExecutionReward(RuleReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         tests = tests_of(sample, self.name)
-        code = extract_code(split_reasoning(answer_text(sample)).final, names_wanted(tests))
+        code = extract_code(split_reasoning(sample.answer_text()).final, names_wanted(tests))
         if not code.strip():
             return Score(0.0, "The answer holds no code.")
         report = await self._run_tests(code, tests)
@@ -312,7 +311,7 @@ class SqlResultEqualityReward(RuleReward):
         references = references_of(sample, self.name, turn_text)
         schema = self._schema_script(sample)
         expected = [await self._reference_result(schema, query) for query in references]
-        query = sql_of(answer_text(sample))
+        query = sql_of(sample.answer_text())
         if not query:
             return Score(0.0, "The answer holds no query.")
         built = max(rows.schema_seconds for rows in expected)
@@ -547,7 +546,7 @@ def python_blocks(text: str) -> list[str]:
 
 def required_blocks(sample: DataSample, reward: str) -> list[str]:
     """The answer's Python blocks; Unscored (`no_code`) when it has none."""
-    blocks = python_blocks(split_reasoning(answer_text(sample)).final)
+    blocks = python_blocks(split_reasoning(sample.answer_text()).final)
     if not blocks:
         raise Unscored(
             f"{reward}: the answer has no fenced Python block.", reason="no_code", cause="answer"

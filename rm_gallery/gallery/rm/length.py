@@ -14,7 +14,6 @@ from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.pool import get_pool
 from rm_gallery.core.reward.rule import (
-    answer_text,
     final_answer,
     known,
     references_of,
@@ -272,7 +271,7 @@ async def cosine_length_scaling(
 async def _is_right(sample: DataSample, *, correctness: Correctness, timeout: float) -> bool:
     if correctness == "label":
         return _labelled(known(sample, "correctness", "correct"))
-    answer, references = answer_text(sample), references_of(sample, "cosine_length_scaling")
+    answer, references = sample.answer_text(), references_of(sample, "cosine_length_scaling")
     if correctness == "math":
         return any(
             [await _equal_by_math(answer, reference, timeout=timeout) for reference in references]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import Field, SerializeAsAny
@@ -68,11 +69,10 @@ class PrincipleTemplate(BasePromptTemplate):
 
 def _from_json(text: str) -> Principles:
     start = text.find("{")
-    try:
-        whole = object_at(text, start) if start >= 0 else None
-    except TwoValues:
-        whole = None
-    return {} if whole is None else _texts(whole[0].get("principles", whole[0]))
+    with suppress(TwoValues):
+        if start >= 0 and (whole := object_at(text, start)):
+            return _texts(whole[0].get("principles", whole[0]))
+    return {}
 
 
 def _texts(texts: Any) -> Principles:
@@ -142,7 +142,18 @@ class AutoPrincipleGenerator(Configured):
             logger.warning(
                 "{} of {} samples gave no principles.", len(usable) - len(proposals), len(usable)
             )
-        return self._result(self._ask_all([proposals], self.merge)[0], proposals)
+        [merged] = self._ask_all([proposals], self.merge)
+        if merged.value is not None:
+            return merged.value
+        # what was paid for is not thrown away: without a merged list, the principles proposed most
+        # often stand in
+        logger.warning(
+            "The proposals could not be merged ({}); the most frequent ones are used.",
+            merged.reason,
+        )
+        frequent = Counter(name for proposal in proposals for name in proposal)
+        texts = {name: text for proposal in reversed(proposals) for name, text in proposal.items()}
+        return {name: texts[name] for name, _ in frequent.most_common(self.cluster_number)}
 
     def _ask_all(self, items: Sequence[Any], ask: Callable[[Any], Any]) -> list[Score[Principles]]:
         options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
@@ -174,19 +185,6 @@ class AutoPrincipleGenerator(Configured):
         reply = await self.llm.achat(prompt)
         principles: Principles = PrincipleTemplate.parse(usable_text(reply)).principles
         return dict(list(principles.items())[:number])
-
-    def _result(self, merged: Score[Principles], proposals: list[Principles]) -> Principles:
-        if merged.value is not None:
-            return merged.value
-        # what was paid for is not thrown away: without a merged list, the principles proposed most
-        # often stand in
-        logger.warning(
-            "The proposals could not be merged ({}); the most frequent ones are used.",
-            merged.reason,
-        )
-        frequent = Counter(name for proposal in proposals for name in proposal)
-        texts = {name: text for proposal in reversed(proposals) for name, text in proposal.items()}
-        return {name: texts[name] for name, _ in frequent.most_common(self.cluster_number)}
 
 
 def _by_itself(item: Any) -> Plan:

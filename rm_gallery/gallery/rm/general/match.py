@@ -10,7 +10,6 @@ from pydantic import AfterValidator, Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.rule import (
-    answer_text,
     extraction_of,
     final_answer,
     known,
@@ -178,7 +177,7 @@ def multiple_choice_letter(
     )
     letters = letters[: len(options)] if options else letters
     wanted = {_letter_of(text, letters, options) for text in references}
-    given = choice_letter(answer_text(sample), letters, extraction_of(sample, extraction))
+    given = choice_letter(sample.answer_text(), letters, extraction_of(sample, extraction))
     if given is None:
         return Score(0.0, "The answer picks no letter.")
     return Score(float(given in wanted), f"The answer picks {given}.", extra={"letter": given})
@@ -284,7 +283,7 @@ def choice_match(
         raise Unscored(
             f"the reference is none of the choices {shown(offered)}.", reason="no_reference"
         )
-    text = concluded(final_text(answer_text(sample)), extraction_of(sample, extraction))
+    text = concluded(final_text(sample.answer_text()), extraction_of(sample, extraction))
     given = chosen(text, names, case_sensitive)
     if given is None:
         return Score(0.0, "The answer names no single choice.")
@@ -409,7 +408,7 @@ def regex_match(
     match = None
     # folding may remove or replace a character that the pattern names, so both forms are tried
     for text, wanted in (
-        (split_reasoning(answer_text(sample)).final, written),
+        (split_reasoning(sample.answer_text()).final, written),
         (final_answer(sample), visible(written)),
     ):
         try:
@@ -466,7 +465,7 @@ def language_match(
     is unknown (`no_language`).
     """
     wanted = frozenset({language}) if language is not None else _wanted_languages(sample)
-    text = answer_text(sample)
+    text = sample.answer_text()
     answer = language_shares(prose(text if include_thought else split_reasoning(text).final))
     if not answer.words:
         raise Unscored("the answer has no words.", reason="no_words", cause="answer")

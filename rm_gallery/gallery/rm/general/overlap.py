@@ -16,7 +16,7 @@ from rapidfuzz.distance import LCSseq
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, answer_text, references_of, rule
+from rm_gallery.core.reward.rule import RuleReward, references_of, rule
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.canonical import split_reasoning, turn_text
@@ -358,7 +358,7 @@ class EmbeddingSimilarityReward(RuleReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[Any]:
         references = references_of(sample, self.name, turn_text)
-        answer = split_reasoning(answer_text(sample)).final.strip()
+        answer = split_reasoning(sample.answer_text()).final.strip()
         if not answer:
             return Score(0.0, "The answer is empty.")
         embeddings = self._model()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, answer_text, rule, shown
+from rm_gallery.core.reward.rule import RuleReward, rule, shown
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import prose_of
@@ -139,7 +139,7 @@ class DetoxifyReward(RuleReward):
         with _LOADING:
             model = _detoxify_model(self.model_name, self.device)
         rated = {
-            str(name): float(value) for name, value in model.predict(answer_text(sample)).items()
+            str(name): float(value) for name, value in model.predict(sample.answer_text()).items()
         }
         if "toxicity" not in rated:
             raise ProviderError(
