@@ -23,6 +23,7 @@ from rm_gallery.core.stats import Array, ArrayLike, Floats, Integers, Names, np
 from rm_gallery.core.stats.intervals import (
     Interval,
     check_level,
+    score_ends,
     t_quantile,
     wilson_interval,
 )
@@ -92,18 +93,13 @@ class ClusteredMean:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Interval at this level: within the bounds, around the estimate, never of width 0."""
-        quantile = t_quantile(self._df, check_level(level))
+        quantile, (low, high) = t_quantile(self._df, check_level(level)), self.bounds
         if self.shift is not None:
             middle, half = self.estimate + self.shift, quantile * self.standard_error
-            low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
+            low, high = max(low, middle - half), min(high, middle + half)
         else:
-            # Wilson's interval with Student's quantile: as with that many fewer outcomes
-            fewer = (quantile / t_quantile(math.inf, level)) ** 2
-            n = self.effective_n / fewer
-            share = wilson_interval(
-                self._position(self.estimate) * self.effective_n / fewer, n, level
-            )
-            low, high = (self.bounds[0] + end * (self.bounds[1] - self.bounds[0]) for end in share)
+            share = score_ends(self._position(self.estimate), quantile**2 / self.effective_n)
+            low, high = (low + end * (high - low) for end in share)
         return Interval(min(low, self.estimate), max(high, self.estimate))
 
     def p_value(self, null: float) -> float:

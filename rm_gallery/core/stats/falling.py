@@ -82,9 +82,8 @@ class FallTest:
             ConfigError: an observation lies outside the bounds, or is NaN; nothing is taken in.
         """
         low, high = self.bounds
-        wrong = next((x for x in observations if not low <= x <= high), None)
-        if wrong is not None:
-            raise ConfigError(f"an observation is {wrong!r}, outside the bounds {low:g}..{high:g}.")
+        if wrong := [x for x in observations if not low <= x <= high]:
+            raise ConfigError(f"an observation is {wrong[0]!r}, outside the bounds {low:g}..{high:g}.")
         if not len(observations):
             return self.e_value
         if self.n_steps == self._end(len(self._windows)):
@@ -163,11 +162,8 @@ class FallTest:
             # U falls with m and D rises: in a cell their product is at least that of these ends
             product = up[1:] + down[:-1]
             logs.append(float(product.min()) - math.log((place + 1.0) * (place + 2.0)))
-        if logs:
-            top = max(logs)
-            now = top + math.log(sum(math.exp(each - top) for each in logs))
-            if now > self._best:
-                self._best, self._leading = now, logs.index(top)
+        if logs and (now := float(np.logaddexp.reduce(logs))) > self._best:
+            self._best, self._leading = now, int(np.argmax(logs))
 
 
 @cache
@@ -188,6 +184,5 @@ def _costs() -> Floats:
 def _capital(window: Floats, bets: slice) -> Floats:
     """Logarithm of the mean capital of some bettors, by supposed mean."""
     logs = window[2:][bets, None] - window[0] * _costs()[bets]
-    top = logs.max(axis=0)
-    mixed: Floats = top + np.log(np.exp(logs - top).mean(axis=0))
+    mixed: Floats = np.logaddexp.reduce(logs, axis=0) - math.log(len(logs))
     return mixed
