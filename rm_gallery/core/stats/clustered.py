@@ -154,6 +154,14 @@ def _exact_p(successes: float, n: float, null: float) -> float:
     return min(1.0, 2.0 * min(at_least, at_most))
 
 
+def check_columns(first: Array, second: Array, name: str, other: str) -> None:
+    """Raise ConfigError unless both are columns of one length."""
+    if first.shape != second.shape or first.ndim != 1:
+        raise ConfigError(
+            f"{name} and {other} need the same length, got {first.shape} and {second.shape}"
+        )
+
+
 def cluster_numbers(names: Names | None, n: int) -> Integers:
     """Number the clusters from 0; without names every item is a cluster of its own.
 

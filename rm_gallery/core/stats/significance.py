@@ -527,8 +527,8 @@ class SequentialTest:
         """
         scaled, weight = _scaled(x, self.bounds), _check_weight(weight)
         self.n += 1
-        ratios = (scaled / self._null, (1.0 - scaled) / (1.0 - self._null))
-        gains = [weight * (ratio - 1.0) for ratio in ratios[_SIDES[self.alternative]]]
+        ratios = np.array([scaled / self._null, (1.0 - scaled) / (1.0 - self._null)])
+        gains = weight * (ratios[_SIDES[self.alternative]] - 1.0)
         self._logs = self._logs + _log_gains(gains).T
         self._best = max(self._best, _log_of_mean(self._logs))
         return self.p_value
