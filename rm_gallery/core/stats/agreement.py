@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rm_gallery.core.stats import Array, Bools, Floats, Names, Numbers, np
+from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import (
     ClusteredMean,
     cluster_numbers,
@@ -378,9 +378,7 @@ def _by_unit(
         for unit, value in row.items() if isinstance(row, Mapping) else enumerate(row):
             if not _missing(value):
                 gathered.setdefault(unit, []).append(value)
-    return [
-        (unit, name if clusters is None else clusters[name]) for name, unit in gathered.items()
-    ]
+    return [(unit, name if clusters is None else clusters[name]) for name, unit in gathered.items()]
 
 
 def _counts(

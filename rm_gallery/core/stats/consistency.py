@@ -183,7 +183,16 @@ def variance_parts(
     ]
     scores = tuple(None if mean is None else mean.estimate for mean in run_means)
     once = Repeats(
-        whole.estimate, whole.interval(), None, scores, None, None, None, None, len(means), len(runs)
+        whole.estimate,
+        whole.interval(),
+        None,
+        scores,
+        None,
+        None,
+        None,
+        None,
+        len(means),
+        len(runs),
     )
     if not again.any():
         return once

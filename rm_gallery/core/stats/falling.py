@@ -83,7 +83,9 @@ class FallTest:
         """
         low, high = self.bounds
         if wrong := [x for x in observations if not low <= x <= high]:
-            raise ConfigError(f"an observation is {wrong[0]!r}, outside the bounds {low:g}..{high:g}.")
+            raise ConfigError(
+                f"an observation is {wrong[0]!r}, outside the bounds {low:g}..{high:g}."
+            )
         if not len(observations):
             return self.e_value
         if self.n_steps == self._end(len(self._windows)):

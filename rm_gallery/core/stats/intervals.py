@@ -153,8 +153,6 @@ class ScoreTest:
 
     def p_value(self, null: float) -> float:
         """Two-sided p-value of "the mean is `null`": 1 - level of the interval that just reaches it."""
-        from scipy.special import stdtr
-
         if self.estimate == null:
             return 1.0
 
@@ -167,7 +165,7 @@ class ScoreTest:
             least, most = (
                 (least, quantile) if self._interval_at(quantile).covers(null) else (quantile, most)
             )
-        return min(1.0, float(2.0 * stdtr(min(self.df, 1e12), -most)))
+        return min(1.0, two_tails(self.df, most))
 
     def _interval_at(self, quantile: float) -> Interval:
         below = above = quantile**2 * self.extra
@@ -195,6 +193,13 @@ def t_quantile(df: float, level: float) -> float:
 
     tail = (1.0 + level) / 2.0
     return float(stdtrit(df, tail)) if df < 1e6 else float(ndtri(tail))
+
+
+def two_tails(df: float, distance: float) -> float:
+    """Probability of lying farther than so many standard errors from the middle, on either side."""
+    from scipy.special import ndtr, stdtr
+
+    return float(2.0 * (stdtr(df, -distance) if df < 1e6 else ndtr(-distance)))
 
 
 # Exact convolution above this many different probabilities costs seconds, and the normal limit is

@@ -121,24 +121,21 @@ def plan_mean(
         raise ConfigError(
             "name half_width (a precision) or effect (a difference to find), one of the two"
         )
-    spread = _spread(rate, sd)
-    z = _quantile(confidence)
     factor = design_effect(rows_per_cluster, icc)
+    reach = _quantile(confidence) * _spread(rate, sd) * math.sqrt(factor)
     if half_width is None:
         return _plan_test(
             _within(effect or 0.0, "effect", 1.0, sd),
             rate,
             sd,
-            check_level(confidence),
+            confidence,
             _power(power),
             rows_per_cluster,
             icc,
         )
-    rows = max(2, _up(factor * (z * spread / _within(half_width, "half_width", 0.5, sd)) ** 2))
+    rows = max(2, _up((reach / _within(half_width, "half_width", 0.5, sd)) ** 2))
     return SampleSize(
-        rows,
-        clusters=_clusters(rows, rows_per_cluster),
-        half_width=z * spread * math.sqrt(factor / rows),
+        rows, clusters=_clusters(rows, rows_per_cluster), half_width=reach / math.sqrt(rows)
     )
 
 
@@ -152,11 +149,8 @@ def _plan_test(
     icc: float,
 ) -> SampleSize:
     """Rows for the test of a mean against fixed values at the distance `effect` on both sides."""
-    nulls = (
-        [effect]
-        if sd is not None
-        else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
-    )
+    around = (rate - effect, rate + effect)
+    nulls = [round(x, 12) for x in around if 1e-9 < x < 1.0 - 1e-9] if sd is None else [effect]
     if not nulls:
         raise ConfigError(
             f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or "
@@ -166,8 +160,9 @@ def _plan_test(
     factor = design_effect(rows_per_cluster, icc)
     tests: list[tuple[int, float, Callable[[int], float]]] = []
     for null in nulls:
-        of_null, real = (sd, sd) if sd is not None else (_spread(null, None), _spread(rate, None))
-        limit = _LargeSampleTest(effect / math.sqrt(factor), of_null, real, z_level)
+        limit = _LargeSampleTest(
+            effect / math.sqrt(factor), _spread(null, sd), _spread(rate, sd), z_level
+        )
         n = max(2, _up(limit.rows(z_power)))
         powered: Callable[[int], float] = limit.power
         if sd is None and factor == 1.0:
@@ -183,12 +178,12 @@ def _plan_test(
         tests.append((n, null, powered))
     tests.sort(key=lambda test: -test[0])
     rows = tests[0][0]
-    sides = tuple(Side(null, n, powered(rows)) for n, null, powered in tests)
+    sides = [Side(null, n, powered(rows)) for n, null, powered in tests]
     return SampleSize(
         rows,
         clusters=_clusters(rows, rows_per_cluster),
         power=sides[0].power,
-        sides=sides if sd is None else (),
+        sides=tuple(sides) if sd is None else (),
     )
 
 
@@ -205,11 +200,9 @@ class _LargeSampleTest:
         return ((self.z_level * self.of_null + z_power * self.real) / self.effect) ** 2
 
     def power(self, n: int) -> float:
-        return (
-            _NORMAL.cdf((self.effect * math.sqrt(n) - self.z_level * self.of_null) / self.real)
-            if self.real
-            else 1.0
-        )
+        if not self.real:
+            return 1.0
+        return _NORMAL.cdf((self.effect * math.sqrt(n) - self.z_level * self.of_null) / self.real)
 
 
 def _exact_power(rate: float, null: float, level: float) -> Callable[[int], float]:
@@ -239,9 +232,7 @@ def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[i
     reached = [power(n) for n in candidates]
     for place, n in enumerate(candidates):
         around = reached[place : place + max(1, period // step)]
-        if wanted <= reached[place] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(
-            around
-        ):
+        if wanted <= around[0] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(around):
             return n
     return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first)
 
@@ -273,11 +264,9 @@ def _test_of_rates(
         chances = (
             rng.beta(rate * odds, (1.0 - rate) * odds, k)
             if icc < 1.0
-            else (rng.random(k) < rate).astype(np.float64)
+            else np.where(rng.random(k) < rate, 1.0, 0.0)
         )
-    mean = clustered_mean(
-        (rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters
-    )
+    mean = clustered_mean(rng.random(len(clusters)) < chances[clusters], clusters)
     return None if mean is None else mean.p_value(null)
 
 
@@ -322,13 +311,8 @@ def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: f
         reached = min(max(power(n), 0.01), 0.995)
         if abs(reached - wanted) <= 0.75 * _ENOUGH:
             break
-        n = max(
-            2,
-            round(
-                n
-                * ((z_level + _NORMAL.inv_cdf(wanted)) / (z_level + _NORMAL.inv_cdf(reached))) ** 2
-            ),
-        )
+        z_wanted, z_reached = (z_level + _NORMAL.inv_cdf(share) for share in (wanted, reached))
+        n = max(2, round(n * (z_wanted / z_reached) ** 2))
     return n
 
 
@@ -371,7 +355,8 @@ def plan_difference(
     z_level = _quantile(confidence)
     z_power = _NORMAL.inv_cdf(_power(power))
     factor = design_effect(rows_per_cluster, icc)
-    powered: Callable[[int], float] | None = None
+    reached: float | None = None
+    powered: Callable[[int], float]
     if discordance is not None:
         if not d <= discordance <= 1.0:
             raise ConfigError(
@@ -385,21 +370,14 @@ def plan_difference(
             one = partial(_test_of_pairs, effect=d, discordance=discordance, icc=icc)
             powered = _simulated_power(one, confidence, rows_per_cluster)
             rows = _first_near(rows, power, powered, z_level)
+        reached = powered(rows)
     else:
         assert between is not None
         if min(between, within_a, within_b) < 0.0 or min(repeats_a, repeats_b) < 1:
             raise ConfigError("variances are at least 0 and repeats at least 1")
-        n = (
-            (z_level + z_power) ** 2
-            * (between + within_a / repeats_a + within_b / repeats_b)
-            / d**2
-        )
-        rows = max(2, _up(n * factor))
-    return SampleSize(
-        rows,
-        clusters=_clusters(rows, rows_per_cluster),
-        power=None if powered is None else powered(rows),
-    )
+        sd = math.sqrt(factor * (between + within_a / repeats_a + within_b / repeats_b))
+        rows = max(2, _up(_LargeSampleTest(d, sd, sd, z_level).rows(z_power)))
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=reached)
 
 
 def smallest_difference(
@@ -418,11 +396,9 @@ def smallest_difference(
     z_power = _NORMAL.inv_cdf(_power(power))
     # of n = ((z_level * sqrt(D) + z_power * sqrt(D - d^2)) / d)^2, solved for d / sqrt(D)
     inside = n + z_power**2 - z_level**2
-    share = (
-        (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2)
-        if inside > 0.0
-        else 1.0
-    )
+    if inside <= 0.0:
+        return math.sqrt(discordance)
+    share = (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2)
     return min(1.0, share) * math.sqrt(discordance)
 
 
@@ -517,14 +493,15 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
         raise ConfigError(
             f"one cluster name per value is needed, found {len(clusters)} for {len(values)}"
         )
-    names = cluster_numbers(list(clusters), len(values))
     n, k = len(values), len(set(clusters))
     if k < 2 or n <= k:
         raise ConfigError(
             f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} "
             f"clusters"
         )
-    return intraclass_correlation(np.asarray(values, dtype=np.float64), names)
+    return intraclass_correlation(
+        np.asarray(values, dtype=np.float64), cluster_numbers(list(clusters), n)
+    )
 
 
 def _judge_model(
@@ -540,12 +517,10 @@ def _judge_model(
         if not -1.0 <= correlation <= 1.0:
             raise ConfigError(f"correlation lies within -1..1, found {correlation!r}")
         return _spread(0.5, sd), correlation, correlation
-    for name, value in (("rate", rate), ("sensitivity", sensitivity), ("specificity", specificity)):
-        if not 0.0 <= value <= 1.0:
-            raise ConfigError(f"{name} lies within 0..1, found {value!r}")
     spread = _spread(rate, None)
-    passed = rate * sensitivity + (1.0 - rate) * (1.0 - specificity)
-    common = rate * sensitivity - rate * passed
+    right = rate * _share(sensitivity, "sensitivity")
+    passed = right + (1.0 - rate) * (1.0 - _share(specificity, "specificity"))
+    common = right - rate * passed
     judge = math.sqrt(passed * (1.0 - passed))
     if judge <= 0.0 or spread <= 0.0:
         return spread, 0.0, 0.0
@@ -562,12 +537,13 @@ def _cheapest(
     """Rows to judge for the least money; more of them save labels, but ever fewer."""
     steps = 400
     ratio = (most / labels_only) ** (1.0 / steps) if most > labels_only else 1.0
-    best, least = most, math.inf
-    for rows in sorted({most, *(min(most, _up(labels_only * ratio**k)) for k in range(steps + 1))}):
-        n = fewest(rows)
-        if n is not None and cost_label * n + cost_judge * rows < least:
-            best, least = rows, cost_label * n + cost_judge * rows
-    return best
+    tried = {most, *(min(most, _up(labels_only * ratio**k)) for k in range(steps + 1))}
+    costs = [
+        (cost_label * n + cost_judge * rows, rows)
+        for rows in tried
+        if (n := fewest(rows)) is not None
+    ]
+    return min(costs)[1]
 
 
 def _quantile(confidence: float) -> float:
@@ -582,9 +558,13 @@ def _up(value: float) -> int:
 def _spread(rate: float, sd: float | None) -> float:
     if sd is not None:
         return _positive(sd, "sd")
-    if not 0.0 <= rate <= 1.0:
-        raise ConfigError(f"rate lies within 0..1, found {rate!r}")
-    return math.sqrt(rate * (1.0 - rate))
+    return math.sqrt(_share(rate, "rate") * (1.0 - rate))
+
+
+def _share(value: float, name: str) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{name} lies within 0..1, found {value!r}")
+    return value
 
 
 def _positive(value: float, name: str) -> float:

@@ -90,7 +90,9 @@ def elo(
         finals.append(ratings)
     return [
         math.fsum(own) / orders if played else None
-        for own, played in zip(zip(*finals, strict=True), (table + table.T).sum(axis=0), strict=True)
+        for own, played in zip(
+            zip(*finals, strict=True), (table + table.T).sum(axis=0), strict=True
+        )
     ]
 
 

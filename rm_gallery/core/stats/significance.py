@@ -275,7 +275,11 @@ class _Bets:
         self.n += 1
         self.sum += weight * x
         self.weight += weight
-        if not self._coarse and len(self._counts) >= _MOST_VALUES and (x, weight) not in self._counts:
+        if (
+            not self._coarse
+            and len(self._counts) >= _MOST_VALUES
+            and (x, weight) not in self._counts
+        ):
             self._coarse, fine, self._counts = True, self._counts, Counter()
             for (value, own), k in fine.items():
                 self._counts[_cell(value), own] += k
