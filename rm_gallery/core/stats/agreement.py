@@ -211,7 +211,7 @@ def fleiss_kappa_estimate(
         return None
     more, masses = _unseen_counts(counts)
     # chance by all label pairs, a rating with itself included: alpha's leaves those out
-    columns, kappa = _label_columns(np.concatenate([counts, more]), itself=0.0)
+    columns, kappa = _label_columns(np.concatenate([counts, more]), itself=0.0, turn=-1.0)
     return _from_sums(columns, kappa, masses, units, clusters, seed, n_draws)
 
 
@@ -306,16 +306,19 @@ def _unseen_ratings(ratings: Floats) -> tuple[list[Floats], Floats]:
 Columns = tuple[Floats, Callable[[Floats], Any]]
 
 
-def _label_columns(counts: Floats, itself: float = 1.0) -> Columns:
-    """Each unit's unlike pairs and labels, and the agreement beyond chance from their sums."""
+def _label_columns(counts: Floats, itself: float = 1.0, turn: float = 1.0) -> Columns:
+    """Each unit's unlike pairs and labels, and the agreement beyond chance from their sums.
+
+    Kinds of units are drawn in the order of their columns: unlike pairs rise, or fall by `turn`.
+    """
     sizes = counts.sum(axis=1)
 
     def alpha(sums: Floats) -> Any:
         unlike, totals = sums[:, 0], sums[:, 1:]
         n = totals.sum(axis=1)
-        return 1.0 - unlike * (n - itself) / (n**2 - np.sum(totals**2, axis=1))
+        return 1.0 - turn * unlike * (n - itself) / (n**2 - np.sum(totals**2, axis=1))
 
-    unlike = (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
+    unlike = turn * (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
     return np.column_stack([unlike, counts]), alpha
 
 

@@ -20,6 +20,7 @@ from rm_gallery.core.stats.clustered import (
     clustered_mean,
     intraclass_correlation,
 )
+from rm_gallery.core.stats.corrected import Corrected, corrected_mean
 from rm_gallery.core.stats.intervals import check_level
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -150,31 +151,28 @@ def _plan_test(
 ) -> SampleSize:
     """Rows for the test of a mean against fixed values at the distance `effect` on both sides."""
     around = (rate - effect, rate + effect)
-    nulls = [round(x, 12) for x in around if 1e-9 < x < 1.0 - 1e-9] if sd is None else [effect]
+    nulls = [round(x, 12) for x in around if 1e-9 < x < 1.0 - 1e-9] if sd is None else [0.0]
     if not nulls:
         raise ConfigError(
             f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or "
             f"another rate"
         )
-    z_level, z_power = _quantile(level), _NORMAL.inv_cdf(power)
     factor = design_effect(rows_per_cluster, icc)
     tests: list[tuple[int, float, Callable[[int], float]]] = []
     for null in nulls:
         limit = _LargeSampleTest(
-            effect / math.sqrt(factor), _spread(null, sd), _spread(rate, sd), z_level
+            effect / math.sqrt(factor), _spread(null, sd), _spread(rate, sd), _quantile(level)
         )
-        n = max(2, _up(limit.rows(z_power)))
-        powered: Callable[[int], float] = limit.power
         if sd is None and factor == 1.0:
             powered = _exact_power(rate, null, level)
-            n = _first_that_holds(n, power, null, powered)
-        elif n <= _MOST_SIMULATED:
-            of_rates = partial(_test_of_rates, rate=rate, null=null, icc=icc)
-            of_scores = partial(_test_of_scores, effect=effect, sd=sd or 0.0, icc=icc)
-            powered = _simulated_power(
-                of_rates if sd is None else of_scores, level, rows_per_cluster
+            n = _first_that_holds(limit.rows(power), power, null, powered)
+        else:
+            draw = (
+                partial(_mean_of_rates, rate=rate, icc=icc)
+                if sd is None
+                else partial(_mean_of_scores, mean=effect, sd=sd, icc=icc)
             )
-            n = _first_near(n, power, powered, z_level)
+            n, powered = _simulated_test(limit, draw, null, level, power, rows_per_cluster)
         tests.append((n, null, powered))
     tests.sort(key=lambda test: -test[0])
     rows = tests[0][0]
@@ -196,8 +194,9 @@ class _LargeSampleTest:
     real: float
     z_level: float
 
-    def rows(self, z_power: float) -> float:
-        return ((self.z_level * self.of_null + z_power * self.real) / self.effect) ** 2
+    def rows(self, power: float) -> int:
+        reach = self.z_level * self.of_null + _NORMAL.inv_cdf(power) * self.real
+        return max(2, _up((reach / self.effect) ** 2))
 
     def power(self, n: int) -> float:
         if not self.real:
@@ -237,26 +236,35 @@ def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[i
     return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first)
 
 
-def _simulated_power(
-    p_value: Callable[[np.random.Generator, Integers, int], float | None],
+def _simulated_test(
+    limit: _LargeSampleTest,
+    draw: Callable[[np.random.Generator, Integers, int], ClusteredMean | Corrected | None],
+    null: float,
     level: float,
+    wanted: float,
     rows_per_cluster: float,
-) -> Callable[[int], float]:
-    """Power by number of rows from seeded simulation; `p_value` draws and tests one sample."""
+) -> tuple[int, Callable[[int], float]]:
+    """Rows with the wanted power and power by number of rows: from seeded simulation of means by
+    `draw`, or where that takes long of the `limit`.
+    """
+    rows = limit.rows(wanted)
+    if rows > _MOST_SIMULATED:
+        return rows, limit.power
 
     def power(n: int) -> float:
         rng = np.random.default_rng(0)
         clusters = np.floor(np.arange(n) / rows_per_cluster).astype(np.int64)
         k, draws = int(clusters[-1]) + 1, max(400, min(_DRAWS, _MOST_DRAWN // n))
-        p_values = [p_value(rng, clusters, k) for _ in range(draws)]
+        means = (draw(rng, clusters, k) for _ in range(draws))
+        p_values = (mean.p_value(null) for mean in means if mean is not None)
         return sum(p is not None and p < 1.0 - level for p in p_values) / draws
 
-    return power
+    return _first_near(rows, wanted, power, limit.z_level), power
 
 
-def _test_of_rates(
-    rng: np.random.Generator, clusters: Integers, k: int, *, rate: float, null: float, icc: float
-) -> float | None:
+def _mean_of_rates(
+    rng: np.random.Generator, clusters: Integers, k: int, *, rate: float, icc: float
+) -> ClusteredMean | None:
     """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
     chances: Floats = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
@@ -266,24 +274,19 @@ def _test_of_rates(
             if icc < 1.0
             else np.where(rng.random(k) < rate, 1.0, 0.0)
         )
-    mean = clustered_mean(rng.random(len(clusters)) < chances[clusters], clusters)
-    return None if mean is None else mean.p_value(null)
+    return clustered_mean(rng.random(len(clusters)) < chances[clusters], clusters)
 
 
-def _test_of_scores(
-    rng: np.random.Generator, clusters: Integers, k: int, *, effect: float, sd: float, icc: float
-) -> float | None:
+def _mean_of_scores(
+    rng: np.random.Generator, clusters: Integers, k: int, *, mean: float, sd: float, icc: float
+) -> Corrected:
     """One draw of graded scores, normal with a part for the cluster."""
-    from rm_gallery.core.stats.corrected import corrected_mean
-
     common, own = rng.standard_normal(k)[clusters], rng.standard_normal(len(clusters))
-    scores = effect + sd * (math.sqrt(icc) * common + math.sqrt(1.0 - icc) * own)
-    return corrected_mean(
-        scores, scores, clusters=clusters.tolist(), bounds=(-math.inf, math.inf)
-    ).p_value(0.0)
+    scores = mean + sd * (math.sqrt(icc) * common + math.sqrt(1.0 - icc) * own)
+    return corrected_mean(scores, scores, clusters=clusters.tolist(), bounds=(-math.inf, math.inf))
 
 
-def _test_of_pairs(
+def _mean_of_pairs(
     rng: np.random.Generator,
     clusters: Integers,
     k: int,
@@ -291,18 +294,14 @@ def _test_of_pairs(
     effect: float,
     discordance: float,
     icc: float,
-) -> float | None:
+) -> ClusteredMean | None:
     """One draw of paired 0/1 differences; rows share their cluster's outcome with sqrt(icc)."""
     luck = rng.random(len(clusters))
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
     ahead = (discordance + effect) / 2.0
-    mean = clustered_mean(
-        (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)),
-        clusters,
-        bounds=(-1.0, 1.0),
-    )
-    return None if mean is None else mean.p_value(0.0)
+    differences = (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance))
+    return clustered_mean(differences, clusters, bounds=(-1.0, 1.0))
 
 
 def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: float) -> int:
@@ -353,10 +352,9 @@ def plan_difference(
         )
     d = _positive(abs(effect), "effect")
     z_level = _quantile(confidence)
-    z_power = _NORMAL.inv_cdf(_power(power))
+    _power(power)
     factor = design_effect(rows_per_cluster, icc)
     reached: float | None = None
-    powered: Callable[[int], float]
     if discordance is not None:
         if not d <= discordance <= 1.0:
             raise ConfigError(
@@ -365,18 +363,15 @@ def plan_difference(
         limit = _LargeSampleTest(
             d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level
         )
-        rows, powered = max(2, _up(limit.rows(z_power))), limit.power
-        if rows <= _MOST_SIMULATED:
-            one = partial(_test_of_pairs, effect=d, discordance=discordance, icc=icc)
-            powered = _simulated_power(one, confidence, rows_per_cluster)
-            rows = _first_near(rows, power, powered, z_level)
+        draw = partial(_mean_of_pairs, effect=d, discordance=discordance, icc=icc)
+        rows, powered = _simulated_test(limit, draw, 0.0, confidence, power, rows_per_cluster)
         reached = powered(rows)
     else:
         assert between is not None
         if min(between, within_a, within_b) < 0.0 or min(repeats_a, repeats_b) < 1:
             raise ConfigError("variances are at least 0 and repeats at least 1")
         sd = math.sqrt(factor * (between + within_a / repeats_a + within_b / repeats_b))
-        rows = max(2, _up(_LargeSampleTest(d, sd, sd, z_level).rows(z_power)))
+        rows = _LargeSampleTest(d, sd, sd, z_level).rows(power)
     return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=reached)
 
 
