@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import clustered_mean, names_where, strata_shares
-from rm_gallery.core.stats.corrected import Corrected, corrected_mean, numbers
+from rm_gallery.core.stats.corrected import Corrected, corrected_mean, farthest_outside, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.significance import holm, sign_test
 from rm_gallery.core.utils.errors import ConfigError
@@ -80,8 +80,7 @@ def position_bias(
     n = int(both.sum())
     if n == 0:
         return PositionBias(None, None, None, 0, 0, 0, len(both))
-    wins = np.concatenate([first[both], second[both]])
-    if wins.min() < 0.0 or wins.max() > 1.0:
+    if farthest_outside(np.concatenate([first[both], second[both]]), 0.0, 1.0) is not None:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     gain = (first - second)[both]
     mean_gain = corrected_mean(
@@ -316,10 +315,8 @@ def drift(
             f"entries"
         )
     low, high = bounds
-    scores = np.concatenate([*olds, *news])
-    outside = np.sort(scores[(scores < low) | (scores > high)])
-    if len(outside):
-        worst = outside[0 if outside[0] < low else -1]
+    worst = farthest_outside(np.concatenate([*olds, *news]), low, high)
+    if worst is not None:
         raise ConfigError(
             f"a score is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the scale in "
             f"bounds"

@@ -400,10 +400,15 @@ def numbers(values: Numbers, name: str) -> Floats:
     return column
 
 
+def farthest_outside(values: Floats, low: float, high: float) -> float | None:
+    """The lowest value below the bounds, else the highest above them; None where there is none."""
+    outside = np.sort(values[(values < low) | (values > high)])
+    return float(outside[0 if outside[0] < low else -1]) if len(outside) else None
+
+
 def _check_labels(labels: Floats, low: float, high: float) -> None:
-    outside = np.sort(labels[(labels < low) | (labels > high)])
-    if len(outside):
-        worst = outside[0 if outside[0] < low else -1]
+    worst = farthest_outside(labels, low, high)
+    if worst is not None:
         raise ConfigError(
             f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' "
             f"scale in `bounds`"

@@ -25,6 +25,7 @@ from functools import cache
 from typing import Any
 
 from rm_gallery.core.stats import Floats, np
+from rm_gallery.core.stats.intervals import check_bounds
 from rm_gallery.core.utils.errors import ConfigError
 
 _RATIOS = (1.3, 1.8, 3.0, 7.0)
@@ -57,15 +58,9 @@ class FallTest:
     """
 
     def __init__(self, bounds: tuple[float, float] = (0.0, 1.0), *, first: int = 10) -> None:
-        low, high = bounds
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ConfigError(
-                f"bounds are {bounds!r}; two finite numbers are needed, the lowest and the highest "
-                f"observation."
-            )
+        self.bounds = check_bounds(bounds)
         if first < 1:
             raise ConfigError(f"first is {first}; a baseline has at least one step.")
-        self.bounds = (float(low), float(high))
         self.first = first
         self.n_steps = 0
         self._windows: Floats = np.zeros((1, 2 + 2 * len(_RATIOS)))

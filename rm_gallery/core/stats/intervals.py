@@ -51,6 +51,17 @@ def check_level(level: float) -> float:
     return level
 
 
+def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the lowest and highest observation; raise ConfigError unless finite and in order."""
+    low, high = bounds
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(
+            f"bounds are two finite numbers, lowest and highest observation; found ({low!r}, "
+            f"{high!r})"
+        )
+    return float(low), float(high)
+
+
 def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval:
     """Wilson's score interval of a share, within 0..1.
 

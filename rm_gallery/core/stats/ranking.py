@@ -276,13 +276,13 @@ def reward_gaps(
         len(gaps),
         centre,
         Interval(centre - half, centre + half),
-        tuple(float(value) for value in np.quantile(gaps, QUANTILES)),
+        tuple(np.quantile(gaps, QUANTILES).tolist()),
         positive.estimate,
         positive.interval(),
         float(np.mean(gaps == 0)),
         mean.estimate / spread if spread > 0.0 else None,
-        tuple(float(edge) * reach for edge in edges),
-        tuple(int(count) for count in counts),
+        tuple((edges * reach).tolist()),
+        tuple(counts.tolist()),
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from rm_gallery.core.stats import ArrayLike, Floats, Names, np
 from rm_gallery.core.stats.agreement import complete_pairs
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, names_where
-from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.intervals import Interval, check_bounds, check_level
 from rm_gallery.core.utils.errors import ConfigError
 
 
@@ -345,16 +345,6 @@ def _check_weight(weight: float) -> float:
     return float(weight)
 
 
-def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    low, high = bounds
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(
-            f"bounds are two finite numbers, lowest and highest observation; found ({low!r}, "
-            f"{high!r})"
-        )
-    return float(low), float(high)
-
-
 class ConfidenceSequence:
     """An interval for the mean that holds at every look at once, with probability `confidence`.
 
@@ -373,7 +363,7 @@ class ConfidenceSequence:
         *,
         method: Literal["betting", "empirical bernstein"] = "betting",
     ) -> None:
-        self.bounds = _check_bounds(bounds)
+        self.bounds = check_bounds(bounds)
         self.confidence = check_level(confidence)
         if method not in ("betting", "empirical bernstein"):
             raise ConfigError(f"method is 'betting' or 'empirical bernstein', found {method!r}")
@@ -507,7 +497,7 @@ class SequentialTest:
         *,
         alternative: Literal["two-sided", "less", "greater"] = "two-sided",
     ) -> None:
-        self.bounds = _check_bounds(bounds)
+        self.bounds = check_bounds(bounds)
         self._null = _scaled(null, self.bounds)
         if not 0.0 < self._null < 1.0:
             raise ConfigError(
