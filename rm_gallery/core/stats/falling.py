@@ -181,5 +181,6 @@ def _costs() -> Floats:
 def _capital(window: Floats, bets: slice) -> Floats:
     """Logarithm of the mean capital of some bettors, by supposed mean."""
     logs = window[2:][bets, None] - window[0] * _costs()[bets]
-    mixed: Floats = np.logaddexp.reduce(logs, axis=0) - math.log(len(logs))
+    top = logs.max(axis=0)
+    mixed: Floats = top + np.log(np.exp(logs - top).mean(axis=0))
     return mixed

@@ -291,7 +291,7 @@ class _Bets:
         if (m <= 0.0 and self.sum > 0.0) or (m >= 1.0 and self.sum < self.weight):
             return math.inf
         if self._table is None:
-            self._table = np.array([(*key, k) for key, k in self._counts.items()]).T
+            self._table = np.column_stack([list(self._counts), list(self._counts.values())]).T
         lower, weights, counts = self._table
         upper = lower
         # each side gets the end of the cell that makes it less: what is concluded stays true
@@ -325,7 +325,9 @@ def _log_gains(gains: ArrayLike) -> Floats:
 
 def _log_of_mean(logs: Floats) -> float:
     """Logarithm of the capital of all bets, the mean over sides; shape (sides, bets)."""
-    return float(np.logaddexp.reduce((logs + _bets()[1]).ravel())) - math.log(len(logs))
+    logs = logs + _bets()[1]
+    top = float(logs.max())
+    return top + math.log(float(np.exp(logs - top).sum()) / len(logs))
 
 
 def _scaled(x: float, bounds: tuple[float, float]) -> float:
