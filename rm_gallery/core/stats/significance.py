@@ -291,12 +291,13 @@ class _Bets:
         if (m <= 0.0 and self.sum > 0.0) or (m >= 1.0 and self.sum < self.weight):
             return math.inf
         if self._table is None:
-            self._table = np.column_stack([list(self._counts), list(self._counts.values())]).T
-        lower, weights, counts = self._table
-        upper = lower
-        # each side gets the end of the cell that makes it less: what is concluded stays true
-        if self._coarse:
-            lower, upper = lower / _MOST_VALUES, np.minimum(1.0, (lower + 1.0) / _MOST_VALUES)
+            lower, weights = np.array(list(self._counts)).T
+            upper = lower
+            # each side gets the end of the cell that makes it less: what is concluded stays true
+            if self._coarse:
+                lower, upper = lower / _MOST_VALUES, np.minimum(1.0, (lower + 1.0) / _MOST_VALUES)
+            self._table = np.array([lower, upper, weights, list(self._counts.values())])
+        lower, upper, weights, counts = self._table
         ratios = (
             lower / m if m > 0.0 else 1.0,
             (1.0 - upper) / (1.0 - m) if m < 1.0 else 1.0,
