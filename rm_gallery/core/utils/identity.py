@@ -74,12 +74,12 @@ def hashed(hasher: Any, data: bytes) -> str:
 
 def _model_fields(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {"(class)": type(value).__qualname__, **_all_values(value)}
+        return {
+            "(class)": type(value).__qualname__,
+            **value.__dict__,
+            **(value.__pydantic_extra__ or {}),
+        }
     raise TypeError
-
-
-def _all_values(model: BaseModel) -> dict[str, Any]:
-    return {**model.__dict__, **(model.__pydantic_extra__ or {})}
 
 
 def plain_form(value: Any, what: str = "value") -> Any:
@@ -140,7 +140,10 @@ def _odd(value: Any, kind: type, what: str) -> Any:
     if callable(getattr(value, "describe", None)):
         return _plain_value(value.describe(), what)
     if isinstance(value, BaseModel):
-        return {"(class)": kind.__qualname__, **_plain_value(_all_values(value), what)}
+        return {
+            "(class)": kind.__qualname__,
+            **_plain_value({**value.__dict__, **(value.__pydantic_extra__ or {})}, what),
+        }
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {"(class)": class_name(kind), **_plain_value(fields, what)}
@@ -171,9 +174,11 @@ def _by_name(value: Any, kind: type, what: str) -> Any:
 def shortened(form: Any) -> Any:
     """A plain form as it is, or its hash where it is long."""
     data = orjson.dumps(form, option=orjson.OPT_SORT_KEYS)
-    if len(data) <= _LONG:
-        return form
-    return {"(hash)": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    return (
+        form
+        if len(data) <= _LONG
+        else {"(hash)": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    )
 
 
 def is_unicode(text: str) -> bool:
@@ -225,8 +230,9 @@ def remembered_by(function: Any) -> dict[str, Any]:
             step.argval for step in dis.get_instructions(function) if step.opname == "STORE_DEREF"
         }
         given = dict(function.__kwdefaults__ or {})
-        for place, value in enumerate(function.__defaults__ or ()):
-            given[f"default {place}"] = value
+        given |= {
+            f"default {place}": value for place, value in enumerate(function.__defaults__ or ())
+        }
         for name, cell in zip(
             function.__code__.co_freevars, function.__closure__ or (), strict=False
         ):
