@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rm_gallery.core.stats import Array, Bools, Floats, Names, Numbers, np
+from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import (
     ClusteredMean,
     cluster_numbers,
@@ -41,14 +41,10 @@ def _missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _check_lengths(first: Sequence[Any] | Array, second: Sequence[Any] | Array) -> None:
-    if len(first) != len(second):
-        raise ConfigError(
-            f"both raters need one entry per unit, got {len(first)} and {len(second)}"
-        )
-
-
-def _check_names(clusters: Names | None, n: int) -> None:
+def _check_lengths(first: Names, second: Names, clusters: Names | None = None) -> None:
+    n = len(first)
+    if n != len(second):
+        raise ConfigError(f"both raters need one entry per unit, got {n} and {len(second)}")
     if clusters is not None and len(clusters) != n:
         raise ConfigError(
             f"one cluster name per unit is needed, got {len(clusters)} names for {n} units"
@@ -68,13 +64,12 @@ def complete_units(
     first: Sequence[L | None], second: Sequence[L | None], clusters: Names | None
 ) -> list[tuple[L, L, Hashable]]:
     """Units both raters rated, each with its cluster (its place without `clusters`)."""
-    _check_lengths(first, second)
-    _check_names(clusters, len(first))
-    names: Sequence[Any] = range(len(first)) if clusters is None else clusters  # type: ignore[assignment]  # an array, too
+    _check_lengths(first, second, clusters)
+    names: Any = range(len(first)) if clusters is None else clusters
     return [
-        (a, b, name)
+        (a, b, name)  # type: ignore[misc]  # neither is None
         for a, b, name in zip(first, second, names, strict=True)
-        if a is not None and b is not None and not _missing(a) and not _missing(b)
+        if not _missing(a) and not _missing(b)
     ]
 
 
@@ -87,12 +82,8 @@ def _sort_key(label: object) -> tuple[int, float, str]:
 
 def _indexed(used: Iterable[L], categories: Iterable[L] | None) -> dict[L, int]:
     """Index of every label; ConfigError for one that is not among the categories."""
-    index = {
-        label: place
-        for place, label in enumerate(
-            sorted(used, key=_sort_key) if categories is None else categories
-        )
-    }
+    ordered = sorted(used, key=_sort_key) if categories is None else categories
+    index = {label: place for place, label in enumerate(ordered)}
     strange = next((label for label in used if label not in index), None)
     if strange is not None:
         raise ConfigError(f"label {strange!r} is not among the categories {list(index)!r}")
@@ -177,15 +168,8 @@ def cohen_kappa_estimate(
     np.fill_diagonal(prior, 0.0)
     diagonal = (table.sum(axis=0) + table.sum(axis=1)) > 0.0
     masses = prior / prior.sum() + np.diag(diagonal / diagonal.sum())
-    return _from_sums(
-        np.eye(k * k)[cells],
-        kappa,
-        (np.eye(k * k), masses.ravel()),
-        units,
-        clusters,
-        seed,
-        n_draws,
-    )
+    kinds = np.eye(k * k)[[*cells, *range(k * k)]]
+    return _from_sums(kinds, kappa, masses.ravel(), units, clusters, seed, n_draws)
 
 
 def fleiss_kappa(ratings: Ratings) -> float | None:
@@ -222,25 +206,13 @@ def fleiss_kappa_estimate(
             f"{max(sizes)}; "
             "krippendorff_alpha allows gaps"
         )
-    counts, ordered = _counts(units)
-    if not sizes or min(sizes) < 2 or len(ordered) < 2:
+    counts = _counts(units)
+    if not sizes or min(sizes) < 2 or counts.shape[1] < 2:
         return None
-    raters = float(min(sizes))
-
-    def columns_of(counts: Floats) -> Floats:
-        return np.column_stack(
-            [(np.sum(counts**2, axis=1) - raters) / (raters * (raters - 1.0)), counts]
-        )
-
-    def kappa(sums: Floats) -> Any:
-        n = sums[:, 1:].sum(axis=1) / raters
-        expected = np.sum((sums[:, 1:] / (n * raters)[:, None]) ** 2, axis=1)
-        return (sums[:, 0] / n - expected) / (1.0 - expected)
-
     more, masses = _unseen_counts(counts)
-    return _from_sums(
-        columns_of(counts), kappa, (columns_of(more), masses), units, clusters, seed, n_draws
-    )
+    # chance by all label pairs, a rating with itself included: alpha's leaves those out
+    columns, kappa = _label_columns(np.concatenate([counts, more]), itself=0.0, turn=-1.0)
+    return _from_sums(columns, kappa, masses, units, clusters, seed, n_draws)
 
 
 # -- Krippendorff's alpha --------------------------------------------------------------------------
@@ -289,19 +261,19 @@ def krippendorff_alpha_estimate(
     if not units:
         return None
     if metric == "interval":
-        rated = [[_finite_number(value) for value in unit] for unit, _ in units]
-        more, masses = _unseen_ratings(rated)
+        rated = [np.array([_finite_number(value) for value in unit]) for unit, _ in units]
+        more, masses = _unseen_ratings(np.concatenate(rated))
         columns, alpha = _interval_columns([*rated, *more])
     elif metric in ("nominal", "ordinal"):
-        counts, ordered = _counts(units, categories)
-        if len(ordered) < 2:
+        counts = _counts(units, categories)
+        if counts.shape[1] < 2:
             return None
         unseen, masses = _unseen_counts(counts)
-        columns, alpha = _category_columns(np.concatenate([counts, unseen]), metric == "ordinal")
+        of_kind = _label_columns if metric == "nominal" else _ordered_columns
+        columns, alpha = of_kind(np.concatenate([counts, unseen]))
     else:
         raise ConfigError(f"metric is {metric!r}; give nominal, ordinal or interval")
-    n = len(units)
-    return _from_sums(columns[:n], alpha, (columns[n:], masses), units, clusters, seed, n_draws)
+    return _from_sums(columns, alpha, masses, units, clusters, seed, n_draws)
 
 
 def _unseen_counts(counts: Floats) -> tuple[Floats, Floats]:
@@ -309,10 +281,8 @@ def _unseen_counts(counts: Floats) -> tuple[Floats, Floats]:
 
     Each kind counts one in all; pairs of labels meet in the second as often as by chance.
     """
-    raters, shares = (
-        max(2.0, float(np.round(np.mean(counts.sum(axis=1))))),
-        counts.sum(axis=0) / counts.sum(),
-    )
+    raters = max(2.0, float(np.round(np.mean(counts.sum(axis=1)))))
+    shares = counts.sum(axis=0) / counts.sum()
     common = np.sort(np.argsort(-shares, kind="stable")[:_MOST_LABELS])
     one = np.eye(counts.shape[1])[common]
     first, second = np.nonzero(~np.eye(len(common), dtype=bool))
@@ -324,39 +294,40 @@ def _unseen_counts(counts: Floats) -> tuple[Floats, Floats]:
 _MOST_LABELS = 30
 
 
-def _unseen_ratings(units: Sequence[Sequence[float]]) -> tuple[list[list[float]], Floats]:
+def _unseen_ratings(ratings: Floats) -> tuple[list[Floats], Floats]:
     """The same for numbers, with quartiles as labels."""
-    values = np.unique(
-        np.quantile(
-            np.concatenate([np.asarray(unit) for unit in units]), [0.0, 0.25, 0.5, 0.75, 1.0]
-        )
-    )
+    values = np.unique(np.quantile(ratings, [0.0, 0.25, 0.5, 0.75, 1.0]))
     if len(values) < 2:
         return [], np.zeros(0)
     counts, masses = _unseen_counts(np.eye(len(values)))
-    return [np.repeat(values, unit.astype(np.int64)).tolist() for unit in counts], masses
+    return [np.repeat(values, unit.astype(np.int64)) for unit in counts], masses
 
 
 Columns = tuple[Floats, Callable[[Floats], Any]]
 
 
-def _category_columns(counts: Floats, ordinal: bool) -> Columns:
-    """Each unit's part of the coincidence matrix, and alpha from their sum."""
-    k = counts.shape[1]
+def _label_columns(counts: Floats, itself: float = 1.0, turn: float = 1.0) -> Columns:
+    """Each unit's unlike pairs and labels, and the agreement beyond chance from their sums.
+
+    Kinds of units are drawn in the order of their columns: unlike pairs rise, or fall by `turn`.
+    """
     sizes = counts.sum(axis=1)
 
-    def nominal(sums: Floats) -> Any:
+    def alpha(sums: Floats) -> Any:
         unlike, totals = sums[:, 0], sums[:, 1:]
         n = totals.sum(axis=1)
-        return 1.0 - unlike * (n - 1.0) / (n**2 - np.sum(totals**2, axis=1))
+        return 1.0 - turn * unlike * (n - itself) / (n**2 - np.sum(totals**2, axis=1))
 
-    if not ordinal:
-        unlike = (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
-        return np.column_stack([unlike, counts]), nominal
+    unlike = turn * (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
+    return np.column_stack([unlike, counts]), alpha
 
+
+def _ordered_columns(counts: Floats) -> Columns:
+    """Each unit's part of the coincidence matrix, and alpha from their sum."""
+    k = counts.shape[1]
     coincidences = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(k)
 
-    def in_order(sums: Floats) -> Any:
+    def alpha(sums: Floats) -> Any:
         observed = sums.reshape(-1, k, k)
         totals = observed.sum(axis=2)
         # squared number of values between two categories, half of those at either end
@@ -367,34 +338,25 @@ def _category_columns(counts: Floats, ordinal: bool) -> Columns:
         )
         return 1.0 - np.sum(observed * far, axis=(1, 2)) / by_chance
 
-    return (coincidences / (sizes - 1.0)[:, None, None]).reshape(len(counts), k * k), in_order
+    shares = coincidences.reshape(-1, k * k) / (counts.sum(axis=1, keepdims=True) - 1.0)
+    return shares, alpha
 
 
-def _interval_columns(units: Sequence[Sequence[float]]) -> Columns:
-    everything = np.concatenate([np.asarray(unit, dtype=np.float64) for unit in units])
+def _interval_columns(units: Sequence[Floats]) -> Columns:
     # deviations from the middle, on a scale of their own: squares of large numbers lose digits or
     # overflow
-    middle, scale = (
-        float(np.mean(everything)),
-        float(np.max(np.abs(everything - np.mean(everything)))) or 1.0,
-    )
-    rows = []
-    for unit in units:
-        x = (np.asarray(unit, dtype=np.float64) - middle) / scale
-        rows.append(
-            (
-                2.0 * len(x) * np.sum((x - x.mean()) ** 2) / (len(x) - 1),
-                len(x),
-                x.sum(),
-                np.sum(x**2),
-            )
-        )
+    everything = np.concatenate(units)
+    middle = float(np.mean(everything))
+    scale = float(np.max(np.abs(everything - middle))) or 1.0
+    rows = [
+        (2.0 * len(x) * np.var(x, ddof=1), len(x), x.sum(), np.sum(x**2))
+        for x in ((unit - middle) / scale for unit in units)
+    ]
 
     def alpha(sums: Floats) -> Any:
         observed, n, total, squares = sums.T
-        spread = np.where(
-            squares * n - total**2 > 1e-12 * squares * n, squares * n - total**2, np.nan
-        )
+        spread = squares * n - total**2
+        spread[spread <= 1e-12 * squares * n] = np.nan
         return 1.0 - observed * (n - 1.0) / (2.0 * spread)
 
     return np.array(rows, dtype=np.float64), alpha
@@ -404,47 +366,36 @@ def _by_unit(
     ratings: Ratings, clusters: UnitNames | None = None
 ) -> list[tuple[list[Hashable], Hashable]]:
     """The ratings of each unit that has any, with the cluster it belongs to."""
-    gathered: dict[Hashable, list[Hashable]] = {}
-    lengths: set[int] = set()
-    for row in ratings:
-        if isinstance(row, Mapping):
-            entries: list[tuple[Hashable, Hashable | None]] = list(row.items())
-        else:
-            entries = list(enumerate(row))
-            lengths.add(len(entries))
-        for unit, value in entries:
-            if not _missing(value):
-                gathered.setdefault(unit, []).append(value)
+    lengths = {len(row) for row in ratings if not isinstance(row, Mapping)}
     if len(lengths) > 1:
         raise ConfigError(
             f"every rater needs one entry per unit, got rows of {sorted(lengths)} entries"
         )
-    if clusters is None:
-        return [(unit, place) for place, unit in enumerate(gathered.values())]
-    if isinstance(clusters, Mapping):
-        return [(unit, clusters[name]) for name, unit in gathered.items()]
-    if not lengths or len(clusters) != next(iter(lengths)):
+    if not isinstance(clusters, Mapping | None) and {len(clusters)} != lengths:
         raise ConfigError(
             f"one cluster name per unit is needed, got {len(clusters)}; for named units give a "
             f"mapping"
         )
-    names = list(clusters)
-    return [(unit, names[name]) for name, unit in gathered.items() if isinstance(name, int)]
+    gathered: dict[Any, list[Hashable]] = {}
+    for row in ratings:
+        for unit, value in row.items() if isinstance(row, Mapping) else enumerate(row):
+            if not _missing(value):
+                gathered.setdefault(unit, []).append(value)
+    return [(unit, name if clusters is None else clusters[name]) for name, unit in gathered.items()]
 
 
 def _counts(
     units: Sequence[tuple[Sequence[Hashable], Hashable]],
     categories: Sequence[Hashable] | None = None,
-) -> tuple[Floats, list[Hashable]]:
-    """How often each unit got each label, shape (n_units, n_labels), and the labels in order."""
+) -> Floats:
+    """How often each unit got each label, shape (n_units, n_labels), used labels in order."""
     used = {label for unit, _ in units for label in unit}
-    ordered = [label for label in _indexed(used, categories) if label in used]
-    index = _indexed(used, ordered)
-    counts = np.zeros((len(units), len(ordered)))
-    for row, (unit, _) in enumerate(units):
+    index = _indexed(used, [label for label in _indexed(used, categories) if label in used])
+    counts = np.zeros((len(units), len(index)))
+    for row, (unit, _) in zip(counts, units, strict=True):
         for label in unit:
-            counts[row, index[label]] += 1.0
-    return counts, ordered
+            row[index[label]] += 1.0
+    return counts
 
 
 def _finite_number(value: object) -> float:
@@ -454,17 +405,24 @@ def _finite_number(value: object) -> float:
 
 
 def _from_sums(
-    columns: Any,
-    statistic: Any,
-    unseen: tuple[Floats, Floats],
+    columns: Floats,
+    statistic: Callable[[Floats], Any],
+    masses: Floats,
     units: Sequence[tuple[Any, ...]],
     clusters: UnitNames | None,
     seed: int,
     n_draws: int,
 ) -> ClusteredMean | None:
-    names = None if clusters is None else [unit[-1] for unit in units]
+    """The figure of `columns`: those of the units, then one for each unseen kind of its mass."""
+    names, n = None if clusters is None else [unit[-1] for unit in units], len(units)
     return drawn_figure(
-        columns, statistic, unseen, clusters=names, bounds=(-1.0, 1.0), seed=seed, n_draws=n_draws
+        columns[:n],
+        statistic,
+        (columns[n:], masses),
+        clusters=names,
+        bounds=(-1.0, 1.0),
+        seed=seed,
+        n_draws=n_draws,
     )
 
 
@@ -515,16 +473,13 @@ def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Flo
         other: shape (n,), without gaps.
         best: the highest correlation instead.
     """
-    from scipy.stats import rankdata
-
     missing = np.isnan(scores)
-    turn = 1.0 if best else -1.0
-    ranks = turn * (rankdata(other) - (len(other) + 1) / 2)
-    kinds, places = np.unique(scores[~missing], return_inverse=True)
-    below = np.concatenate(
-        [[0.0], np.cumsum(np.bincount(places, weights=ranks[~missing], minlength=len(kinds)))]
+    ranks = _centred_ranks(other) * (1.0 if best else -1.0)
+    _, places = np.unique(scores[~missing], return_inverse=True)
+    below, n_below = (
+        np.append(0.0, np.cumsum(np.bincount(places, weights=weights)))
+        for weights in (ranks[~missing], None)
     )
-    n_below = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(kinds)))])
     filled = np.empty(len(scores))
     filled[~missing] = places
     for rank in np.unique(ranks[missing]):
@@ -585,8 +540,8 @@ def _order_estimate(
     second: Numbers,
     clusters: Names | None,
 ) -> ClusteredMean | None:
+    _check_lengths(first, second, clusters)
     x, y, kept = _rated(first, second)
-    _check_names(clusters, len(kept))
     estimate = statistic(x, y)
     if estimate is None:
         return None
@@ -610,36 +565,39 @@ def _order_estimate(
 
 def _spearman_influence(x: Floats, y: Floats) -> Floats:
     """Influence of each unit on Spearman's correlation: its own product, and its shift of ranks."""
-    from scipy.stats import rankdata
-
     n = len(x)
-    u, v = ((rankdata(side) - 0.5) / n - 0.5 for side in (x, y))
-    above_x, above_y = (np.subtract.outer(side, side) for side in (x, y))
+    u, v = (_centred_ranks(side) / n for side in (x, y))
+    above_x, above_y = (_signs(side) for side in (x, y))
     for above in (above_x, above_y):
-        np.sign(above, out=above)
         above /= 2.0
 
-    def product(a: Floats, b: Floats, up: Any, along: Any) -> Any:
+    def product(a: Floats, b: Floats, up: Floats, along: Floats) -> tuple[Floats, Floats]:
         # E[(F - 1/2)(G - 1/2)]: the unit's own product, and what it adds to F and G of all others
-        own = a * b - np.mean(a * b)
         shifted = (up.T @ b + along.T @ a) / n
-        return own + shifted - np.mean(shifted)
+        return a * b, a * b - np.mean(a * b) + shifted - np.mean(shifted)
 
-    xy, xx, yy = float(np.mean(u * v)), float(np.mean(u * u)), float(np.mean(v * v))
-    of_xy, of_xx, of_yy = (
+    return _correlation_influence(
         product(u, v, above_x, above_y),
         product(u, u, above_x, above_x),
         product(v, v, above_y, above_y),
     )
-    root = math.sqrt(xx * yy)
-    return np.asarray(of_xy / root - xy / root * (of_xx / xx + of_yy / yy) / 2.0)
 
 
 def _kendall_influence(x: Floats, y: Floats) -> Floats:
     """Influence of each unit on tau-b through the pairs it is part of."""
-    sx, sy = (np.sign(np.subtract.outer(side, side)) for side in (x, y))
+    sx, sy = _signs(x), _signs(y)
     rows = [np.mean(part, axis=1) for part in (sx * sy, sx**2, sy**2)]
-    both, only_x, only_y = (float(np.mean(row)) for row in rows)
-    root = math.sqrt(only_x * only_y)
-    moved = [2.0 * (row - np.mean(row)) for row in rows]
-    return np.asarray(moved[0] / root - both / root * (moved[1] / only_x + moved[2] / only_y) / 2.0)
+    return _correlation_influence(*((row, 2.0 * (row - np.mean(row))) for row in rows))
+
+
+def _signs(values: Floats) -> Floats:
+    """Whether each value lies above (1) or below (-1) each other, in one matrix's memory."""
+    above = np.subtract.outer(values, values)
+    return np.sign(above, out=above)
+
+
+def _correlation_influence(*parts: tuple[Floats, Floats]) -> Floats:
+    """Influence on xy / sqrt(xx yy), from terms whose means are xy, xx and yy, and their influences."""
+    xy, xx, yy = (float(np.mean(terms)) for terms, _ in parts)
+    of_xy, of_xx, of_yy = (influence for _, influence in parts)
+    return (of_xy - xy * (of_xx / xx + of_yy / yy) / 2.0) / math.sqrt(xx * yy)

@@ -32,11 +32,6 @@ class Fit(NamedTuple):
     converged: bool
 
 
-def sigmoid(x: float) -> float:
-    """Give 1 / (1 + exp(-x)) for any x."""
-    return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0
-
-
 def fit_logistic(
     design: Floats, y: Floats, groups: Array, *, firth: bool = True, ridge: Floats | None = None
 ) -> Fit:
@@ -72,38 +67,33 @@ def fit_logistic(
     p, inverse, leverage = _moments(design, beta, penalty)
     n_groups = int(groups.max()) + 1
     scores = np.zeros((n_groups, k))
-    np.add.at(
-        scores, groups, design * ((y - p) / np.sqrt(1.0 - np.minimum(leverage, 0.9)))[:, None]
-    )
+    residuals = (y - p) / np.sqrt(1.0 - np.minimum(leverage, 0.9))
+    np.add.at(scores, groups, design * residuals[:, None])
     sandwich = inverse @ (scores.T @ scores) @ inverse
     # few losses leave small residuals; the model's own variance, less where ties make outcomes vary
     # less, is then nearer
     between = ((y > 0.0) & (y < 1.0)).any()
-    varied = (
-        min(1.0, float(((y - p) ** 2).sum() / max(float((p * (1.0 - p)).sum()), 1e-300)))
-        if between
-        else 1.0
-    )
+    own = max(float((p * (1.0 - p)).sum()), 1e-300)
+    varied = min(1.0, float(((y - p) ** 2).sum()) / own) if between else 1.0
     # compared in every direction and not by coordinate, so that nothing depends on which basis the
     # strengths were given in
     values, vectors = np.linalg.eigh(inverse)
-    half = vectors * np.sqrt(np.maximum(values, 0.0))
-    back = (vectors / np.sqrt(np.maximum(values, 1e-300)))[
-        :, values > 1e-12 * max(float(values.max()), 1e-300)
-    ]
-    half = half[:, -back.shape[1] :]
+    used = values > 1e-12 * max(float(values.max()), 1e-300)
+    vectors, roots = vectors[:, used], np.sqrt(values[used])
+    back = vectors / roots
     ratios, turned = np.linalg.eigh(back.T @ sandwich @ back)
-    turned = half @ turned
+    turned = (vectors * roots) @ turned
     covariance = (turned * np.maximum(ratios, varied)) @ turned.T
     return Fit(beta, covariance, max(1.0, n_groups - float(k)), longest < 1e-6)
 
 
 def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Floats, Floats]:
-    p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -700.0, 700.0)))
+    from scipy.special import expit
+
+    p = expit(design @ beta)
     w = p * (1.0 - p)
-    inverse = np.asarray(
-        np.linalg.pinv(design.T @ (design * w[:, None]) + np.diag(penalty), hermitian=True),
-        dtype=np.float64,
+    inverse: Floats = np.linalg.pinv(
+        design.T @ (design * w[:, None]) + np.diag(penalty), hermitian=True
     )
     return p, inverse, w * np.einsum("ij,jk,ik->i", design, inverse, design)
 
@@ -214,8 +204,10 @@ def bradley_terry(
     if not names:
         return Ranking((), 0, 0, 0, {}, ())
     place = {name: i for i, name in enumerate(names)}
-    a = np.array([place[str(name)] for name in first], dtype=np.intp)[kept]
-    b = np.array([place[str(name)] for name in second], dtype=np.intp)[kept]
+    a, b = (
+        np.array([place[str(name)] for name in side], dtype=np.intp)[kept]
+        for side in (first, second)
+    )
     y, prompts = y[kept], cluster_numbers(clusters, len(kept))[kept]
     k = len(names)
     won = np.zeros((k, k))
@@ -235,11 +227,9 @@ def bradley_terry(
         )
         return Ranking(nothing, 0, len(kept), 0, {}, tuple(notes))
     style = [column[kept] / (float(column[kept].std()) or 1.0) for column in columns.values()]
-    versus = np.zeros((len(y), k))
-    versus[np.arange(len(y)), a], versus[np.arange(len(y)), b] = 1.0, -1.0
     basis = _basis(groups)
     free = basis.shape[1]
-    design = np.concatenate([versus @ basis, *(column[:, None] for column in style)], axis=1)
+    design = np.column_stack([basis[a] - basis[b], *style])
     penalty = None
     if ridge > 0.0:
         penalty = np.full(design.shape[1], ridge)
@@ -255,30 +245,32 @@ def bradley_terry(
             )
     strengths, covariance = basis @ fit.beta[:free], basis @ fit.covariance[:free, :free] @ basis.T
     quantile = t_quantile(fit.df, confidence)
+
+    def spread(estimate: float, variance: float, ends: int = 0) -> tuple[float, Interval]:
+        half = quantile * math.sqrt(max(0.0, float(variance)))
+        low = -math.inf if ends & 1 else float(estimate) - half
+        high = math.inf if ends & 2 else float(estimate) + half
+        return float(estimate), Interval(low, high)
+
     games = (won + won.T).sum(axis=1)
     ranks = _ranks(strengths, covariance, groups, fit.df, confidence)
-    systems = []
-    for i, name in enumerate(names):
-        half = quantile * math.sqrt(max(0.0, float(covariance[i, i])))
-        low = -math.inf if open_ends.get(i, 0) & 1 else float(strengths[i]) - half
-        high = math.inf if open_ends.get(i, 0) & 2 else float(strengths[i]) + half
-        systems.append(
-            RankedSystem(
-                name,
-                float(strengths[i]),
-                Interval(low, high),
-                round(float(games[i])),
-                groups[i],
-                *ranks[i],
-            )
+    systems = [
+        RankedSystem(
+            name,
+            *spread(strengths[i], covariance[i, i], open_ends.get(i, 0)),
+            round(float(games[i])),
+            groups[i],
+            *ranks[i],
         )
-    effects = {}
-    for j, name in enumerate(columns, start=free):
-        effect, half = float(fit.beta[j]), quantile * math.sqrt(float(fit.covariance[j, j]))
-        effects[name] = (effect, Interval(effect - half, effect + half))
+        for i, name in enumerate(names)
+    ]
+    effects = {
+        name: spread(fit.beta[j], fit.covariance[j, j])
+        for j, name in enumerate(columns, start=free)
+    }
     systems.sort(key=lambda system: (system.group, -system.strength, system.name))
     return Ranking(
-        tuple(systems), len(y), int((~kept).sum()), len(np.unique(places)), effects, tuple(notes)
+        tuple(systems), len(y), int((~kept).sum()), int(places.max()) + 1, effects, tuple(notes)
     )
 
 
@@ -307,31 +299,25 @@ def _check_comparisons(
     clusters: Names | None,
     columns: Mapping[str, Floats],
 ) -> None:
-    lengths = {
-        "first": len(first),
-        "second": len(second),
-        **{f"feature {k}": len(v) for k, v in columns.items()},
-    }
-    if clusters is not None:
-        lengths["clusters"] = len(clusters)
-    wrong = next((name for name, length in lengths.items() if length != len(y)), None)
-    if wrong:
-        raise ConfigError(
-            f"{wrong} needs one entry per comparison: found {lengths[wrong]} for {len(y)} results"
-        )
-    known = y[~np.isnan(y)]
-    if len(known) and not (known.min() >= 0.0 and known.max() <= 1.0):
+    given: dict[str, Names] = {"first": first, "second": second}
+    given |= {f"feature {name}": column for name, column in columns.items()}
+    for name, values in (given | {"clusters": y if clusters is None else clusters}).items():
+        if len(values) != len(y):
+            raise ConfigError(
+                f"{name} needs one entry per comparison: found {len(values)} for {len(y)} results"
+            )
+    if ((y < 0.0) | (y > 1.0)).any():
         raise ConfigError(
             "results lie within 0..1: 1 where the first won, 0.5 for a tie, 0 where the second won"
         )
-    itself = next(
-        (name for name, other in zip(first, second, strict=True) if str(name) == str(other)), None
-    )
-    if itself is not None:
-        raise ConfigError(f"system {str(itself)!r} is compared with itself; leave such rows out")
-    gap = next((name for name, column in columns.items() if np.isnan(column).any()), None)
-    if gap is not None:
-        raise ConfigError(f"feature {gap!r} has gaps; leave those comparisons out or fill them in")
+    for name, other in zip(first, second, strict=True):
+        if str(name) == str(other):
+            raise ConfigError(f"system {str(name)!r} is compared with itself; leave such rows out")
+    for name, column in columns.items():
+        if np.isnan(column).any():
+            raise ConfigError(
+                f"feature {name!r} has gaps; leave those comparisons out or fill them in"
+            )
 
 
 def _components(met: Array, *, directed: bool = False) -> list[int]:
@@ -351,18 +337,15 @@ def _separated(
 
     The maximum exists if the graph "has beaten or tied" is strongly connected (Ford 1957).
     """
-    blocks = _components(won > 0, directed=True)
+    blocks, parts = np.array(_components(won > 0, directed=True)), np.array(groups)
     ends: dict[int, int] = {}
     for i, block in enumerate(blocks):
-        outside = [j for j, other in enumerate(blocks) if other != block and groups[j] == groups[i]]
-        inside = [j for j, other in enumerate(blocks) if other == block]
-        if not outside:
-            continue
-        if not any(won[j, m] > 0 for j in outside for m in inside):
-            ends[i] = ends.get(i, 0) | 2
-        if not any(won[m, j] > 0 for j in outside for m in inside):
-            ends[i] = ends.get(i, 0) | 1
-        ends.setdefault(i, 3)  # between blocks nothing ties it to the scale
+        inside = blocks == block
+        outside = ~inside & (parts == parts[i])
+        if outside.any():
+            lost, gained = won[outside][:, inside].any(), won[inside][:, outside].any()
+            # between blocks nothing ties it to the scale
+            ends[i] = (0 if lost else 2) | (0 if gained else 1) or 3
     for text, end in (("took everything from", 2), ("took nothing from", 1)):
         who = [names[i] for i, mark in ends.items() if mark == end]
         if who:
@@ -393,7 +376,7 @@ def _ranks(
         gap = strengths[rivals] - strength
         variance = np.maximum(own[i] + own[rivals] - 2.0 * covariance[i, rivals], 0.0)
         margin = np.maximum(quantile * np.sqrt(variance), 1e-9)
-        better, worse = int(np.sum(gap > margin)), int(np.sum(gap < -margin))
+        better, worse = (int(np.sum(turn * gap > margin)) for turn in (1.0, -1.0))
         ranks.append((1 + better, 1 + len(rivals) - worse))
     return ranks
 
@@ -443,12 +426,11 @@ def length_controlled(
     Source: Y. Dubois et al., "Length-Controlled AlpacaEval" (arXiv 2404.04475); D. Firth, "Bias
     reduction of maximum likelihood estimates", 1993.
     """
+    from scipy.special import expit
+
     check_level(confidence)
-    y, a, b = (
-        numbers(preferences, "preferences"),
-        numbers(lengths_a, "lengths_a"),
-        numbers(lengths_b, "lengths_b"),
-    )
+    given = {"preferences": preferences, "lengths_a": lengths_a, "lengths_b": lengths_b}
+    y, a, b = (numbers(values, name) for name, values in given.items())
     if not len(y) == len(a) == len(b) == (len(y) if clusters is None else len(clusters)):
         raise ConfigError(
             f"one length of each side (and one cluster) per preference is needed; found {len(y)} "
@@ -456,7 +438,7 @@ def length_controlled(
         )
     kept = ~(np.isnan(y) | np.isnan(a) | np.isnan(b))
     y, difference, groups = y[kept], (a - b)[kept], cluster_numbers(clusters, len(y))[kept]
-    if len(y) and not (y.min() >= 0.0 and y.max() <= 1.0):
+    if ((y < 0.0) | (y > 1.0)).any():
         raise ConfigError(
             "preferences lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won"
         )
@@ -464,18 +446,11 @@ def length_controlled(
         return LengthControlled(None, None)
     sd = float(difference.std(ddof=1)) if len(y) > 1 else 0.0
     columns = [np.ones(len(y))] + ([np.tanh(difference / sd)] if sd > 0.0 else [])
-    design = np.stack(columns, axis=1)
-    fit = fit_logistic(design, y, groups)
-    middle, half = (
-        float(fit.beta[0]),
-        t_quantile(fit.df, confidence) * math.sqrt(fit.covariance[0, 0]),
-    )
-    return LengthControlled(
-        sigmoid(middle),
-        Interval(sigmoid(middle - half), sigmoid(middle + half)),
-        float(fit.beta[1]) if len(columns) > 1 else None,
-        len(y),
-    )
+    fit = fit_logistic(np.column_stack(columns), y, groups)
+    half = t_quantile(fit.df, confidence) * math.sqrt(fit.covariance[0, 0])
+    rate, low, high = (float(expit(fit.beta[0] + off)) for off in (0.0, -half, half))
+    effect = float(fit.beta[1]) if len(columns) > 1 else None
+    return LengthControlled(rate, Interval(low, high), effect, len(y))
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
-from statistics import NormalDist
 from typing import Any
 from zlib import crc32
 
@@ -23,7 +22,9 @@ from rm_gallery.core.stats import Array, ArrayLike, Floats, Integers, Names, np
 from rm_gallery.core.stats.intervals import (
     Interval,
     check_level,
+    score_ends,
     t_quantile,
+    two_tails,
     wilson_interval,
 )
 from rm_gallery.core.utils.compat import earlier
@@ -92,18 +93,13 @@ class ClusteredMean:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Interval at this level: within the bounds, around the estimate, never of width 0."""
-        quantile = t_quantile(self._df, check_level(level))
+        quantile, (low, high) = t_quantile(self._df, check_level(level)), self.bounds
         if self.shift is not None:
             middle, half = self.estimate + self.shift, quantile * self.standard_error
-            low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
+            low, high = max(low, middle - half), min(high, middle + half)
         else:
-            # Wilson's interval with Student's quantile: as with that many fewer outcomes
-            fewer = (quantile / t_quantile(math.inf, level)) ** 2
-            n = self.effective_n / fewer
-            share = wilson_interval(
-                self._position(self.estimate) * self.effective_n / fewer, n, level
-            )
-            low, high = (self.bounds[0] + end * (self.bounds[1] - self.bounds[0]) for end in share)
+            share = score_ends(self._position(self.estimate), quantile**2 / self.effective_n)
+            low, high = (low + end * (high - low) for end in share)
         return Interval(min(low, self.estimate), max(high, self.estimate))
 
     def p_value(self, null: float) -> float:
@@ -116,31 +112,20 @@ class ClusteredMean:
         """
         if self.shift is not None:
             distance = abs(self.estimate + self.shift - null)
-            return (
-                self._tails(distance / self.standard_error)
-                if self.variance > 0.0
-                else float(distance <= _EQUAL)
-            )
+            if self.variance <= 0.0:
+                return float(distance <= _EQUAL)
+            return two_tails(self._df, distance / self.standard_error)
         share, of_null = self._position(self.estimate), self._position(null)
         spread = of_null * (1.0 - of_null) / self.effective_n
         if spread <= 0.0:
-            return 1.0 if abs(share - of_null) <= _EQUAL else 0.0
+            return float(abs(share - of_null) <= _EQUAL)
         if self.effective_n < _FEW:
             p = _exact_p(share * self.effective_n, self.effective_n, of_null)
         else:
-            p = self._tails(abs(share - of_null) / math.sqrt(spread))
+            p = two_tails(self._df, abs(share - of_null) / math.sqrt(spread))
         if self.sides is not None and abs(of_null - 0.5) <= _EQUAL and 0 < sum(self.sides) < _FEW:
             p = max(p, _exact_p(self.sides[0], sum(self.sides), 0.5))
         return p
-
-    def _tails(self, distance: float) -> float:
-        from scipy.special import stdtr
-
-        return (
-            2.0 * NormalDist().cdf(-distance)
-            if math.isinf(self._df)
-            else float(2.0 * stdtr(self._df, -distance))
-        )
 
     def _position(self, value: float) -> float:
         return min(max((value - self.bounds[0]) / (self.bounds[1] - self.bounds[0]), 0.0), 1.0)
@@ -156,6 +141,14 @@ def _exact_p(successes: float, n: float, null: float) -> float:
     at_least = float(betainc(successes, n - successes + 1.0, null)) if successes > 0.0 else 1.0
     at_most = 1.0 - float(betainc(successes + 1.0, n - successes, null)) if successes < n else 1.0
     return min(1.0, 2.0 * min(at_least, at_most))
+
+
+def check_columns(first: Array, second: Array, name: str, other: str) -> None:
+    """Raise ConfigError unless both are columns of one length."""
+    if first.shape != second.shape or first.ndim != 1:
+        raise ConfigError(
+            f"{name} and {other} need the same length, got {first.shape} and {second.shape}"
+        )
 
 
 def cluster_numbers(names: Names | None, n: int) -> Integers:
@@ -258,14 +251,11 @@ def strata_shares(
         return np.zeros(n, dtype=np.int64), np.ones(1)
     if len(strata) != n:
         raise ConfigError(f"one stratum per item is needed, got {len(strata)} for {n} items")
-    known: dict[Any, int] = {}
-    places = np.fromiter(
-        (known.setdefault(name, len(known)) for name in strata), dtype=np.int64, count=n
-    )
-    given = np.array([1.0 if weights is None else float(weights.get(name, 0.0)) for name in known])
+    known = dict.fromkeys(strata, 1.0)
+    given = np.array([known[name] if weights is None else weights.get(name, 0.0) for name in known])
     if (given < 0.0).any() or not np.isfinite(given).all():
         raise ConfigError("weights of strata have to be finite and not below 0")
-    return places, given / given.sum() if given.sum() > 0.0 else given
+    return cluster_numbers(list(strata), n), given / (given.sum() or 1.0)
 
 
 def _mean_over_clusters(
@@ -283,12 +273,9 @@ def _mean_over_clusters(
     estimate = float(np.sum(shares[present] * means[present]))
     # one entry per cluster and stratum: how far its outcomes add up to lie from the stratum's mean,
     # and how many they are
-    if n_strata == 1:
-        cell, of_stratum, of_cluster = (
-            clusters,
-            np.broadcast_to(np.int64(0), n_clusters),
-            np.arange(n_clusters),
-        )
+    if n_strata == 1:  # speed and room: no number of each of a million cells
+        of_stratum, of_cluster = np.broadcast_to(np.int64(0), n_clusters), np.arange(n_clusters)
+        cell = clusters
     else:
         cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
         of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
@@ -348,19 +335,11 @@ def _mean_over_clusters(
     df = math.inf
     if n_clusters < len(values):
         common = intraclass_correlation(values, clusters)
-        ends = (
-            (2.0 * share - 1.0) ** 2
-            / 2.0
-            * width**2
-            * ((1.0 - common) / len(values) + common / effective)
-        )
+        apart = (1.0 - common) / len(values) + common / effective
+        ends = (2.0 * share - 1.0) ** 2 / 2.0 * width**2 * apart
         variance += _UNSEEN * ends / (n_clusters + _EXTREME)
-        df = _degrees(
-            variance,
-            float(np.sum(shares[present] ** 2 * (squares / n**2)[present])),
-            len(values),
-            effective,
-        )
+        unclustered = float(np.sum((shares**2 * squares)[present] / n[present] ** 2))
+        df = _degrees(variance, unclustered, len(values), effective)
     return ClusteredMean(
         estimate, variance, len(values), n_clusters, effective, bounds, shift, sides, df
     )
@@ -384,10 +363,8 @@ def _variance_unseen(share: float, effective: float) -> float:
     """
     if not _EQUAL < share < 1.0 - _EQUAL:
         return 0.0
-    reach = (
-        wilson_interval(0.0, effective).high * max(share, 1.0 - share) / NormalDist().inv_cdf(0.975)
-    )
-    return min(reach**2, share * (1.0 - share) / effective)
+    others = wilson_interval(0.0, effective).high / t_quantile(math.inf, 0.95)
+    return min((others * max(share, 1.0 - share)) ** 2, share * (1.0 - share) / effective)
 
 
 def _near_the_ends(
@@ -399,13 +376,9 @@ def _near_the_ends(
     failures, are shared out by how much a stratum can matter (R. Price and D. Bonett, 2004, share
     them equally).
     """
-    used = effective > 0.0
-    share, variance, effective, weights = (
-        share[used],
-        variance[used],
-        effective[used],
-        weights[used],
-    )
+    share, variance, effective, weights = np.stack([share, variance, effective, weights])[
+        :, effective > 0.0
+    ]
     matters = weights**2 / effective
     added = 4.0 * matters / np.sum(matters)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -561,9 +534,8 @@ def mean_draws(
         if not 0.0 <= value <= 1.0:
             raise ConfigError(f"mean_draws needs outcomes within 0..1, got {value!r}")
         return rng.beta(n * value + 0.5, n * (1.0 - value) + 0.5, size=n_draws)
-    values = np.array([value for value, _ in present], dtype=np.float64)
-    shares = np.array([k for _, k in present], dtype=np.float64) / n
-    return _weighted_sums(n, shares, values, rng, n_draws) / n
+    values, repeats = np.array(present, dtype=np.float64).T
+    return _weighted_sums(n, repeats / n, values, rng, n_draws) / n
 
 
 def _weighted_sums(
@@ -603,6 +575,12 @@ def cluster_sum_draws(
     return _weighted_sums(len(table), np.full(len(table), 1.0 / len(table)), table, rng, n_draws)
 
 
+def _figures(statistic: Callable[[Floats], Any], sums: Floats) -> Floats:
+    """Figures of column sums; NaN or infinite where undefined."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(statistic(sums), dtype=np.float64)
+
+
 def bootstrapped(
     columns: Floats,
     statistic: Callable[[Floats], Any],
@@ -632,12 +610,7 @@ def bootstrapped(
         return None
     n_clusters = int(numbers.max()) + 1
     table = np.column_stack([np.bincount(numbers, weights=column) for column in columns.T])
-
-    def figures(sums: Any) -> Floats:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(statistic(sums))
-
-    estimate = float(figures(table.sum(axis=0)[None])[0])
+    estimate = float(_figures(statistic, table.sum(axis=0)[None])[0])
     if np.isnan(estimate):
         return None
     rng = named_generator(seed, "bootstrap")
@@ -646,7 +619,7 @@ def bootstrapped(
         # clusters that add the same are drawn together
         table, counts = np.unique(table, axis=0, return_counts=True)
         shares = counts / n_clusters
-    draws = figures(_weighted_sums(n_clusters, shares, table, rng, n_draws))
+    draws = _figures(statistic, _weighted_sums(n_clusters, shares, table, rng, n_draws))
     return from_draws(estimate, draws, n_clusters, bounds=bounds)
 
 
@@ -684,22 +657,18 @@ def drawn_figure(
     n = len(columns)
     if not n:
         return None
-
-    def figures(sums: Any) -> Floats:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(statistic(sums), dtype=np.float64)
-
     kinds, places, counts = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
     places = places.reshape(-1)
     total = columns.sum(axis=0)
-    estimate = float(figures(total[None])[0])
+    estimate = float(_figures(statistic, total[None])[0])
     if np.isnan(estimate):
         return None
     numbers = cluster_numbers(clusters, n)
     n_clusters = int(numbers.max()) + 1
     worth = 1.0
     if n_clusters < n:
-        moved = np.nan_to_num((estimate - figures(total[None] - kinds)) * (n - 1))[places]
+        moved = (estimate - _figures(statistic, total - kinds)) * (n - 1)
+        moved = np.nan_to_num(moved)[places]
         worth = _worth(moved - moved.mean(), columns, numbers)
     rng, (rows, prior) = named_generator(seed, "drawn"), unseen
     draws, at_once = [], max(1, _CELLS_AT_ONCE // (len(kinds) + len(rows)))
@@ -709,7 +678,8 @@ def drawn_figure(
             rng.standard_gamma(shape, size=(size, len(shape))) for shape in (counts * worth, prior)
         )
         weight = own.sum(axis=1) + other.sum(axis=1)
-        draws.append(figures((own @ kinds + other @ rows) * (n / weight)[:, None]))
+        sums = (own @ kinds + other @ rows) * (n / weight)[:, None]
+        draws.append(_figures(statistic, sums))
     usable = np.concatenate(draws)
     usable = np.sort(usable[~np.isnan(usable)])
     if not len(usable):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import clustered_mean, names_where, strata_shares
-from rm_gallery.core.stats.corrected import Corrected, corrected_mean, numbers
+from rm_gallery.core.stats.corrected import Corrected, corrected_mean, farthest_outside, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.significance import holm, sign_test
 from rm_gallery.core.utils.errors import ConfigError
@@ -80,8 +80,7 @@ def position_bias(
     n = int(both.sum())
     if n == 0:
         return PositionBias(None, None, None, 0, 0, 0, len(both))
-    wins = np.concatenate([first[both], second[both]])
-    if wins.min() < 0.0 or wins.max() > 1.0:
+    if farthest_outside(np.concatenate([first[both], second[both]]), 0.0, 1.0) is not None:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     gain = (first - second)[both]
     mean_gain = corrected_mean(
@@ -163,9 +162,7 @@ def variance_parts(
         raise ConfigError(
             "variance_parts needs runs over the same samples, one credit or None for each"
         )
-    table = np.array(
-        [[math.nan if x is None else float(x) for x in run] for run in runs], dtype=np.float64
-    )
+    table = np.array(runs, dtype=np.float64)  # None becomes NaN
     known = ~np.isnan(table)
     times = known.sum(axis=0)
     if not times.any():
@@ -179,37 +176,42 @@ def variance_parts(
         return None
     off = np.where(known, table - means, 0.0)
     again = times > 1
-    within = float(np.sum(off[:, again] ** 2) / np.sum(times[again] - 1.0)) if again.any() else None
     run_means = [
         clustered_mean(run[ok], strata=names_where(parts[1], ok), weights=weights)
         for run, ok in zip(table, known, strict=True)
     ]
     scores = tuple(None if mean is None else mean.estimate for mean in run_means)
-    counts = len(means), len(runs)
-    if within is None:
-        return Repeats(
-            whole.estimate, whole.interval(), None, scores, None, None, None, None, *counts
-        )
+    once = Repeats(
+        whole.estimate,
+        whole.interval(),
+        None,
+        scores,
+        None,
+        None,
+        None,
+        None,
+        len(means),
+        len(runs),
+    )
+    if not again.any():
+        return once
+    within = float(np.sum(off[:, again] ** 2) / np.sum(times[again] - 1.0))
     between = float(np.var(means, ddof=1)) if len(means) > 1 else 0.0
     prompt = max(0.0, between - within * float(np.mean(1.0 / times)))
     places, shares = strata_shares(parts[1], weights, len(means))
     share = (shares / np.bincount(places))[places]
     # a mean of n samples, each with its own part of the judge's variance
-    of_one_run = math.sqrt(within * float(np.sum(share**2)))
-    of_all = math.sqrt(within * float(np.sum(share**2 / times)))
+    of_one_run, of_all = (math.sqrt(within * float(np.sum(share**2 / n))) for n in (1.0, times))
     half = NormalDist().inv_cdf(0.975) * of_all
-    same = Interval(max(0.0, whole.estimate - half), min(1.0, whole.estimate + half))
-    unstable = float(np.mean(np.ptp(np.where(known, table, means), axis=0)[again] > 1e-12))
-    return Repeats(
-        whole.estimate,
-        whole.interval(),
-        same,
-        scores,
-        within,
-        prompt,
-        of_one_run,
-        unstable,
-        *counts,
+    return replace(
+        once,
+        ci95_same_prompts=Interval(
+            max(0.0, whole.estimate - half), min(1.0, whole.estimate + half)
+        ),
+        judge_variance=within,
+        prompt_variance=prompt,
+        run_sd=of_one_run,
+        unstable=float(np.mean(np.ptp(np.where(known, table, means), axis=0)[again] > 1e-12)),
     )
 
 
@@ -312,16 +314,12 @@ def drift(
             f"every run, the labels and the clusters need one entry per anchor; found {lengths} "
             f"entries"
         )
-    outside = [
-        x
-        for run in (*olds, *news)
-        for x in (np.nanmin(run, initial=bounds[0]), np.nanmax(run, initial=bounds[1]))
-    ]
-    if min(outside) < bounds[0] or max(outside) > bounds[1]:
-        worst = min(outside) if min(outside) < bounds[0] else max(outside)
+    low, high = bounds
+    worst = farthest_outside(np.concatenate([*olds, *news]), low, high)
+    if worst is not None:
         raise ConfigError(
-            f"a score is {worst:.15g}, outside the bounds {bounds[0]:g}..{bounds[1]:g}; name the "
-            f"scale in bounds"
+            f"a score is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the scale in "
+            f"bounds"
         )
     both = ~np.isnan(olds[0]) & ~np.isnan(news[0])
     n = int(both.sum())
@@ -330,8 +328,6 @@ def drift(
             f"old and new have {n} anchors in common that both scored; at least 2 are needed"
         )
     kept = list(itertools.compress(range(len(both)) if clusters is None else clusters, both))
-    low, high = bounds
-    reach = (low - high, high - low)
     notes: list[str] = []
     missing = len(both) - n
     if missing:
@@ -339,10 +335,8 @@ def drift(
             f"{missing} of {len(both)} anchors were not scored by both versions; they say nothing "
             f"about drift"
         )
-    old_mean, new_mean = (
-        np.asarray(np.nanmean([run[both] for run in side], axis=0)) for side in (olds, news)
-    )
-    shift = _change(old_mean, new_mean, kept, reach, confidence)
+    means = [np.asarray(np.nanmean([run[both] for run in side], axis=0)) for side in (olds, news)]
+    shift = _change(means, kept, high - low, confidence)
     flips = (np.abs(news[0] - olds[0])[both] > tolerance).astype(np.float64)
     rate = corrected_mean(flips, flips, clusters=kept, confidence=confidence)
     noise = excess = excess_p = None
@@ -358,30 +352,23 @@ def drift(
         )
     agreement = None
     if labels is not None or credits is not None:
-        earned = _earned(labels, credits, (old_mean, new_mean), both, bounds)
-        known = ~np.isnan(earned[0]) & ~np.isnan(earned[1])
+        earned = _earned(labels, credits, means, both, high - low)
+        known = np.isfinite(earned.sum(axis=0))
         if known.sum() >= 2:
-            finite = labels is None or math.isfinite(high - low)
-            width = 1.0 if finite else math.inf
-            agreement = _change(
-                earned[0][known],
-                earned[1][known],
-                list(itertools.compress(kept, known)),
-                (-width, width),
-                confidence,
-            )
+            width = 1.0 if labels is None or math.isfinite(high - low) else math.inf
+            names = list(itertools.compress(kept, known))
+            agreement = _change(earned[:, known], names, width, confidence)
         else:
             notes.append(
                 "fewer than 2 anchors have a label, so agreement with people is not compared"
             )
-    flip_rate, ci95 = rate.estimate, rate.ci95
-    assert flip_rate is not None and ci95 is not None
+    assert rate.estimate is not None and rate.ci95 is not None
     findings = _findings(shift, excess, excess_p, agreement, 1.0 - confidence)
     return Drift(
         n,
         missing,
-        flip_rate,
-        ci95,
+        rate.estimate,
+        rate.ci95,
         noise,
         excess,
         excess_p,
@@ -395,32 +382,31 @@ def drift(
 def _earned(
     labels: Numbers | None,
     credits: tuple[Numbers, Numbers] | None,
-    means: tuple[Floats, Floats],
+    means: Sequence[Floats],
     both: Bools,
-    bounds: tuple[float, float],
-) -> tuple[Floats, Floats]:
-    """How near each version comes to the labels, 0..1; NaN where that is not known."""
+    span: float,
+) -> Floats:
+    """How near each version comes to the labels, 0..1, shape (2, anchors); NaN where unknown."""
     if credits is not None:
-        return numbers(credits[0], "credits")[both], numbers(credits[1], "credits")[both]
+        return np.array([numbers(side, "credits")[both] for side in credits])
     assert labels is not None
     gold = numbers(labels, "labels")[both]
-    known, span = gold[~np.isnan(gold)], bounds[1] - bounds[0]
+    known = gold[~np.isnan(gold)]
     if not math.isfinite(span):
         span = float(np.ptp(known)) if len(known) else 0.0
-    near = [1.0 - np.abs(side - gold) / (span or math.nan) for side in means]
-    return near[0], near[1]
+    return np.asarray(1.0 - np.abs(means - gold) / (span or math.nan))
 
 
 def _change(
-    old: Floats,
-    new: Floats,
+    sides: Sequence[Floats] | Floats,
     clusters: Sequence[Hashable],
-    reach: tuple[float, float],
+    reach: float,
     confidence: float,
 ) -> Change:
+    old, new = sides
     difference = new - old
     mean_change: Corrected = corrected_mean(
-        difference, difference, clusters=clusters, bounds=reach, confidence=confidence
+        difference, difference, clusters=clusters, bounds=(-reach, reach), confidence=confidence
     )
     p = mean_change.p_value(0.0)
     assert mean_change.estimate is not None and mean_change.ci95 is not None and p is not None
@@ -500,21 +486,19 @@ def _findings(
     agreement: Change | None,
     level: float,
 ) -> tuple[str, ...]:
-    asked: list[tuple[float, str]] = [
-        (
-            shift.p_value,
-            f"the mean score went from {shift.old:.4g} to {shift.new:.4g} (p = "
-            f"{shift.p_value:.3g})",
-        )
+    asked = [
+        (change.p_value, f"{what} went from {change.old:.4g} to {change.new:.4g}")
+        for what, change in (("the mean score", shift), ("agreement with the labels", agreement))
+        if change is not None
     ]
     if excess is not None and excess_p is not None:
-        text = (
-            f"the versions differ more than repeats of one do, by {excess:.3g} (p = {excess_p:.3g})"
+        asked.append(
+            (excess_p, f"the versions differ more than repeats of one do, by {excess:.3g}")
         )
-        asked.append((excess_p, text))
-    if agreement is not None:
-        text = f"agreement with the labels went from {agreement.old:.4g} to {agreement.new:.4g}"
-        asked.append((agreement.p_value, f"{text} (p = {agreement.p_value:.3g})"))
     asked.sort()
     adjusted = holm([p for p, _ in asked])
-    return tuple(text for p, (_, text) in zip(adjusted, asked, strict=True) if p <= level)
+    return tuple(
+        f"{text} (p = {p:.3g})"
+        for level_of, (p, text) in zip(adjusted, asked, strict=True)
+        if level_of <= level
+    )

@@ -65,23 +65,17 @@ class Constancy:
         Args:
             turn: -1 where scores were turned since lower is better.
         """
-        if self._places.n:
-            if self._places.constant:
-                return _of_all(
-                    self._places.n, "verdict", f"{self._places.value}: the judge {_BLIND}"
-                )
-            named = self._sides.constant and self._samples > 1 and self._sides.value
-            return _of_all(self._sides.n, "verdict", f"for {self._sides.value}") if named else ""
-        if not self._scores.constant or isinstance(self._scores.value, str | None):
+        places, sides, scores = self._places, self._sides, self._scores
+        if places.constant:
+            said = f"verdicts is {places.value}: the judge {_BLIND}"
+        elif sides.constant and self._samples > 1 and sides.value:
+            said = f"verdicts is for {sides.value}"
+        elif not places.n and scores.constant and not isinstance(scores.value, str | None):
+            said = f"scores is {turn * scores.value + 0.0:.4g}: the reward {_BLIND}"
+        else:
             return ""
-        return _of_all(
-            self._scores.n, "score", f"{turn * self._scores.value + 0.0:.4g}: the reward {_BLIND}"
-        )
+        return f"Every one of the {places.n or scores.n:,} {said}."
 
 
 _PLACES = {1: "for the answer shown first", -1: "for the answer shown second", 0: "a tie"}
 _BLIND = "tells none of these answers apart"
-
-
-def _of_all(n: int, what: str, value: str) -> str:
-    return f"Every one of the {n:,} {what}s is {value}."

@@ -151,16 +151,12 @@ def corrected_mean(
     f, y = numbers(judge, "judge"), numbers(labels, "labels")
     chosen = None if probabilities is None else numbers(probabilities, "probabilities")
     n = len(y)
-    for name, values in (
-        ("judge", f),
-        ("clusters", clusters),
-        ("strata", None if isinstance(strata, str) else strata),
-        ("probabilities", chosen),
-    ):
-        if values is not None and len(values) != n:
+    columns = {"judge": f, "clusters": clusters, "strata": strata, "probabilities": chosen}
+    for name, values in columns.items():
+        if values is not None and not isinstance(values, str) and len(values) != n:
             raise ConfigError(f"{name} needs one entry per row: found {len(values)} for {n} labels")
     labelled, judged = ~np.isnan(y), ~np.isnan(f)
-    _check_labels(y[labelled], low, high)
+    _check_labels(y, low, high)
     m, n_judged = int(labelled.sum()), int(judged.sum())
     notes: list[str] = []
     if m < n and n_judged < n:
@@ -178,29 +174,20 @@ def corrected_mean(
         return unlabelled
     cells, chosen, verdicts, warnings = _drawn(f, labelled, chosen, strata, shares, groups)
     notes += warnings
-    drawn = _strata(cells, shares, labelled)
-    parts = [
-        part_of(
-            f[rows],
-            y[rows],
-            None if chosen is None else chosen[rows],
-            groups[rows],
-            (low, high),
-            verdicts,
-        )
-        for rows, _ in drawn
-    ]
-    weights = [share for _, share in drawn]
-    theta = weighted_sum(weights, [part.estimate for part in parts])
-    between = weighted_sum(weights, [part.estimate**2 for part in parts]) - theta**2
-    psi = np.zeros(n)
-    for (rows, share), part in zip(drawn, parts, strict=True):
+    parts, weights, psi = list[StratumEstimate](), list[float](), np.zeros(n)
+    for rows, share in _strata(cells, shares, labelled):
+        own = None if chosen is None else chosen[rows]
+        part = part_of(f[rows], y[rows], own, groups[rows], (low, high), verdicts)
         psi[rows] = share * part.psi
+        parts.append(part)
+        weights.append(share)
+    theta = weighted_sum(weights, [part.estimate for part in parts])
     sums = np.bincount(groups, weights=psi)
+    plain = float(sums @ sums)
     # without given shares these are counted on the same rows, which adds to the error
-    plain = float(sums @ sums) + (
-        max(0.0, between) / n if shares is None and len(parts) > 1 else 0.0
-    )
+    if shares is None and len(parts) > 1:
+        between = weighted_sum(weights, [part.estimate**2 for part in parts]) - theta**2
+        plain += max(0.0, between) / n
     squares = [share**2 for share in weights]
     variance = plain + weighted_sum(squares, [part.floor for part in parts])
     labels_variance = weighted_sum(squares, [part.labels_variance for part in parts])
@@ -234,17 +221,16 @@ def _test_of(
     low: float,
     high: float,
 ) -> ScoreTest:
-    own = [share**2 * part.variance for share, part in zip(shares, parts, strict=True)]
-    total = math.fsum(own)
-    # Satterthwaite's degrees of freedom of a sum of variances
-    spent = math.fsum(v**2 / part.df for v, part in zip(own, parts, strict=True))
-    df = total**2 / spent if spent > 0.0 else min(part.df for part in parts)
-    pieces = []
+    own, pieces, spent = list[float](), list[Piece](), list[float]()
     for share, part in zip(shares, parts, strict=True):
         inside = min(max(part.estimate, low), high)
-        pieces.append(
-            Piece(share, inside, n_eff(inside, part.variance, part.m, low, high), part.variance)
-        )
+        labels = n_eff(inside, part.variance, part.m, low, high)
+        pieces.append(Piece(share, inside, labels, part.variance))
+        own.append(share**2 * part.variance)
+        spent.append(own[-1] ** 2 / part.df)
+    total, lost = math.fsum(own), math.fsum(spent)
+    # Satterthwaite's degrees of freedom of a sum of variances
+    df = total**2 / lost if lost > 0.0 else min(part.df for part in parts)
     extra = variance - total if len(parts) > 1 else 0.0
     return ScoreTest(min(max(theta, low), high), tuple(pieces), extra, df, low, high)
 
@@ -277,7 +263,7 @@ def corrected_difference(
         raise ConfigError(f"both sides need one entry per row: found {lengths}")
     low, high = bounds
     for values in (ya, yb):
-        _check_labels(values[values == values], low, high)
+        _check_labels(values, low, high)
     return corrected_mean(
         fa - fb, ya - yb, clusters=clusters, probabilities=probabilities, strata=strata, shares=shares,
         bounds=(low - high, high - low), confidence=confidence,
@@ -297,16 +283,14 @@ def label_scale(
     """
     known = numbers(labels, "labels")
     known = known[known == known]
-    low, high = scale
-    on_scale = (
-        bool(len(known))
-        and math.isfinite(high - low)
-        and low <= known.min()
-        and known.max() <= high
-    )
-    if len(known) and known.min() >= 0.0 and known.max() <= 1.0 and not (on_scale and low > 0.0):
+    (low, high), open_scale = scale, (-math.inf, math.inf)
+    if not len(known):
+        return open_scale
+    least, most = known.min(), known.max()
+    on_scale = math.isfinite(high - low) and low <= least and most <= high
+    if least >= 0.0 and most <= 1.0 and not (on_scale and low > 0.0):
         return 0.0, 1.0
-    return (low, high) if on_scale else (-math.inf, math.inf)
+    return scale if on_scale else open_scale
 
 
 def _filled_by_verdict(chosen: Floats, f: Floats) -> Floats:
@@ -331,6 +315,7 @@ def _drawn(
     groups: Array,
 ) -> tuple[Sequence[Hashable] | None, Floats | None, Array | None, list[str]]:
     """How labelled rows were chosen: strata, probabilities per row, verdicts; and notes."""
+    by_verdict = isinstance(strata, str) and shares is None
     cells = None if isinstance(strata, str) else strata
     if chosen is not None:
         _check_probabilities(chosen, labelled)
@@ -342,7 +327,6 @@ def _drawn(
             return cells, chosen, None, []
         if len(set(chosen)) > 1:
             return list(chosen), None, None, []
-    by_verdict = isinstance(strata, str) and shares is None
     verdicts = verdict_numbers(f, labelled) if by_verdict else None
     follow = labels_follow_verdicts(
         f, labelled, groups, None if cells is None else cluster_numbers(list(cells), len(f))
@@ -365,21 +349,21 @@ def _strata(
                 "shares are those of strata; name the stratum of every row in `strata` too"
             )
         return [(np.arange(n), 1.0)]
-    places = cluster_numbers(list(strata), n)
-    names = list(dict.fromkeys(strata))
-    order = np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])
-    weights = {name: len(rows) / n for name, rows in zip(names, order, strict=True)}
+    rows_of: dict[Hashable, list[int]] = {}
+    for row, name in enumerate(strata):
+        rows_of.setdefault(name, []).append(row)
+    weights = {name: len(rows) / n for name, rows in rows_of.items()}
     if shares is not None:
-        weights = _scaled_shares(shares, names)
-    drawn = [(name, rows) for name, rows in zip(names, order, strict=True) if weights[name] > 0.0]
-    bare = [name for name, rows in drawn if not labelled[rows].any()]
+        weights = _scaled_shares(shares, list(rows_of))
+    drawn = {name: np.array(rows) for name, rows in rows_of.items() if weights[name] > 0.0}
+    bare = [name for name, rows in drawn.items() if not labelled[rows].any()]
     if bare:
         raise ConfigError(
-            f"{len(bare)} of {len(names)} strata have no label, the first is {str(bare[0])!r}; "
+            f"{len(bare)} of {len(rows_of)} strata have no label, the first is {str(bare[0])!r}; "
             f"label some of its rows or join"
             " it with another stratum"
         )
-    return [(rows, weights[name]) for name, rows in drawn]
+    return [(rows, weights[name]) for name, rows in drawn.items()]
 
 
 def _scaled_shares(shares: Mapping[Any, float], names: Sequence[Hashable]) -> dict[Hashable, float]:
@@ -416,9 +400,15 @@ def numbers(values: Numbers, name: str) -> Floats:
     return column
 
 
+def farthest_outside(values: Floats, low: float, high: float) -> float | None:
+    """The lowest value below the bounds, else the highest above them; None where there is none."""
+    outside = np.sort(values[(values < low) | (values > high)])
+    return float(outside[0 if outside[0] < low else -1]) if len(outside) else None
+
+
 def _check_labels(labels: Floats, low: float, high: float) -> None:
-    if len(labels) and not (low <= labels.min() and labels.max() <= high):
-        worst = labels.min() if labels.min() < low else labels.max()
+    worst = farthest_outside(labels, low, high)
+    if worst is not None:
         raise ConfigError(
             f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' "
             f"scale in `bounds`"
@@ -431,10 +421,9 @@ def _check_probabilities(chosen: Floats, labelled: Bools) -> None:
             "probabilities needs one for every labelled row: with what probability it was chosen "
             "for labelling"
         )
-    known = chosen[~np.isnan(chosen)]
-    if not ((known > 0.0) & (known <= 1.0)).all():
+    wrong = chosen[(chosen <= 0.0) | (chosen > 1.0)]
+    if len(wrong):
         raise ConfigError(
-            f"probabilities lie above 0 and at most at 1; found "
-            f"{known[(known <= 0) | (known > 1)][0]:.15g}. Rows that could"
+            f"probabilities lie above 0 and at most at 1; found {wrong[0]:.15g}. Rows that could"
             " not be chosen are no part of what labels can speak for; leave them out"
         )

@@ -61,28 +61,26 @@ def worst_case_bounds(
     Interval(low=0.6, high=0.8)
     """
     lost = n - n_scored
-    causes = {cause: number for cause, number in missing.items() if number}
-    if unknown := lost - sum(causes.values()):
-        causes[NEVER_BEGUN] = causes.get(NEVER_BEGUN, 0) + unknown
-    causes = _largest_first(causes)
-    if not n or (lost and not any(map(math.isfinite, scale))):
-        return Bounded(n, n_scored, causes, None)
-    if not lost:
-        return Bounded(n, n_scored, causes, Interval(total / n, total / n))
-    low, high = ((total + lost * end) / n for end in scale)
-    return Bounded(n, n_scored, causes, Interval(low, high))
+    causes = Counter({cause: number for cause, number in missing.items() if number})
+    if unknown := lost - causes.total():
+        causes[NEVER_BEGUN] += unknown
+    bounds = None
+    if n and (not lost or any(map(math.isfinite, scale))):
+        # an infinite end times nothing missing is no number
+        bounds = Interval(*((total + (lost * end if lost else 0.0)) / n for end in scale))
+    return Bounded(n, n_scored, _largest_first(causes), bounds)
 
 
 def weighted_bounds(parts: Iterable[tuple[Interval | None, float]]) -> Interval | None:
     """Bounds of a weighted mean of figures from (bounds, weight) of each; those without are left out."""
-    known = [(bounds, weight) for bounds, weight in parts if bounds is not None]
-    whole = math.fsum(weight for _, weight in known)
+    known = [(*bounds, weight) for bounds, weight in parts if bounds is not None]
+    whole = math.fsum(weight for *_, weight in known)
     if not whole:
         return None
-    low, high = (
-        math.fsum(bounds[end] * weight for bounds, weight in known) / whole for end in (0, 1)
+    return Interval(
+        math.fsum(low * weight for low, _, weight in known) / whole,
+        math.fsum(high * weight for _, high, weight in known) / whole,
     )
-    return Interval(low, high)
 
 
 def mean_bounds(parts: Iterable[Interval | None]) -> Interval | None:
@@ -180,16 +178,16 @@ class MissingnessTest:
             f"missing scores go with {test.what}: {test.sentence} (p = {p:.2g})"
             for p, test in named
         ]
-        names = ", ".join([*self._traits, *self._sides])
+        names = [*self._traits, *self._sides]
         nothing = (
-            f"missing scores go with nothing that was looked at ({names}; {len(tests)} tests, "
-            f"n={self.n})"
+            f"missing scores go with nothing that was looked at ({', '.join(names)}; {len(tests)} "
+            f"tests, n={self.n})"
         )
         return {
             "n": self.n,
             "n_missing": self.n_missing,
             "tests": len(tests),
-            "looked_at": [*self._traits, *self._sides],
+            "looked_at": names,
             "found": [{"with": test.what, "p_adjusted": p, **test.figures} for p, test in named],
             "said": sentences or [nothing],
         }
@@ -204,13 +202,16 @@ def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
 
     if not gone or not there or len({*gone, *there}) < 2:
         return []
-    middles = median(gone), median(there)
-    figures = dict(zip(("median_missing", "median_elsewhere"), middles, strict=True))
-    figures |= {"n_missing": len(gone), "n_elsewhere": len(there)}
+    figures = {
+        "median_missing": median(gone),
+        "median_elsewhere": median(there),
+        "n_missing": len(gone),
+        "n_elsewhere": len(there),
+    }
     sentence = (
-        f"median {middles[0]:g} where missing (n={len(gone)}), {middles[1]:g} elsewhere "
-        f"(n={len(there)})"
-    )
+        "median {median_missing:g} where missing (n={n_missing}), {median_elsewhere:g} elsewhere "
+        "(n={n_elsewhere})"
+    ).format(**figures)
     return [_Test(float(mannwhitneyu(gone, there).pvalue), f"the {name}", sentence, figures)]
 
 
@@ -219,22 +220,17 @@ def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
 
     if len(of) < 2:
         return []
-    n, lost = of.total(), gone.total()
     levels = sorted(of)
     if len(levels) == 2:  # one test says all there is to say
         levels = [max(levels, key=lambda level: gone[level] / of[level])]
     tests = []
     for level in levels:
-        rest = n - of[level], lost - gone[level]
-        table = [[gone[level], of[level] - gone[level]], [rest[1], rest[0] - rest[1]]]
-        sentence = f"{gone[level]:,} of {of[level]:,} there, {rest[1]:,} of {rest[0]:,} elsewhere"
-        figures = {
-            "missing": gone[level],
-            "of": of[level],
-            "missing_elsewhere": rest[1],
-            "of_elsewhere": rest[0],
-        }
-        tests.append(_Test(float(fisher_exact(table)[1]), f"{name} '{level}'", sentence, figures))
+        a, all_a = gone[level], of[level]
+        b, all_b = gone.total() - a, of.total() - all_a
+        p_value = float(fisher_exact([[a, all_a - a], [b, all_b - b]])[1])
+        sentence = f"{a:,} of {all_a:,} there, {b:,} of {all_b:,} elsewhere"
+        figures = {"missing": a, "of": all_a, "missing_elsewhere": b, "of_elsewhere": all_b}
+        tests.append(_Test(p_value, f"{name} '{level}'", sentence, figures))
     return tests
 
 
@@ -242,10 +238,10 @@ def _side_tests(counts: Counter[str]) -> list[_Test]:
     """Each side against an equal share of the missing scores (binomial test)."""
     from scipy.stats import binomtest
 
-    n, sides = counts[""], sorted(side for side in counts if side)
+    n, sides = counts[""], sorted(filter(None, counts))
+    share = 1 / len(sides)
     if len(sides) == 2:
         sides = [max(sides, key=counts.__getitem__)]
-    share = 1 / len([side for side in counts if side])
     return [
         _Test(
             float(binomtest(counts[side], n, share).pvalue) if counts[side] <= n else 1.0,

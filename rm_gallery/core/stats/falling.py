@@ -25,6 +25,7 @@ from functools import cache
 from typing import Any
 
 from rm_gallery.core.stats import Floats, np
+from rm_gallery.core.stats.intervals import check_bounds
 from rm_gallery.core.utils.errors import ConfigError
 
 _RATIOS = (1.3, 1.8, 3.0, 7.0)
@@ -57,15 +58,9 @@ class FallTest:
     """
 
     def __init__(self, bounds: tuple[float, float] = (0.0, 1.0), *, first: int = 10) -> None:
-        low, high = bounds
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ConfigError(
-                f"bounds are {bounds!r}; two finite numbers are needed, the lowest and the highest "
-                f"observation."
-            )
+        self.bounds = check_bounds(bounds)
         if first < 1:
             raise ConfigError(f"first is {first}; a baseline has at least one step.")
-        self.bounds = (float(low), float(high))
         self.first = first
         self.n_steps = 0
         self._windows: Floats = np.zeros((1, 2 + 2 * len(_RATIOS)))
@@ -82,9 +77,10 @@ class FallTest:
             ConfigError: an observation lies outside the bounds, or is NaN; nothing is taken in.
         """
         low, high = self.bounds
-        wrong = next((x for x in observations if not low <= x <= high), None)
-        if wrong is not None:
-            raise ConfigError(f"an observation is {wrong!r}, outside the bounds {low:g}..{high:g}.")
+        if wrong := [x for x in observations if not low <= x <= high]:
+            raise ConfigError(
+                f"an observation is {wrong[0]!r}, outside the bounds {low:g}..{high:g}."
+            )
         if not len(observations):
             return self.e_value
         if self.n_steps == self._end(len(self._windows)):
@@ -163,11 +159,8 @@ class FallTest:
             # U falls with m and D rises: in a cell their product is at least that of these ends
             product = up[1:] + down[:-1]
             logs.append(float(product.min()) - math.log((place + 1.0) * (place + 2.0)))
-        if logs:
-            top = max(logs)
-            now = top + math.log(sum(math.exp(each - top) for each in logs))
-            if now > self._best:
-                self._best, self._leading = now, logs.index(top)
+        if logs and (now := float(np.logaddexp.reduce(logs))) > self._best:
+            self._best, self._leading = now, int(np.argmax(logs))
 
 
 @cache

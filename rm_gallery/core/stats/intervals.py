@@ -51,6 +51,17 @@ def check_level(level: float) -> float:
     return level
 
 
+def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the lowest and highest observation; raise ConfigError unless finite and in order."""
+    low, high = bounds
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(
+            f"bounds are two finite numbers, lowest and highest observation; found ({low!r}, "
+            f"{high!r})"
+        )
+    return float(low), float(high)
+
+
 def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval:
     """Wilson's score interval of a share, within 0..1.
 
@@ -79,15 +90,15 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
         )
     if n == 0:
         return Interval(0.0, 1.0)
+    return score_ends(min(max(successes / n, 0.0), 1.0), z * z / n)
 
-    p = min(max(successes / n, 0.0), 1.0)
-    scale = 1.0 + z * z / n
-    centre = (p + z * z / (2 * n)) / scale
-    half = z / scale * math.sqrt(p * (1.0 - p) / n + z * z / (4.0 * n * n))
-    # rounding must not push the ends past the value itself when all trials agree
-    return Interval(
-        0.0 if p == 0.0 else max(0.0, centre - half), 1.0 if p == 1.0 else min(1.0, centre + half)
-    )
+
+def score_ends(share: float, square: float) -> Interval:
+    """Ends of Wilson's interval of a share, 0..1; `square` is the squared quantile over the trials."""
+    centre = (share + square / 2.0) / (1.0 + square)
+    half = math.sqrt(square * share * (1.0 - share) + square**2 / 4.0) / (1.0 + square)
+    # rounding must not push an end past the share itself when all trials agree
+    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
@@ -153,8 +164,6 @@ class ScoreTest:
 
     def p_value(self, null: float) -> float:
         """Two-sided p-value of "the mean is `null`": 1 - level of the interval that just reaches it."""
-        from scipy.special import stdtr
-
         if self.estimate == null:
             return 1.0
 
@@ -167,11 +176,9 @@ class ScoreTest:
             least, most = (
                 (least, quantile) if self._interval_at(quantile).covers(null) else (quantile, most)
             )
-        return min(1.0, float(2.0 * stdtr(min(self.df, 1e12), -most)))
+        return min(1.0, two_tails(self.df, most))
 
     def _interval_at(self, quantile: float) -> Interval:
-        if len(self.pieces) == 1 and self.extra == 0.0:
-            return _piece_interval(self.pieces[0], quantile, self.low, self.high)
         below = above = quantile**2 * self.extra
         for piece in self.pieces:
             low, high = _piece_interval(piece, quantile, self.low, self.high)
@@ -187,14 +194,8 @@ def _piece_interval(piece: Piece, quantile: float, low: float, high: float) -> I
     if math.isinf(piece.n_eff):
         half = quantile * math.sqrt(piece.variance)
         return Interval(max(low, piece.estimate - half), min(high, piece.estimate + half))
-    span = high - low
-    p, q2 = (piece.estimate - low) / span, quantile * quantile / piece.n_eff
-    centre = (p + q2 / 2) / (1 + q2)
-    half = math.sqrt(max(0.0, q2 * p * (1 - p) + q2 * q2 / 4)) / (1 + q2)
-    # rounding must not push an end past the estimate where that lies at a bound
-    lower = 0.0 if p <= 0.0 else min(p, max(0.0, centre - half))
-    upper = 1.0 if p >= 1.0 else max(p, min(1.0, centre + half))
-    return Interval(low + span * lower, low + span * upper)
+    ends = score_ends((piece.estimate - low) / (high - low), quantile**2 / piece.n_eff)
+    return Interval(*(low + (high - low) * end for end in ends))
 
 
 def t_quantile(df: float, level: float) -> float:
@@ -203,6 +204,13 @@ def t_quantile(df: float, level: float) -> float:
 
     tail = (1.0 + level) / 2.0
     return float(stdtrit(df, tail)) if df < 1e6 else float(ndtri(tail))
+
+
+def two_tails(df: float, distance: float) -> float:
+    """Probability of lying farther than so many standard errors from the middle, on either side."""
+    from scipy.special import ndtr, stdtr
+
+    return float(2.0 * (stdtr(df, -distance) if df < 1e6 else ndtr(-distance)))
 
 
 # Exact convolution above this many different probabilities costs seconds, and the normal limit is
@@ -224,8 +232,7 @@ def _correct_counts(different: Counter[float]) -> tuple[int, Floats]:
     offset = 0
     masses: Floats = np.ones(1)
     for p, n in sorted(different.items()):
-        low, high = (int(end) for end in binom.ppf([_NEGLIGIBLE, 1.0], n, p))
-        high = min(high, int(binom.isf(_NEGLIGIBLE, n, p)))
+        low, high = int(binom.ppf(_NEGLIGIBLE, n, p)), int(binom.isf(_NEGLIGIBLE, n, p))
         masses = np.convolve(masses, binom.pmf(np.arange(low, high + 1), n, p))
         kept = np.flatnonzero(masses >= _NEGLIGIBLE)
         masses = masses[kept[0] : kept[-1] + 1]
@@ -271,12 +278,8 @@ def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Inte
         return _normal_limit(different, n, level)
     offset, masses = _correct_counts(different)
     tail, below = (1.0 - level) / 2.0, np.cumsum(masses)
-    low, high = (
-        np.searchsorted(below, tail, side="right"),
-        np.searchsorted(below, 1.0 - tail, side="left"),
-    )
-    last = len(masses) - 1
-    return Interval((offset + min(int(low), last)) / n, (offset + min(int(high), last)) / n)
+    ends = np.searchsorted(below, tail, side="right"), np.searchsorted(below, 1.0 - tail)
+    return Interval(*((offset + min(int(end), len(masses) - 1)) / n for end in ends))
 
 
 def chance_interval_of_means(

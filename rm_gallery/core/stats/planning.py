@@ -20,6 +20,7 @@ from rm_gallery.core.stats.clustered import (
     clustered_mean,
     intraclass_correlation,
 )
+from rm_gallery.core.stats.corrected import Corrected, corrected_mean
 from rm_gallery.core.stats.intervals import check_level
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -121,24 +122,21 @@ def plan_mean(
         raise ConfigError(
             "name half_width (a precision) or effect (a difference to find), one of the two"
         )
-    spread = _spread(rate, sd)
-    z = _quantile(confidence)
     factor = design_effect(rows_per_cluster, icc)
+    reach = _quantile(confidence) * _spread(rate, sd) * math.sqrt(factor)
     if half_width is None:
         return _plan_test(
             _within(effect or 0.0, "effect", 1.0, sd),
             rate,
             sd,
-            check_level(confidence),
+            confidence,
             _power(power),
             rows_per_cluster,
             icc,
         )
-    rows = max(2, _up(factor * (z * spread / _within(half_width, "half_width", 0.5, sd)) ** 2))
+    rows = max(2, _up((reach / _within(half_width, "half_width", 0.5, sd)) ** 2))
     return SampleSize(
-        rows,
-        clusters=_clusters(rows, rows_per_cluster),
-        half_width=z * spread * math.sqrt(factor / rows),
+        rows, clusters=_clusters(rows, rows_per_cluster), half_width=reach / math.sqrt(rows)
     )
 
 
@@ -152,43 +150,38 @@ def _plan_test(
     icc: float,
 ) -> SampleSize:
     """Rows for the test of a mean against fixed values at the distance `effect` on both sides."""
-    nulls = (
-        [effect]
-        if sd is not None
-        else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
-    )
+    around = (rate - effect, rate + effect)
+    nulls = [round(x, 12) for x in around if 1e-9 < x < 1.0 - 1e-9] if sd is None else [0.0]
     if not nulls:
         raise ConfigError(
             f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or "
             f"another rate"
         )
-    z_level, z_power = _quantile(level), _NORMAL.inv_cdf(power)
     factor = design_effect(rows_per_cluster, icc)
     tests: list[tuple[int, float, Callable[[int], float]]] = []
     for null in nulls:
-        of_null, real = (sd, sd) if sd is not None else (_spread(null, None), _spread(rate, None))
-        limit = _LargeSampleTest(effect / math.sqrt(factor), of_null, real, z_level)
-        n = max(2, _up(limit.rows(z_power)))
-        powered: Callable[[int], float] = limit.power
+        limit = _LargeSampleTest(
+            effect / math.sqrt(factor), _spread(null, sd), _spread(rate, sd), _quantile(level)
+        )
         if sd is None and factor == 1.0:
             powered = _exact_power(rate, null, level)
-            n = _first_that_holds(n, power, null, powered)
-        elif n <= _MOST_SIMULATED:
-            of_rates = partial(_test_of_rates, rate=rate, null=null, icc=icc)
-            of_scores = partial(_test_of_scores, effect=effect, sd=sd or 0.0, icc=icc)
-            powered = _simulated_power(
-                of_rates if sd is None else of_scores, level, rows_per_cluster
+            n = _first_that_holds(limit.rows(power), power, null, powered)
+        else:
+            draw = (
+                partial(_mean_of_rates, rate=rate, icc=icc)
+                if sd is None
+                else partial(_mean_of_scores, mean=effect, sd=sd, icc=icc)
             )
-            n = _first_near(n, power, powered, z_level)
+            n, powered = _simulated_test(limit, draw, null, level, power, rows_per_cluster)
         tests.append((n, null, powered))
     tests.sort(key=lambda test: -test[0])
     rows = tests[0][0]
-    sides = tuple(Side(null, n, powered(rows)) for n, null, powered in tests)
+    sides = [Side(null, n, powered(rows)) for n, null, powered in tests]
     return SampleSize(
         rows,
         clusters=_clusters(rows, rows_per_cluster),
         power=sides[0].power,
-        sides=sides if sd is None else (),
+        sides=tuple(sides) if sd is None else (),
     )
 
 
@@ -201,15 +194,14 @@ class _LargeSampleTest:
     real: float
     z_level: float
 
-    def rows(self, z_power: float) -> float:
-        return ((self.z_level * self.of_null + z_power * self.real) / self.effect) ** 2
+    def rows(self, power: float) -> int:
+        reach = self.z_level * self.of_null + _NORMAL.inv_cdf(power) * self.real
+        return max(2, _up((reach / self.effect) ** 2))
 
     def power(self, n: int) -> float:
-        return (
-            _NORMAL.cdf((self.effect * math.sqrt(n) - self.z_level * self.of_null) / self.real)
-            if self.real
-            else 1.0
-        )
+        if not self.real:
+            return 1.0
+        return _NORMAL.cdf((self.effect * math.sqrt(n) - self.z_level * self.of_null) / self.real)
 
 
 def _exact_power(rate: float, null: float, level: float) -> Callable[[int], float]:
@@ -239,33 +231,40 @@ def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[i
     reached = [power(n) for n in candidates]
     for place, n in enumerate(candidates):
         around = reached[place : place + max(1, period // step)]
-        if wanted <= reached[place] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(
-            around
-        ):
+        if wanted <= around[0] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(around):
             return n
     return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first)
 
 
-def _simulated_power(
-    p_value: Callable[[np.random.Generator, Integers, int], float | None],
+def _simulated_test(
+    limit: _LargeSampleTest,
+    draw: Callable[[np.random.Generator, Integers, int], ClusteredMean | Corrected | None],
+    null: float,
     level: float,
+    wanted: float,
     rows_per_cluster: float,
-) -> Callable[[int], float]:
-    """Power by number of rows from seeded simulation; `p_value` draws and tests one sample."""
+) -> tuple[int, Callable[[int], float]]:
+    """Rows with the wanted power and power by number of rows: from seeded simulation of means by
+    `draw`, or where that takes long of the `limit`.
+    """
+    rows = limit.rows(wanted)
+    if rows > _MOST_SIMULATED:
+        return rows, limit.power
 
     def power(n: int) -> float:
         rng = np.random.default_rng(0)
         clusters = np.floor(np.arange(n) / rows_per_cluster).astype(np.int64)
         k, draws = int(clusters[-1]) + 1, max(400, min(_DRAWS, _MOST_DRAWN // n))
-        p_values = [p_value(rng, clusters, k) for _ in range(draws)]
+        means = (draw(rng, clusters, k) for _ in range(draws))
+        p_values = (mean.p_value(null) for mean in means if mean is not None)
         return sum(p is not None and p < 1.0 - level for p in p_values) / draws
 
-    return power
+    return _first_near(rows, wanted, power, limit.z_level), power
 
 
-def _test_of_rates(
-    rng: np.random.Generator, clusters: Integers, k: int, *, rate: float, null: float, icc: float
-) -> float | None:
+def _mean_of_rates(
+    rng: np.random.Generator, clusters: Integers, k: int, *, rate: float, icc: float
+) -> ClusteredMean | None:
     """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
     chances: Floats = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
@@ -273,28 +272,21 @@ def _test_of_rates(
         chances = (
             rng.beta(rate * odds, (1.0 - rate) * odds, k)
             if icc < 1.0
-            else (rng.random(k) < rate).astype(np.float64)
+            else np.where(rng.random(k) < rate, 1.0, 0.0)
         )
-    mean = clustered_mean(
-        (rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters
-    )
-    return None if mean is None else mean.p_value(null)
+    return clustered_mean(rng.random(len(clusters)) < chances[clusters], clusters)
 
 
-def _test_of_scores(
-    rng: np.random.Generator, clusters: Integers, k: int, *, effect: float, sd: float, icc: float
-) -> float | None:
+def _mean_of_scores(
+    rng: np.random.Generator, clusters: Integers, k: int, *, mean: float, sd: float, icc: float
+) -> Corrected:
     """One draw of graded scores, normal with a part for the cluster."""
-    from rm_gallery.core.stats.corrected import corrected_mean
-
     common, own = rng.standard_normal(k)[clusters], rng.standard_normal(len(clusters))
-    scores = effect + sd * (math.sqrt(icc) * common + math.sqrt(1.0 - icc) * own)
-    return corrected_mean(
-        scores, scores, clusters=clusters.tolist(), bounds=(-math.inf, math.inf)
-    ).p_value(0.0)
+    scores = mean + sd * (math.sqrt(icc) * common + math.sqrt(1.0 - icc) * own)
+    return corrected_mean(scores, scores, clusters=clusters.tolist(), bounds=(-math.inf, math.inf))
 
 
-def _test_of_pairs(
+def _mean_of_pairs(
     rng: np.random.Generator,
     clusters: Integers,
     k: int,
@@ -302,18 +294,14 @@ def _test_of_pairs(
     effect: float,
     discordance: float,
     icc: float,
-) -> float | None:
+) -> ClusteredMean | None:
     """One draw of paired 0/1 differences; rows share their cluster's outcome with sqrt(icc)."""
     luck = rng.random(len(clusters))
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
     ahead = (discordance + effect) / 2.0
-    mean = clustered_mean(
-        (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)),
-        clusters,
-        bounds=(-1.0, 1.0),
-    )
-    return None if mean is None else mean.p_value(0.0)
+    differences = (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance))
+    return clustered_mean(differences, clusters, bounds=(-1.0, 1.0))
 
 
 def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: float) -> int:
@@ -322,13 +310,8 @@ def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: f
         reached = min(max(power(n), 0.01), 0.995)
         if abs(reached - wanted) <= 0.75 * _ENOUGH:
             break
-        n = max(
-            2,
-            round(
-                n
-                * ((z_level + _NORMAL.inv_cdf(wanted)) / (z_level + _NORMAL.inv_cdf(reached))) ** 2
-            ),
-        )
+        z_wanted, z_reached = (z_level + _NORMAL.inv_cdf(share) for share in (wanted, reached))
+        n = max(2, round(n * (z_wanted / z_reached) ** 2))
     return n
 
 
@@ -369,9 +352,9 @@ def plan_difference(
         )
     d = _positive(abs(effect), "effect")
     z_level = _quantile(confidence)
-    z_power = _NORMAL.inv_cdf(_power(power))
+    _power(power)
     factor = design_effect(rows_per_cluster, icc)
-    powered: Callable[[int], float] | None = None
+    reached: float | None = None
     if discordance is not None:
         if not d <= discordance <= 1.0:
             raise ConfigError(
@@ -380,26 +363,16 @@ def plan_difference(
         limit = _LargeSampleTest(
             d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level
         )
-        rows, powered = max(2, _up(limit.rows(z_power))), limit.power
-        if rows <= _MOST_SIMULATED:
-            one = partial(_test_of_pairs, effect=d, discordance=discordance, icc=icc)
-            powered = _simulated_power(one, confidence, rows_per_cluster)
-            rows = _first_near(rows, power, powered, z_level)
+        draw = partial(_mean_of_pairs, effect=d, discordance=discordance, icc=icc)
+        rows, powered = _simulated_test(limit, draw, 0.0, confidence, power, rows_per_cluster)
+        reached = powered(rows)
     else:
         assert between is not None
         if min(between, within_a, within_b) < 0.0 or min(repeats_a, repeats_b) < 1:
             raise ConfigError("variances are at least 0 and repeats at least 1")
-        n = (
-            (z_level + z_power) ** 2
-            * (between + within_a / repeats_a + within_b / repeats_b)
-            / d**2
-        )
-        rows = max(2, _up(n * factor))
-    return SampleSize(
-        rows,
-        clusters=_clusters(rows, rows_per_cluster),
-        power=None if powered is None else powered(rows),
-    )
+        sd = math.sqrt(factor * (between + within_a / repeats_a + within_b / repeats_b))
+        rows = _LargeSampleTest(d, sd, sd, z_level).rows(power)
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=reached)
 
 
 def smallest_difference(
@@ -418,11 +391,9 @@ def smallest_difference(
     z_power = _NORMAL.inv_cdf(_power(power))
     # of n = ((z_level * sqrt(D) + z_power * sqrt(D - d^2)) / d)^2, solved for d / sqrt(D)
     inside = n + z_power**2 - z_level**2
-    share = (
-        (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2)
-        if inside > 0.0
-        else 1.0
-    )
+    if inside <= 0.0:
+        return math.sqrt(discordance)
+    share = (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2)
     return min(1.0, share) * math.sqrt(discordance)
 
 
@@ -517,14 +488,15 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
         raise ConfigError(
             f"one cluster name per value is needed, found {len(clusters)} for {len(values)}"
         )
-    names = cluster_numbers(list(clusters), len(values))
     n, k = len(values), len(set(clusters))
     if k < 2 or n <= k:
         raise ConfigError(
             f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} "
             f"clusters"
         )
-    return intraclass_correlation(np.asarray(values, dtype=np.float64), names)
+    return intraclass_correlation(
+        np.asarray(values, dtype=np.float64), cluster_numbers(list(clusters), n)
+    )
 
 
 def _judge_model(
@@ -540,12 +512,10 @@ def _judge_model(
         if not -1.0 <= correlation <= 1.0:
             raise ConfigError(f"correlation lies within -1..1, found {correlation!r}")
         return _spread(0.5, sd), correlation, correlation
-    for name, value in (("rate", rate), ("sensitivity", sensitivity), ("specificity", specificity)):
-        if not 0.0 <= value <= 1.0:
-            raise ConfigError(f"{name} lies within 0..1, found {value!r}")
     spread = _spread(rate, None)
-    passed = rate * sensitivity + (1.0 - rate) * (1.0 - specificity)
-    common = rate * sensitivity - rate * passed
+    right = rate * _share(sensitivity, "sensitivity")
+    passed = right + (1.0 - rate) * (1.0 - _share(specificity, "specificity"))
+    common = right - rate * passed
     judge = math.sqrt(passed * (1.0 - passed))
     if judge <= 0.0 or spread <= 0.0:
         return spread, 0.0, 0.0
@@ -562,12 +532,13 @@ def _cheapest(
     """Rows to judge for the least money; more of them save labels, but ever fewer."""
     steps = 400
     ratio = (most / labels_only) ** (1.0 / steps) if most > labels_only else 1.0
-    best, least = most, math.inf
-    for rows in sorted({most, *(min(most, _up(labels_only * ratio**k)) for k in range(steps + 1))}):
-        n = fewest(rows)
-        if n is not None and cost_label * n + cost_judge * rows < least:
-            best, least = rows, cost_label * n + cost_judge * rows
-    return best
+    tried = {most, *(min(most, _up(labels_only * ratio**k)) for k in range(steps + 1))}
+    costs = [
+        (cost_label * n + cost_judge * rows, rows)
+        for rows in tried
+        if (n := fewest(rows)) is not None
+    ]
+    return min(costs)[1]
 
 
 def _quantile(confidence: float) -> float:
@@ -582,9 +553,13 @@ def _up(value: float) -> int:
 def _spread(rate: float, sd: float | None) -> float:
     if sd is not None:
         return _positive(sd, "sd")
-    if not 0.0 <= rate <= 1.0:
-        raise ConfigError(f"rate lies within 0..1, found {rate!r}")
-    return math.sqrt(rate * (1.0 - rate))
+    return math.sqrt(_share(rate, "rate") * (1.0 - rate))
+
+
+def _share(value: float, name: str) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{name} lies within 0..1, found {value!r}")
+    return value
 
 
 def _positive(value: float, name: str) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rm_gallery.core.stats import Array, Bools, Floats, np
 from rm_gallery.core.stats.clustered import intraclass_correlation
+from rm_gallery.core.stats.intervals import two_tails
 
 # weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge without an error
 # among the labels
@@ -101,7 +102,7 @@ def part_of(
     psi[labelled] += own * _bessel(clusters, used)
     plain = float(own @ own) * _bessel(m) ** 2
     # labelled rows by the judge's verdict, where it has few different ones
-    kinds, cells = np.unique(fl if lam > 0.0 else np.zeros(m), return_inverse=True)
+    kinds, cells = np.unique(lam * fl, return_inverse=True)
     if len(kinds) > _MOST_CELLS:
         cells = np.zeros(m, dtype=np.intp)
     pseudo = _pseudo(residuals, yl, lam * fl + centre, bounds)
@@ -119,13 +120,10 @@ def part_of(
     variance = float(sums @ sums) + max(floor, 0.0)
     # rows of one cluster: the labels alone would have suffered from that as well
     if count(groups) < n:
-        together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
-        labels_variance = max(
-            0.0,
-            labels_variance
-            + float(together @ together)
-            - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2,
-        )
+        alone = weights * bare
+        together = np.bincount(gl, weights=alone) * _bessel(clusters)
+        added = float(together @ together) - float(alone @ alone) * _bessel(m) ** 2
+        labels_variance = max(0.0, labels_variance + added)
     return StratumEstimate(
         theta, lam * slope, psi, variance, max(floor, 0.0), labels_variance, df, m
     )
@@ -141,12 +139,8 @@ def _by_verdict(
     weights = np.where(own >= 0, (n_rows / n_labels)[own], 0.0) / known.sum()
     predicted = np.where(known, means[verdicts], float(means @ n_rows) / known.sum())
     deviations = f[known] - f[known].mean()
-    return (
-        predicted,
-        float(deviations @ predicted[known] / (deviations @ deviations)),
-        weights,
-        len(means),
-    )
+    slope = float(deviations @ predicted[known] / (deviations @ deviations))
+    return predicted, slope, weights, len(means)
 
 
 def _tuned(
@@ -233,10 +227,8 @@ def _unseen_clusters(
     supposed = float(
         pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2)
     )
-    k = len(sums)
-    return (
-        _PSEUDO_CLUSTER / (k + _PSEUDO_CLUSTER) * (supposed - float(sums @ sums)) * _bessel(k) ** 2
-    )
+    added = _PSEUDO_CLUSTER / (len(sums) + _PSEUDO_CLUSTER) * (supposed - float(sums @ sums))
+    return added * _bessel(len(sums)) ** 2
 
 
 def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> float:
@@ -304,7 +296,6 @@ def labels_follow_verdicts(
         groups: cluster number per row.
         strata: stratum number per row; None for one.
     """
-    from scipy.special import stdtr
     from scipy.stats import rankdata
 
     judged = ~np.isnan(f)
@@ -316,24 +307,24 @@ def labels_follow_verdicts(
     columns = [(x == kind) * 1.0 for kind in kinds] if few else [rankdata(x)]
     within = np.zeros(len(x), dtype=np.intp) if strata is None else strata[judged]
     rows = np.maximum(np.bincount(within), 1)
-    labelled_residuals = has - (np.bincount(within, weights=has) / rows)[within]
+
+    def residuals(column: Array) -> Array:
+        return column - (np.bincount(within, weights=column) / rows)[within]
+
+    chosen = residuals(has)
     sides = [len(np.unique(own[side])) for side in (has, ~has)]
     clustered = len(np.unique(own)) < len(own)
-    df = min(sides) - 1 if clustered else 1e6
+    df = min(sides) - 1 if clustered else math.inf
     least = 1.0
     for column in columns:
-        unlike = column - (np.bincount(within, weights=column) / rows)[within]
-        sums = np.bincount(own, weights=unlike * labelled_residuals)
-        square = np.bincount(within, weights=unlike**2) * np.bincount(
-            within, weights=labelled_residuals**2
-        )
-        variance = float(np.sum(square / np.maximum(rows - 1, 1)))
+        unlike = residuals(column)
+        sums = np.bincount(own, weights=unlike * chosen)
+        first, second = (np.bincount(within, weights=x**2) for x in (unlike, chosen))
+        variance = float(np.sum(first * second / np.maximum(rows - 1, 1)))
         if clustered:
             variance = max(variance, float(sums @ sums))
         if df > 0 and variance > 0.0:
-            least = min(
-                least, 2.0 * float(stdtr(df, -abs(float(sums.sum())) / math.sqrt(variance)))
-            )
+            least = min(least, two_tails(df, abs(float(sums.sum())) / math.sqrt(variance)))
     # of two verdicts one rate is the other's complement
     if least * max(1, len(columns) - 1) >= _BY_CHANCE:
         return None

@@ -13,12 +13,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rm_gallery.core.stats import ArrayLike, Names, np
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
+from rm_gallery.core.stats import ArrayLike, Floats, Names, np
+from rm_gallery.core.stats.clustered import check_columns, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -34,13 +35,9 @@ _DIGITS = 12
 
 def win_rate(wins: Wins) -> list[float | None]:
     """Share of its comparisons that each candidate won, draws half; in [0, 1]."""
-    _check_wins(wins)
-    rates: list[float | None] = []
-    for i, row in enumerate(wins):
-        won = math.fsum(value for j, value in enumerate(row) if j != i)
-        games = won + math.fsum(other[i] for j, other in enumerate(wins) if j != i)
-        rates.append(won / games if games else None)
-    return rates
+    table = _checked(wins)
+    sums = [(math.fsum(won), math.fsum(lost)) for won, lost in zip(table, table.T, strict=True)]
+    return [won / (won + lost) if won + lost else None for won, lost in sums]
 
 
 def copeland(wins: Wins) -> list[float | None]:
@@ -50,15 +47,10 @@ def copeland(wins: Wins) -> list[float | None]:
     matter. In a cycle everybody gets 0. Source: A. H. Copeland, "A reasonable social welfare
     function", 1951.
     """
-    _check_wins(wins)
-    scores: list[float | None] = []
-    for i, row in enumerate(wins):
-        margins = [
-            row[j] - wins[j][i] for j in range(len(wins)) if j != i and row[j] + wins[j][i] > 0
-        ]
-        net = sum((margin > 0) - (margin < 0) for margin in margins)
-        scores.append(net / len(margins) if margins else None)
-    return scores
+    table = _checked(wins)
+    net = np.sign(table - table.T).sum(axis=1)
+    met = (table + table.T > 0.0).sum(axis=1)
+    return [float(a) / int(b) if b else None for a, b in zip(net, met, strict=True)]
 
 
 def elo(
@@ -75,14 +67,14 @@ def elo(
     Raises:
         ConfigError: `k` or `orders` is not positive.
     """
-    _check_wins(wins)
+    table = _checked(wins)
     if not (0 < k < math.inf and orders > 0):
         raise ConfigError(
             f"elo takes a positive k and at least one order; found k={k}, orders={orders}."
         )
     classes = _classes(wins)
     rounds = _rounds(wins, classes)
-    totals: list[list[float]] = [[] for _ in wins]
+    finals: list[list[float]] = []
     rng = random.Random(seed)
     for _ in range(orders):
         rng.shuffle(rounds)
@@ -95,14 +87,12 @@ def elo(
                 gains.setdefault(j, []).append(-gain)
             for i, own in gains.items():
                 ratings[i] += math.fsum(own)  # whose sum does not depend on the order of its terms
-        for total, rating in zip(totals, ratings, strict=True):
-            total.append(rating)
-    met = [
-        any(row[j] or wins[j][i] for j in range(len(wins)) if j != i) for i, row in enumerate(wins)
-    ]
+        finals.append(ratings)
     return [
-        math.fsum(total) / orders if played else None
-        for total, played in zip(totals, met, strict=True)
+        math.fsum(own) / orders if played else None
+        for own, played in zip(
+            zip(*finals, strict=True), (table + table.T).sum(axis=0), strict=True
+        )
     ]
 
 
@@ -133,7 +123,7 @@ def _rounds(wins: Wins, classes: Sequence[int]) -> list[list[Game]]:
         count: dict[tuple[float, float], int] = {}
         for result, weight in _games(wins[i][j], wins[j][i]):
             # from the side of the lower class, and within one class from the winner's
-            if classes[i] < classes[j] or (alike and (result > 0.5 or (result == 0.5 and i < j))):
+            if classes[i] < classes[j] or (alike and (result, j) > (0.5, i)):
                 number = count[result, weight] = count.get((result, weight), 0) + 1
                 lots.setdefault((classes[i], classes[j], result, weight, number), []).append(
                     (i, j, result, weight)
@@ -167,11 +157,9 @@ def bradley_terry_group(wins: Wins, *, prior: float = 1.0) -> list[float | None]
     """
     from scipy.special import expit
 
-    _check_wins(wins)
+    won = _checked(wins)
     if not 0 < prior < math.inf:
         raise ConfigError(f"bradley_terry_group takes a positive prior, found {prior}.")
-    won = np.array(wins, dtype=np.float64).reshape(len(wins), len(wins))
-    np.fill_diagonal(won, 0.0)
     games = won + won.T
     logs = np.zeros(len(won))
     for _ in range(_MAX_ROUNDS if games.any() else 0):
@@ -202,7 +190,8 @@ def _games(won: float, lost: float) -> list[tuple[float, float]]:
     )
 
 
-def _check_wins(wins: Wins) -> None:
+def _checked(wins: Wins) -> Floats:
+    """The wins as a square array with a diagonal of 0."""
     for row in wins:
         if len(row) != len(wins):
             raise ConfigError(
@@ -212,6 +201,9 @@ def _check_wins(wins: Wins) -> None:
             raise ConfigError(
                 "wins holds numbers of at least 0; found a negative or non-finite one."
             )
+    table = np.array(wins, dtype=np.float64).reshape(len(wins), len(wins))
+    np.fill_diagonal(table, 0.0)
+    return table
 
 
 @dataclass(frozen=True)
@@ -262,8 +254,7 @@ def reward_gaps(
         ConfigError: for lengths that differ or gaps that are not finite.
     """
     a, b = np.asarray(chosen, dtype=np.float64), np.asarray(rejected, dtype=np.float64)
-    if a.shape != b.shape or a.ndim != 1:
-        raise ConfigError(f"chosen and rejected need the same length, got {a.shape} and {b.shape}")
+    check_columns(a, b, "chosen", "rejected")
     if not len(a):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
@@ -285,13 +276,13 @@ def reward_gaps(
         len(gaps),
         centre,
         Interval(centre - half, centre + half),
-        tuple(float(value) for value in np.quantile(gaps, QUANTILES)),
+        tuple(np.quantile(gaps, QUANTILES).tolist()),
         positive.estimate,
         positive.interval(),
         float(np.mean(gaps == 0)),
         mean.estimate / spread if spread > 0.0 else None,
-        tuple(float(edge) * reach for edge in edges),
-        tuple(int(count) for count in counts),
+        tuple((edges * reach).tolist()),
+        tuple(counts.tolist()),
     )
 
 
@@ -335,15 +326,14 @@ def expected_best(scores: Sequence[float], values: Sequence[float], n: int) -> f
             f"expected_best needs a value per score and 1 <= n <= {k}, got {len(values)} values "
             f"and n={n}"
         )
-    ranked = sorted(zip(scores, values, strict=True), key=lambda pair: pair[0])
-    total, start, every = 0.0, 0, math.comb(k, n)
-    while start < k:
-        end = start
-        while end < k and ranked[end][0] == ranked[start][0]:
-            end += 1
-        picked = (math.comb(end, n) - math.comb(start, n)) / every
-        total += picked * math.fsum(value for _, value in ranked[start:end]) / (end - start)
-        start = end
+    worth: defaultdict[float, list[float]] = defaultdict(list)
+    for score, value in zip(scores, values, strict=True):
+        worth[score].append(value)
+    total, end = 0.0, 0
+    for score in sorted(worth):
+        start, end = end, end + len(worth[score])
+        picked = (math.comb(end, n) - math.comb(start, n)) / math.comb(k, n)
+        total += picked * math.fsum(worth[score]) / len(worth[score])
     return total
 
 
@@ -369,9 +359,7 @@ def best_of_n_curve(
     Raises:
         ConfigError: for lengths that differ, scores or values that are not finite, or an n below 1.
     """
-    if len(scores) != len(values) or any(
-        len(s) != len(v) for s, v in zip(scores, values, strict=True)
-    ):
+    if [*map(len, scores)] != [*map(len, values)]:
         raise ConfigError("best_of_n_curve needs one value per score")
     if any(not math.isfinite(x) for rows in (scores, values) for row in rows for x in row):
         raise ConfigError(
@@ -386,21 +374,19 @@ def best_of_n_curve(
     if not kept:
         return []
     names = None if clusters is None else [clusters[place] for place in kept]
-    worth = [value for place in kept for value in values[place]]
+    judged, real = ([side[place] for place in kept] for side in (scores, values))
+    low, high = min(map(min, real)), max(map(max, real))
     # within 0..1 shares have their interval; other values are put on the scale of those seen
-    low, high = (0.0, 1.0) if 0.0 <= min(worth) and max(worth) <= 1.0 else (min(worth), max(worth))
+    if 0.0 <= low and high <= 1.0:
+        low, high = 0.0, 1.0
     curve = []
     for n in ns:
-        picked = np.clip(
-            [expected_best(scores[place], values[place], n) for place in kept], low, high
+        picked, best, liked = (
+            [expected_best(by, of, n) for by, of in zip(rows, worth, strict=True)]
+            for rows, worth in ((judged, real), (real, real), (judged, judged))
         )
-        mean: ClusteredMean | None = clustered_mean(picked, names, bounds=(low, high))
+        mean = clustered_mean(np.clip(picked, low, high), names, bounds=(low, high))
         assert mean is not None
-        oracle = math.fsum(expected_best(values[place], values[place], n) for place in kept) / len(
-            kept
-        )
-        score = math.fsum(expected_best(scores[place], scores[place], n) for place in kept) / len(
-            kept
-        )
+        oracle, score = (math.fsum(values) / len(kept) for values in (best, liked))
         curve.append(BestOf(n, mean.estimate, mean.interval(), oracle, score, len(kept)))
     return curve

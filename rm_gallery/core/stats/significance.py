@@ -14,15 +14,16 @@ within known bounds: wins with ties as 1, 0.5 and 0, graded scores, paired diffe
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.stats import Floats, Names, np
+from rm_gallery.core.stats import ArrayLike, Floats, Names, np
 from rm_gallery.core.stats.agreement import complete_pairs
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, names_where
-from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.intervals import Interval, check_bounds, check_level
 from rm_gallery.core.utils.errors import ConfigError
 
 
@@ -40,11 +41,8 @@ def sign_test(more: int, less: int, *, mid: bool = False) -> float:
 
     if min(more, less) < 0:
         raise ConfigError(f"counts are at least 0, found {more} and {less}")
-    n, fewer = more + less, min(more, less)
-    tail = float(binom.cdf(fewer, n, 0.5))
-    if mid:
-        tail -= float(binom.pmf(fewer, n, 0.5)) / 2.0
-    return min(1.0, 2.0 * tail) if n else 1.0
+    tail, at = (float(of(min(more, less), more + less, 0.5)) for of in (binom.cdf, binom.pmf))
+    return min(1.0, 2.0 * tail - mid * at)
 
 
 class McNemar(NamedTuple):
@@ -141,9 +139,7 @@ def paired_mean(
                 f"one {what} name per sample is needed, got {len(names)} names for {len(first)} "
                 f"samples"
             )
-    a, b = (
-        np.array([math.nan if x is None else float(x) for x in given]) for given in (first, second)
-    )
+    a, b = (np.asarray(given, dtype=np.float64) for given in (first, second))  # None becomes NaN
     kept = ~(np.isnan(a) | np.isnan(b))
     own, parts = names_where(clusters, kept), names_where(strata, kept)
     return clustered_mean(a[kept] - b[kept], own, strata=parts, weights=weights, bounds=(-1.0, 1.0))
@@ -271,9 +267,9 @@ class _Bets:
         self.n = 0
         self.sum = 0.0
         self.weight = 0.0
-        self._counts: dict[tuple[float, float], int] = {}
+        self._counts: Counter[tuple[float, float]] = Counter()
         self._coarse = False
-        self._arrays: tuple[Floats, Floats, Floats, Floats] | None = None
+        self._table: Floats | None = None
 
     def add(self, x: float, weight: float = 1.0) -> None:
         self.n += 1
@@ -281,62 +277,58 @@ class _Bets:
         self.weight += weight
         if (
             not self._coarse
-            and (x, weight) not in self._counts
             and len(self._counts) >= _MOST_VALUES
+            and (x, weight) not in self._counts
         ):
-            self._coarse = True
-            fine, self._counts = self._counts, {}
+            self._coarse, fine, self._counts = True, self._counts, Counter()
             for (value, own), k in fine.items():
-                cell = float(math.floor(value * _MOST_VALUES)), own
-                self._counts[cell] = self._counts.get(cell, 0) + k
-        key = float(math.floor(x * _MOST_VALUES)) if self._coarse else x, weight
-        self._counts[key] = self._counts.get(key, 0) + 1
-        self._arrays = None
+                self._counts[_cell(value), own] += k
+        self._counts[_cell(x) if self._coarse else x, weight] += 1
+        self._table = None
 
     def log(self, m: float) -> float:
         """Logarithm of the capital against the mean `m`, 0..1."""
-        if self._arrays is None:
-            lower, weights = np.array(list(self._counts), dtype=np.float64).reshape(-1, 2).T
+        if (m <= 0.0 and self.sum > 0.0) or (m >= 1.0 and self.sum < self.weight):
+            return math.inf
+        if self._table is None:
+            lower, weights = np.array(list(self._counts)).T
             upper = lower
             # each side gets the end of the cell that makes it less: what is concluded stays true
             if self._coarse:
                 lower, upper = lower / _MOST_VALUES, np.minimum(1.0, (lower + 1.0) / _MOST_VALUES)
-            self._arrays = (
-                lower,
-                upper,
-                weights,
-                np.array(list(self._counts.values()), dtype=np.float64),
-            )
-        lower, upper, weights, counts = self._arrays
-        if (m <= 0.0 and self.sum > 0.0) or (m >= 1.0 and self.sum < self.weight):
-            return math.inf
-        shares, _ = _bets()
-        logs = np.zeros((2, len(shares)))
-        if m > 0.0:
-            logs[0] = np.log1p(np.multiply.outer(shares, weights * (lower / m - 1.0))) @ counts
-        if m < 1.0:
-            logs[1] = (
-                np.log1p(np.multiply.outer(shares, weights * ((1.0 - upper) / (1.0 - m) - 1.0)))
-                @ counts
-            )
-        return _log_of_both(logs.ravel(), 2)
+            self._table = np.array([lower, upper, weights, list(self._counts.values())])
+        lower, upper, weights, counts = self._table
+        ratios = (
+            lower / m if m > 0.0 else 1.0,
+            (1.0 - upper) / (1.0 - m) if m < 1.0 else 1.0,
+        )
+        logs = [_log_gains(weights * (ratio - 1.0)) @ counts for ratio in ratios]
+        return _log_of_mean(np.array(logs))
+
+
+def _cell(x: float) -> float:
+    return float(math.floor(x * _MOST_VALUES))
 
 
 @cache
 def _bets() -> tuple[Floats, Floats]:
-    """Shares that are bet, and the parts of the capital they get."""
+    """Shares that are bet, and the logarithms of the parts of the capital they get."""
     shares = np.array(_SHARES)
     parts = shares / (shares + 0.03)
-    return shares, parts / parts.sum()
+    return shares, np.log(parts / parts.sum())
 
 
-def _log_of_both(logs: Floats, sides: int) -> float:
-    _, parts = _bets()
+def _log_gains(gains: ArrayLike) -> Floats:
+    """Logarithms of what each bet's capital is multiplied by, shape (bets, gains)."""
+    multiplied: Floats = np.log1p(np.multiply.outer(_bets()[0], gains))
+    return multiplied
+
+
+def _log_of_mean(logs: Floats) -> float:
+    """Logarithm of the capital of all bets, the mean over sides; shape (sides, bets)."""
+    logs = logs + _bets()[1]
     top = float(logs.max())
-    capital = np.exp(logs - top)
-    half = len(parts)
-    total = float(capital[:half] @ parts) + (float(capital[half:] @ parts) if sides == 2 else 0.0)
-    return top + math.log(total / sides)
+    return top + math.log(float(np.exp(logs - top).sum()) / len(logs))
 
 
 def _scaled(x: float, bounds: tuple[float, float]) -> float:
@@ -354,16 +346,6 @@ def _check_weight(weight: float) -> float:
             f"weight is {weight!r}; it is a share of the largest one, above 0 and at most 1"
         )
     return float(weight)
-
-
-def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    low, high = bounds
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(
-            f"bounds are two finite numbers, lowest and highest observation; found ({low!r}, "
-            f"{high!r})"
-        )
-    return float(low), float(high)
 
 
 class ConfidenceSequence:
@@ -384,7 +366,7 @@ class ConfidenceSequence:
         *,
         method: Literal["betting", "empirical bernstein"] = "betting",
     ) -> None:
-        self.bounds = _check_bounds(bounds)
+        self.bounds = check_bounds(bounds)
         self.confidence = check_level(confidence)
         if method not in ("betting", "empirical bernstein"):
             raise ConfigError(f"method is 'betting' or 'empirical bernstein', found {method!r}")
@@ -433,16 +415,18 @@ class ConfidenceSequence:
     @property
     def mean(self) -> float | None:
         """Mean of the observations so far; None without any."""
-        low, high = self.bounds
-        return low + (high - low) * self._bets.sum / self._bets.weight if self.n else None
+        return self._on_scale(self._bets.sum / self._bets.weight) if self.n else None
 
     @property
     def interval(self) -> Interval:
         """The interval now, within the bounds."""
         if self._stale:
             self._narrow()
+        return Interval(self._on_scale(self._low), self._on_scale(self._high))
+
+    def _on_scale(self, share: float) -> float:
         low, high = self.bounds
-        return Interval(low + (high - low) * self._low, low + (high - low) * self._high)
+        return low + (high - low) * share
 
     def excludes(self, value: float) -> bool:
         """Tell whether the interval leaves `value` out, which decides the comparison with it."""
@@ -493,6 +477,10 @@ class _EmpiricalBernstein:
         return centre - half, centre + half
 
 
+_SIDES = {"two-sided": slice(0, 2), "greater": slice(0, 1), "less": slice(1, 2)}
+"""Who bets in a test: those on values above the supposed mean, then those on values below it."""
+
+
 class SequentialTest:
     """Test of one value, valid at every look: P(p-value ever below 0.05) <= 5 % if `null` is true.
 
@@ -512,20 +500,19 @@ class SequentialTest:
         *,
         alternative: Literal["two-sided", "less", "greater"] = "two-sided",
     ) -> None:
-        self.bounds = _check_bounds(bounds)
+        self.bounds = check_bounds(bounds)
         self._null = _scaled(null, self.bounds)
         if not 0.0 < self._null < 1.0:
             raise ConfigError(
                 f"null is {null!r}; it lies strictly within the bounds {bounds[0]:g}..{bounds[1]:g}"
             )
-        if alternative not in ("two-sided", "less", "greater"):
+        if alternative not in _SIDES:
             raise ConfigError(
                 f"alternative is 'two-sided', 'less' or 'greater', found {alternative!r}"
             )
         self.alternative = alternative
         self.n = 0
-        self._logs: Floats | None = None
-        self._steps: dict[tuple[float, float], Floats] = {}
+        self._logs: Any = 0.0
         self._best = 0.0
 
     def add(self, x: float, weight: float = 1.0) -> float:
@@ -535,26 +522,13 @@ class SequentialTest:
         Raises:
             ConfigError: it lies outside the bounds or is NaN, or the weight is none.
         """
-        key = _scaled(x, self.bounds), _check_weight(weight)
+        scaled, weight = _scaled(x, self.bounds), _check_weight(weight)
         self.n += 1
-        step = self._steps.get(key)
-        if step is None:
-            step = self._step(*key)
-            if len(self._steps) < _MOST_VALUES:
-                self._steps[key] = step
-        self._logs = step if self._logs is None else self._logs + step
-        sides = 2 if self.alternative == "two-sided" else 1
-        self._best = max(self._best, _log_of_both(self._logs, sides))
+        ratios = np.array([scaled / self._null, (1.0 - scaled) / (1.0 - self._null)])
+        gains = weight * (ratios[_SIDES[self.alternative]] - 1.0)
+        self._logs = self._logs + _log_gains(gains).T
+        self._best = max(self._best, _log_of_mean(self._logs))
         return self.p_value
-
-    def _step(self, x: float, weight: float) -> Floats:
-        shares, _ = _bets()
-        sides = []
-        if self.alternative != "less":
-            sides.append(np.log1p(shares * weight * (x / self._null - 1.0)))
-        if self.alternative != "greater":
-            sides.append(np.log1p(shares * weight * ((1.0 - x) / (1.0 - self._null) - 1.0)))
-        return np.concatenate(sides)
 
     @property
     def p_value(self) -> float:

@@ -14,6 +14,7 @@ from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units
 from rm_gallery.core.stats.clustered import (
     ClusteredMean,
     bootstrapped,
+    check_columns,
     cluster_numbers,
     clustered_mean,
     names_where,
@@ -101,39 +102,34 @@ def validate(
     units = complete_units(scores, labels, clusters)
     if not units:
         return Validation(0, threshold)
-    x, y = (np.array([unit[side] for unit in units], dtype=np.float64) for side in (0, 1))
-    names = None if clusters is None else [str(name) for _, _, name in units]
+    table = np.array([unit[:2] for unit in units], dtype=np.float64)
+    (x, y), low, high = table.T, float(table.min()), float(table.max())
+    names = None if clusters is None else [str(name) for *_, name in units]
     estimates: dict[str, ClusteredMean | None] = {}
     turn = 1.0 if higher_is_better else -1.0
     # labels of verdicts rise with quality, labels on the scores' scale with the score
-    verdicts_given = set(np.unique(y)) <= {0.0, 1.0}
-    estimates["spearman"] = spearman_estimate(
-        list(turn * x if verdicts_given else x), list(y), clusters=names
-    )
+    verdicts_given = {*y} <= {0.0, 1.0}
+    estimates["spearman"] = spearman_estimate(turn * x if verdicts_given else x, y, clusters=names)
     if threshold is not None:
         passed = turn * x >= turn * threshold
         wanted = y > 0.5 if verdicts_given else turn * y >= turn * threshold
         estimates |= _of_verdicts(passed, wanted, names, seed)
         estimates["kappa"] = cohen_kappa_estimate(
-            list(map(bool, passed)), list(map(bool, wanted)), clusters=names, seed=seed
+            passed.tolist(), wanted.tolist(), clusters=names, seed=seed
         )
     elif same_scale:
         estimates["exact_agreement"] = _bounded_mean((x == y).astype(np.float64), 1.0, names, seed)
-        values = sorted({*x, *y})
-        if len(values) <= MOST_CATEGORIES and all(value == int(value) for value in values):
-            scale = [float(value) for value in range(int(values[0]), int(values[-1]) + 1)]
-            if len(scale) <= MOST_CATEGORIES:
-                estimates["weighted_kappa"] = cohen_kappa_estimate(
-                    x.tolist(),
-                    y.tolist(),
-                    weights="quadratic",
-                    categories=scale,
-                    clusters=names,
-                    seed=seed,
-                )
+        if high - low < MOST_CATEGORIES and (table == np.floor(table)).all():
+            estimates["weighted_kappa"] = cohen_kappa_estimate(
+                x.tolist(),
+                y.tolist(),
+                weights="quadratic",
+                categories=np.arange(low, high + 1.0).tolist(),
+                clusters=names,
+                seed=seed,
+            )
     if same_scale:
-        most = float(max(x.max(), y.max()) - min(x.min(), y.min())) or 1.0
-        estimates["mae"] = _bounded_mean(np.abs(x - y), most, names, seed)
+        estimates["mae"] = _bounded_mean(np.abs(x - y), high - low or 1.0, names, seed)
     figures: dict[str, Any] = {}
     for name, one in estimates.items():
         figures |= {name: one.estimate, f"{name}_ci95": one.interval()} if one is not None else {}
@@ -279,14 +275,14 @@ def _ece(p: Floats, y: Floats, places: Array) -> float:
 
 def _excess_correlation(p: Floats, y: Floats, names: Array) -> float:
     """Intraclass correlation of outcomes beyond their probabilities, 0..1, raised for few clusters."""
-    off, spread = y - p, np.sqrt(p * (1.0 - p))
     n_clusters = int(names.max()) + 1
-    pairs = [
-        float(np.sum(np.bincount(names, weights=x) ** 2) - np.sum(x**2)) for x in (off, spread)
-    ]
-    if n_clusters == len(p) or pairs[1] <= 0.0:
+    seen, most = (
+        float(np.sum(np.bincount(names, weights=x) ** 2) - np.sum(x**2))
+        for x in (y - p, np.sqrt(p * (1.0 - p)))
+    )
+    if n_clusters == len(p) or most <= 0.0:
         return 0.0
-    icc = min(max(pairs[0] / pairs[1], 0.0), 1.0)
+    icc = min(max(seen / most, 0.0), 1.0)
     return icc + (1.0 - icc) / n_clusters
 
 
@@ -302,8 +298,7 @@ def _outcomes(p: Floats, names: Array, icc: float, rng: np.random.Generator) -> 
 def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[Floats, Floats]:
     """Both as arrays of the same length; outcomes, and probabilities, within 0..1."""
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if a.shape != b.shape or a.ndim != 1:
-        raise ConfigError(f"{name} and outcomes need the same length, got {a.shape} and {b.shape}")
+    check_columns(a, b, name, "outcomes")
     for values, what in ((a, name), (b, "outcomes")):
         if not np.isfinite(values).all():
             raise ConfigError(f"{what} have to be finite; leave out what has none")

@@ -26,6 +26,8 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import one_line
 
 T = TypeVar("T")
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+"""To open bytes as they are, and no link that somebody planted (CWE-59)."""
 
 
 def seeded_positions(size: int, count: int, seed: int) -> list[int]:
@@ -92,14 +94,13 @@ def _grouped_positions(keys: list[Hashable], wanted: int, seed: int) -> set[int]
     groups: dict[Hashable, list[int]] = {}
     for position, key in enumerate(keys):
         groups.setdefault(key, []).append(position)
-    order = list(groups.values())
+    order = [*groups.values()]
     random.Random(seed).shuffle(order)
     chosen: set[int] = set()
     for group in order:
+        after = len(chosen) + len(group)
         # Overshooting is right only where stopping short would miss the size by more.
-        if len(chosen) + len(group) - wanted <= wanted - len(chosen) and len(chosen) + len(
-            group
-        ) < len(keys):
+        if after - wanted <= wanted - len(chosen) and after < len(keys):
             chosen.update(group)
     if not chosen and len(order) > 1 and wanted:
         smallest = min(order, key=len)
@@ -123,14 +124,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             yield file
         return
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    flags = (
-        os.O_WRONLY
-        | os.O_CREAT
-        | os.O_EXCL
-        | getattr(os, "O_NOFOLLOW", 0)
-        | getattr(os, "O_BINARY", 0)
-    )
-    descriptor = os.open(temporary, flags, 0o666)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -230,7 +224,7 @@ class FileLock:
 
     def _try(self) -> bool:
         with _guard:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
             try:
                 locked = _lock_open_file(fd)
                 if locked:
@@ -399,12 +393,7 @@ def opened_file(path: Path, root: Path | None = None) -> BinaryIO:
     return open(path, "rb") if root is None else open_below(root, path)
 
 
-_BELOW = (
-    os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
+_BELOW = os.O_RDONLY | _NO_LINK
 
 
 def open_below(root: Path, path: Path) -> BinaryIO:
@@ -473,14 +462,7 @@ class AppendedFile:
     """
 
     def __init__(self, path: Path, mode: int) -> None:
-        flags = (
-            os.O_RDWR
-            | os.O_CREAT
-            | os.O_APPEND
-            | getattr(os, "O_BINARY", 0)
-            | getattr(os, "O_NOFOLLOW", 0)
-        )
-        self._fd = os.open(path, flags, mode)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _NO_LINK, mode)
         self._lock = threading.Lock()
         self._torn = False
         try:

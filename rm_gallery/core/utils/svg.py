@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.utils.file import write_whole
-from rm_gallery.core.utils.shown import show
+from rm_gallery.core.utils.shown import ended, show
 
 STYLE = (
     ".plot{max-width:640px;background:#fff}.plot text{font:12px sans-serif;fill:#333}.plot "
@@ -105,10 +106,11 @@ def frame(
             line("axis", x.at(at), x.at(at), base, base + 4),
             text("tick", x.at(at), base + 17, name, "middle"),
         ]
-    parts.append(line("axis", LEFT, WIDTH - RIGHT, base))
-    parts.append(text("label", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label, "middle"))
-    middle = (TOP + base) / 2
-    parts.append(text("label", 12, middle, y_label, "middle", upright=True))
+    parts += [
+        line("axis", LEFT, WIDTH - RIGHT, base),
+        text("label", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label, "middle"),
+        text("label", 12, (TOP + base) / 2, y_label, "middle", upright=True),
+    ]
     return "".join(parts)
 
 
@@ -157,40 +159,28 @@ def forest(
     chance: float | None = None,
 ) -> Plot:  # fmt: skip
     """A line per name with its estimate and interval; what has none is named and left empty."""
-    ends = [
-        x
-        for _, value, ci in rows
-        for x in (value, *(ci or ()))
-        if x is not None and math.isfinite(x)
-    ]
-    ends += [] if chance is None else [chance]
-    height = TOP + ROW * len(rows) + BOTTOM
+    seen = [chance, *(x for _, value, ci in rows for x in (value, *(ci or ())))]
+    ends = [x for x in seen if x is not None and math.isfinite(x)]
+    base = TOP + ROW * len(rows)
+    height = base + BOTTOM
     x = Axis(min(ends, default=0.0), max(ends, default=1.0), NAME_WIDTH, WIDTH - RIGHT)
-    base = height - BOTTOM
     body = [line("grid", x.at(tick), x.at(tick), TOP, base) for tick in x.ticks]
     body += [text("tick", x.at(tick), base + 17, show(tick), "middle") for tick in x.ticks]
     body += [text("label", (NAME_WIDTH + WIDTH - RIGHT) / 2, height - 8, x_label, "middle")]
     if chance is not None:
         body.append(line("chance", x.at(chance), x.at(chance), TOP, base))
+    table = []
     for number, (label, value, ci) in enumerate(rows):
         y = TOP + ROW * number + ROW / 2
-        body.append(
-            text(
-                "tick", NAME_WIDTH - 8, y + 4, label if len(label) < 32 else f"{label[:30]}…", "end"
-            )
-        )
-        if value is not None and math.isfinite(value):
-            if ci is not None:
-                body.append(line("whisker", x.at(ci[0]), x.at(ci[1]), y))
+        body.append(text("tick", NAME_WIDTH - 8, y + 4, ended(label, 31), "end"))
+        drawn = value is not None and math.isfinite(value)
+        reach = ""
+        if ci is not None:
+            reach = f"{show(ci[0])} – {show(ci[1])}"
+            body += [line("whisker", x.at(ci[0]), x.at(ci[1]), y)] if drawn else []
+        if value is not None and drawn:
             body.append(f'<circle class="mark" cx="{x.at(value)}" cy="{y}" r="4"/>')
-    table = [
-        (
-            label,
-            "" if value is None else show(value),
-            "" if ci is None else f"{show(ci[0])} – {show(ci[1])}",
-        )
-        for label, value, ci in rows
-    ]
+        table.append((label, "" if value is None else show(value), reach))
     return plot(name, title, body, says, ("", x_label, "95 % interval"), table, height)
 
 
@@ -202,10 +192,10 @@ def curves(
     Raises:
         ValueError: there is no value to draw.
     """
-    values = [value for line_of in series.values() for value in line_of]
+    values = list(chain(*series.values()))
     if not values:
         raise ValueError("There is no value to draw.")
-    longest = max(len(line_of) for line_of in series.values())
+    longest = max(map(len, series.values()))
     x = Axis(1.0, float(longest), LEFT, WIDTH - RIGHT)
     y = Axis(min(values), max(values), HEIGHT - BOTTOM, TOP)
     body = [frame(x, y, x_label, y_label)]
@@ -216,7 +206,7 @@ def curves(
         left = round(LEFT + room * number, 1)
         body += [polyline(css, [(left, 10), (left + 20, 10)]), text("tick", left + 24, 14, label)]
     table = [
-        (str(at + 1), *(show(one[at]) if at < len(one) else "" for one in series.values()))
-        for at in range(longest)
+        (str(at), *("" if value is None else show(value) for value in values_at))
+        for at, values_at in enumerate(zip_longest(*series.values()), 1)
     ]
     return plot(name, title, body, says, (x_label, *series), table)
