@@ -30,16 +30,13 @@ from rm_gallery.core.data.conversation import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.reward.abstract import Job
-from rm_gallery.core.reward.founding import checked
 from rm_gallery.core.reward.function_result import (
     EvaluateResult,
     MetricResult,
     StepOutput,
     checked_result,
 )
-from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
-from rm_gallery.core.reward.outputs import write_score
+from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, EachOutput
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
@@ -305,7 +302,7 @@ class AsyncFunctionReward(FunctionReward):
         return True
 
 
-class FunctionGroupReward(_OfFunction, BaseListWiseReward):
+class FunctionGroupReward(_OfFunction, EachOutput, BaseListWiseReward):
     """A reward function of mode `batch` as a reward: all answers of a sample are handed to it in
     one call.
 
@@ -320,17 +317,6 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
             return super()._reward_result(evaluated)
         except RMGalleryError as error:
             return score_of_error(error)
-
-    def _as_score(self, returned: Any, sample: DataSample) -> Any:
-        """A score for each answer."""
-        return [checked(self, score) for score in returned]
-
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
-        """Each result goes to its own answer."""
-        for whole in outcomes:
-            each = whole.value or [whole] * len(sample.output)
-            for output, outcome in zip(sample.output, each, strict=True):
-                write_score(self, output.answer, outcome)
 
 
 class AsyncFunctionGroupReward(FunctionGroupReward):

@@ -218,7 +218,29 @@ class BaseTrajectoryReward(BasePointWiseReward):
         return view._replace(answers=answers)
 
 
-class PerOutputReward(BasePointWiseReward):
+class EachOutput(BaseReward):
+    """What rewards share whose `_evaluate` returns a `Score` for each output of its job's sample."""
+
+    def _as_score(self, returned: Any, sample: DataSample) -> Any:
+        """A score for each output."""
+        return [checked(self, score) for score in returned]
+
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
+        """Each output gets what was said of it; of several together nobody can tell whose doing it
+        is that there is no score.
+        """
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            outputs = [sample.output[job.place]] if isinstance(job.place, int) else sample.output
+            if outcome.value is None:
+                write_none = write_score if len(outputs) == 1 else write_missing
+                for output in outputs:
+                    write_none(self, output.answer, outcome)
+                continue
+            for output, score in zip(outputs, outcome.value, strict=True):
+                write_score(self, output.answer, score)
+
+
+class PerOutputReward(EachOutput, BasePointWiseReward):
     """Says of every output by itself what came of it: `_evaluate` returns a `Score` for each output
     of its job's sample, whose `extra` is kept with it, whether or not there is a value.
 
@@ -241,24 +263,6 @@ class PerOutputReward(BasePointWiseReward):
         if not self.compares:
             return super().plan(sample)
         return [Job(sample, None, sample)] if sample.output else []
-
-    def _as_score(self, returned: Any, sample: DataSample) -> Any:
-        """A score for each output."""
-        return [checked(self, score) for score in returned]
-
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
-        """Each output gets what was said of it; of several together nobody can tell whose doing it
-        is that there is no score.
-        """
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            outputs = sample.output if job.place is None else [sample.output[job.place]]
-            if outcome.value is None:
-                write_none = write_score if len(outputs) == 1 else write_missing
-                for output in outputs:
-                    write_none(self, output.answer, outcome)
-                continue
-            for output, score in zip(outputs, outcome.value, strict=True):
-                write_score(self, output.answer, score)
 
 
 class BaseStepWiseReward(BaseReward):
