@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.sandbox.floor import counts_per_namespace, executable, stranger
-from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
+from rm_gallery.core.sandbox.inside.codec import CodecError, decode
 from rm_gallery.core.sandbox.process import (
+    Prints,
     Pump,
     SandboxLimits,
     SandboxProcess,
-    framed,
     tasks_of_user,
+    with_job,
 )
 from rm_gallery.core.sandbox.runner import (
     BOOT,
@@ -313,11 +314,11 @@ def probe(program: str) -> tuple[str | None, str]:
 def _try(program: str, way: str) -> str:
     limits = SandboxLimits(processes=8, wall_seconds=_PROBE_SECONDS)
     try:
-        facts, stderr = _probe_facts(program, way, limits)
+        facts, prints = _probe_facts(program, way, limits)
     except (OSError, SandboxUnavailable, subprocess.SubprocessError) as error:
         return str(error)
     if facts is None:
-        return (stderr.strip().splitlines() or ["it did not answer"])[-1][:300] + _hint(stderr)
+        return (prints.last_line or "it did not answer") + _hint(prints.text)
     if (
         facts.get("sees_outside_file")
         or facts.get("can_write_root")
@@ -336,26 +337,18 @@ def _try(program: str, way: str) -> str:
 
 def _probe_facts(
     program: str, way: str, limits: SandboxLimits
-) -> tuple[dict[str, Any] | None, str]:
-    process, boot = _start_process(program, way, "probe", limits)
-    answer, stderr = bytearray(), bytearray()
-    question = encode(os.path.abspath(__file__))
+) -> tuple[dict[str, Any] | None, Prints]:
+    started, said = _start_process(program, way, "probe", limits), bytearray()
+    with Pump() as pump, with_job(started, pump, os.path.abspath(__file__), said.extend) as one:
+        until = time.monotonic() + _PROBE_SECONDS
+        while one.process.exit_code(0) is None and time.monotonic() < until:
+            pump.turn(0.05)
+        pump.turn(0)
     try:
-        with Pump() as pump:
-            pump.on_read(process.stdout, answer.extend)
-            pump.on_read(process.stderr, stderr.extend)
-            pump.write(process.stdin, boot + framed(question))
-            until = time.monotonic() + _PROBE_SECONDS
-            while process.exit_code(0) is None and time.monotonic() < until:
-                pump.turn(0.05)
-            pump.turn(0)
-    finally:
-        process.end()
-    try:
-        facts = decode(bytes(answer[4:]))
+        facts = decode(bytes(said[4:]))
     except CodecError:
         facts = None
-    return (facts if isinstance(facts, dict) else None), stderr.decode("utf-8", "replace")
+    return (facts if isinstance(facts, dict) else None), one.prints
 
 
 def _hint(stderr: str) -> str:

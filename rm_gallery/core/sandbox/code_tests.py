@@ -317,6 +317,4 @@ def _attempts(
             runner, limits, code
         )
     answer, job = answer_job(code, tests), test_job(tests)
-    return lambda first, clock: PairAttempt(limits, clock, first, units).run(
-        runner, limits, answer, job
-    )
+    return lambda first, clock: PairAttempt(clock, first, units).run(runner, limits, answer, job)

@@ -14,12 +14,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import TracebackType
 
 from rm_gallery.core.engine.worker import in_worker
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME, FrameTooLarge
+from rm_gallery.core.sandbox.inside.codec import encode
+from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,24 @@ def framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
+def messages_in(buffer: bytearray, most: int, *, kinds: int = 0) -> Iterator[tuple[bytes, bytes]]:
+    """Take the whole messages off a buffer: the bytes before each that name its kind, and the message
+    as it is framed.
+
+    Raises FrameTooLarge for one of more than `most` bytes.
+    """
+    while len(buffer) >= kinds + 4:
+        size = int.from_bytes(buffer[kinds : kinds + 4], "big")
+        if size > most:
+            raise FrameTooLarge(f"message of {size} bytes")
+        end = kinds + 4 + size
+        if len(buffer) < end:
+            return
+        kind, message = bytes(buffer[:kinds]), bytes(buffer[kinds:end])
+        del buffer[:end]
+        yield kind, message
+
+
 class Pump:
     """Readers get each chunk (b'' once at the end); written bytes wait until the pipe takes them."""
 
@@ -250,6 +270,41 @@ class Pump:
                 self._selector.register(source, selectors.EVENT_READ)
 
 
+class Prints:
+    """Counts what a process prints and keeps its last bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept = bytearray()
+        self.count = 0
+
+    def take(self, data: bytes) -> None:
+        """Count a chunk."""
+        self.count += len(data)
+        self._kept += data
+        del self._kept[: -max(self._limit, 2000)]
+
+    def reset(self) -> None:
+        """Start counting for the next unit."""
+        self.count = 0
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the limit is passed."""
+        return self.count > self._limit
+
+    @property
+    def text(self) -> str:
+        """What is kept."""
+        return self._kept.decode("utf-8", "replace")
+
+    @property
+    def last_line(self) -> str:
+        """Last line printed."""
+        lines = self.text.strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+
 _REAP_SECONDS = 2.0
 _WATCH_EVERY = 0.1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -289,7 +344,7 @@ class SandboxProcess:
     ) -> None:
         """Start `command`; raises OSError when that fails."""
         _adopts_orphans()
-        self._limits = limits
+        self.limits = limits
         self._helpers = helpers
         self._popen = subprocess.Popen(
             command,
@@ -328,10 +383,10 @@ class SandboxProcess:
         usage = tree_usage(self._popen.pid, self._helpers)
         if usage is None:
             return ""
-        if usage.resident_bytes > self._limits.memory_bytes:
+        if usage.resident_bytes > self.limits.memory_bytes:
             return "memory"
         # the kernel's own limit comes first where it holds; this one also covers users it exempts
-        return "processes" if usage.processes > 2 * self._limits.processes else ""
+        return "processes" if usage.processes > 2 * self.limits.processes else ""
 
     def exit_code(self, patience: float) -> int | None:
         """Return the exit code if the process ends within `patience` seconds; negative for a
@@ -377,6 +432,54 @@ class SandboxProcess:
 
     def _after_wait(self) -> None:
         """Clean up once the outermost process is gone."""
+
+
+class StartedProcess:
+    """A process that has its job: what it prints is counted."""
+
+    def __init__(self, process: SandboxProcess, pump: Pump) -> None:
+        self.process = process
+        self.prints = Prints(process.limits.output_bytes)
+        self.ended = False
+        """Whether it has said all."""
+        self._pump = pump
+
+    def write(self, data: bytes) -> None:
+        """Tell it something."""
+        self._pump.write(self.process.stdin, data)
+
+
+@contextlib.contextmanager
+def with_job(
+    started: tuple[SandboxProcess, bytes],
+    pump: Pump,
+    job: object,
+    take: Callable[[bytes], None],
+    *,
+    fills: int | None = None,
+) -> Iterator[StartedProcess]:
+    """Give a process that a runner has started its job, and end it at last; `take` gets what it says,
+    and b'' at the end of that.
+    """
+    process, boot = started
+    one = StartedProcess(process, pump)
+
+    def said(data: bytes) -> None:
+        one.ended = not data
+        take(data)
+
+    try:
+        pump.on_read(process.stderr, one.prints.take)
+        pump.on_read(process.stdout, said, fills=fills)
+        one.write(boot + framed(encode(job, limit=MAX_FRAME)))
+        yield one
+    finally:
+        process.end()
+
+
+def not_started(cause: str) -> SandboxUnavailable:
+    """The error for a process that was gone before it began with its job."""
+    return SandboxUnavailable(f"a sandboxed interpreter did not start: {cause}")
 
 
 def _signed(code: int) -> int:
