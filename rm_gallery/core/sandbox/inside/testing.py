@@ -169,16 +169,10 @@ class Bench:
         """
         job = self._job
         setup = [prelude(job["prompt"], job["entry_point"])] if job["prompt"] else []
-        texts = (
-            [job["test"]]
-            if job["style"] in ("check", "suite")
-            else job["tests"]
-            if job["style"] == "asserts"
-            else []
-        )
         try:
             self._trees = trees = [
-                compile(text, "<test>", "exec", _ONLY_AST, dont_inherit=True) for text in texts
+                compile(text, "<test>", "exec", _ONLY_AST, dont_inherit=True)
+                for text in job["texts"]
             ]
             self._defines = [defined_in(tree) for tree in trees]
             self._codes = [compile(tree, "<test>", "exec", dont_inherit=True) for tree in trees]
