@@ -17,12 +17,10 @@ import sys
 
 from rm_gallery.core.sandbox.inside.base import (
     Channel,
-    candidate_sources,
     confine,
     names_in,
-    parsed,
     prelude,
-    provide,
+    run_answer,
     take_standard_streams,
 )
 from rm_gallery.core.sandbox.inside.codec import decode
@@ -31,7 +29,7 @@ from rm_gallery.core.sandbox.inside.suite import (
     SOLUTION_MODULES,
     NotProvided,
     other_value,
-    provide_pytest,
+    provide_tools,
     run_case,
 )
 
@@ -151,14 +149,7 @@ def close_ways() -> None:
 
 def _load_answer(job: Mapping[str, Any], module: Any) -> dict[str, Any]:
     """Execute the answer; return what it defines itself."""
-    trees = [
-        parsed(text, "<candidate>")
-        for text in candidate_sources(job["prompt"], job["code"], job["entry_point"])
-    ]
-    given = provide(trees, module.__dict__, without=[job["entry_point"]])
-    for tree in trees:
-        # the process is sandboxed, and what the answer can reach in it is told above
-        exec(compile(tree, "<candidate>", "exec", dont_inherit=True), module.__dict__)
+    given = run_answer(job, module.__dict__)
     return {
         k: v
         for k, v in module.__dict__.items()
@@ -248,12 +239,9 @@ def _prepared(job: Mapping[str, Any]) -> tuple[list[CodeType], list[CodeType]]:
     ]
     texts = (prelude(job["prompt"], job["entry_point"]), job["setup"])
     setup = [compile(text, "<setup>", "exec", dont_inherit=True) for text in texts]
-    if "pytest" in names_in(codes):
-        provide_pytest()
+    provide_tools(names_in([*setup, *codes]))
     for name in job["imports"]:
         __import__(name)
-    if "random" in job["imports"]:
-        sys.modules["random"].seed(0)
     return setup, codes
 
 

@@ -303,3 +303,11 @@ def provide_pytest() -> None:
     }
     module.__dict__.update(given, main=_main, __getattr__=missing)
     sys.modules["pytest"] = module
+
+
+def provide_tools(used: set[str]) -> None:
+    """Make ready what tests that use these names need."""
+    if "pytest" in used:
+        provide_pytest()
+    if "random" in used:
+        __import__("random").seed(0)  # the same answer has to get the same score

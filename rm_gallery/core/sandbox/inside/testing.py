@@ -17,6 +17,8 @@ from rm_gallery.core.sandbox.inside.base import (
     names_in,
     names_read,
     own_stdout,
+    parsed,
+    parts_of,
     prelude,
     provide,
     take_standard_streams,
@@ -33,7 +35,7 @@ from rm_gallery.core.sandbox.inside.remote import (
 from rm_gallery.core.sandbox.inside.suite import (
     SOLUTION_MODULES,
     NotProvided,
-    provide_pytest,
+    provide_tools,
     run_case,
 )
 
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 
 _RELATIVE = 1e-6
 _NEAR_ZERO = 1e-9
-_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the cost of importing ast
 
 
 def same_number(actual: float, expected: float) -> bool:
@@ -170,17 +171,11 @@ class Bench:
         job = self._job
         setup = [prelude(job["prompt"], job["entry_point"])] if job["prompt"] else []
         try:
-            self._trees = trees = [
-                compile(text, "<test>", "exec", _ONLY_AST, dont_inherit=True)
-                for text in job["texts"]
-            ]
+            self._trees = trees = [parsed(text, "<test>") for text in job["texts"]]
             self._defines = [defined_in(tree) for tree in trees]
             self._codes = [compile(tree, "<test>", "exec", dont_inherit=True) for tree in trees]
             used = names_in(self._codes)
-            if "pytest" in used:
-                provide_pytest()
-            if "random" in used:
-                __import__("random").seed(0)  # the same answer has to get the same score
+            provide_tools(used)
             for text in [*setup, *filter(None, [job["setup"]])]:
                 # tests are the caller's, not the answer's; they are confined as well
                 exec(compile(text, "<setup>", "exec", dont_inherit=True), self._names)
@@ -336,13 +331,7 @@ def defined_in(tree: Any) -> set[str]:
             names.add(node.name)
         if kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef", "Lambda"):
             continue
-        for field in node._fields:
-            value = getattr(node, field, None)
-            pending.extend(
-                part
-                for part in (value if type(value) is list else [value])
-                if hasattr(part, "_fields")
-            )
+        pending += parts_of(node)
     return names
 
 
