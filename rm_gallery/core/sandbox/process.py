@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from types import TracebackType
 
 from rm_gallery.core.engine.worker import in_worker
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME, FrameTooLarge
@@ -174,12 +173,7 @@ class Pump:
     def __enter__(self) -> Pump:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._selector.close()
 
     def on_read(
@@ -194,10 +188,9 @@ class Pump:
 
     def write(self, descriptor: int, data: bytes) -> None:
         """Queue bytes for a pipe; bytes for a reader that has gone are dropped."""
-        pending = self._pending.get(descriptor)
-        if pending is None:
+        if descriptor not in self._pending:
             os.set_blocking(descriptor, False)
-            pending = self._pending[descriptor] = bytearray()
+        pending = self._pending.setdefault(descriptor, bytearray())
         idle = not pending
         pending += data
         if idle:
@@ -339,11 +332,16 @@ class SandboxProcess:
         limits: SandboxLimits,
         environment: Mapping[str, str],
         helpers: int,
+        folder: str,
         pass_fds: Sequence[int] = (),
-        folder: str | None = None,
+        after_wait: Callable[[], None],
     ) -> None:
-        """Start `command`; raises OSError when that fails."""
+        """Start `command`; raises OSError when that fails.
+
+        `after_wait` cleans up once the outermost process is gone.
+        """
         _adopts_orphans()
+        self._after_wait = after_wait
         self.limits = limits
         self._helpers = helpers
         self._popen = subprocess.Popen(
@@ -429,9 +427,6 @@ class SandboxProcess:
         code = self._popen.wait()
         self._after_wait()
         return _signed(code)
-
-    def _after_wait(self) -> None:
-        """Clean up once the outermost process is gone."""
 
 
 class StartedProcess:

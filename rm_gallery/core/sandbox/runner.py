@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, ClassVar, Literal, Union
+from typing import Any, Literal, Union
 
 from rm_gallery.core.sandbox.floor import executable, floor, stranger
 from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess, end_orphans
@@ -60,14 +60,14 @@ Setting = Union[int, bool, str, list[str]]
 _INSIDE = "rm_gallery.core.sandbox.inside"
 
 # what each role needs, in loading order; the last one holds `serve_ROLE`
-_MODULES_OF: dict[str, tuple[str, ...]] = {
-    "functions": ("codec", "base", "answer"),
-    "programs": ("codec", "base", "answer"),
-    "testing": ("codec", "base", "remote", "suite", "testing"),
-    "same_process": ("codec", "base", "suite", "same_process"),
-    "service": ("codec", "base"),
-    "probe": ("codec", "base"),
-    "command": ("codec", "base", "command"),
+_MODULES_OF = {
+    "functions": "codec base answer",
+    "programs": "codec base answer",
+    "testing": "codec base remote suite testing",
+    "same_process": "codec base suite same_process",
+    "service": "codec base",
+    "probe": "codec base",
+    "command": "codec base command",
 }
 
 # the whole command line of a sandboxed process; marshal is safe here because the bytes come from
@@ -93,18 +93,13 @@ getattr(module, settings["main"])(settings)
 
 @functools.cache
 def _modules(role: str) -> tuple[tuple[str, CodeType], ...]:
-    modules = []
-    for stem in _MODULES_OF[role]:
-        name = f"{_INSIDE}.{stem}"
-        modules.append(
-            (
-                name,
-                compile(
-                    source_of(stem), f"<sandbox {stem}>", "exec", dont_inherit=True, optimize=0
-                ),
-            )
+    return tuple(
+        (
+            f"{_INSIDE}.{stem}",
+            compile(source_of(stem), f"<sandbox {stem}>", "exec", dont_inherit=True, optimize=0),
         )
-    return tuple(modules)
+        for stem in _MODULES_OF[role].split()
+    )
 
 
 def source_of(stem: str) -> str:
@@ -212,17 +207,25 @@ class SubprocessRunner(LocalRunner):
             os.chown(folder, user, user)
         surroundings = {**environment(), "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder}
         command = [executable(), "-S", "-s", "-c", self._floor.entry(BOOT, user=user)]
+
+        def clean() -> None:
+            _WITH_FOLDER.discard(process.pid)
+            end_orphans(_WITH_FOLDER)
+            remove_folder(folder)
+
         try:
-            process = _ProcessInFolder(
+            process = SandboxProcess(
                 command,
                 limits=limits,
                 environment=surroundings,
                 helpers=self._floor.helpers,
                 folder=folder,
+                after_wait=clean,
             )
         except OSError as error:
             remove_folder(folder)
             raise SandboxUnavailable(f"no child process could be started: {error}") from error
+        _WITH_FOLDER.add(process.pid)
         settings: dict[str, Setting] = {
             "paths": self._packages,
             "processes": int(limits.processes) + self._floor.tasks_before(),
@@ -230,28 +233,8 @@ class SubprocessRunner(LocalRunner):
         return process, boot_message(role, limits, settings)
 
 
-class _ProcessInFolder(SandboxProcess):
-    alive: ClassVar[set[int]] = set()
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        limits: SandboxLimits,
-        environment: Mapping[str, str],
-        helpers: int,
-        folder: str,
-    ) -> None:
-        super().__init__(
-            command, limits=limits, environment=environment, helpers=helpers, folder=folder
-        )
-        self._folder = folder
-        self.alive.add(self.pid)
-
-    def _after_wait(self) -> None:
-        self.alive.discard(self.pid)
-        end_orphans(self.alive)
-        remove_folder(self._folder)
+_WITH_FOLDER: set[int] = set()
+"""Processes that have a folder of their own and are alive."""
 
 
 def remove_folder(folder: str) -> None:
@@ -315,7 +298,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
