@@ -69,12 +69,8 @@ class _Encoder:
             raise TooLarge(
                 f"value is larger than {self.limit} bytes or nested deeper than {MAX_DEPTH}"
             )
-        if value is None:
-            self.out += b"N"
-        elif value is True:
-            self.out += b"T"
-        elif value is False:
-            self.out += b"F"
+        if value is None or value is True or value is False:
+            self.out += _TAGS[value]
         elif isinstance(value, Ref):
             self.sized(b"R", _integer_bytes(value.number))
         elif type(value) not in _BUILTIN and (kind := exact_kind(value)) is not None:
@@ -92,17 +88,11 @@ class _Encoder:
             self.sized(b"s", str.encode(value, "utf-8", "surrogatepass"))
         elif isinstance(value, (bytes, bytearray)):
             self.sized(b"b", bytes(memoryview(value)))
-        elif isinstance(value, list):
-            self.items(b"l", list.__len__(value), list.__iter__(value), depth)
-        elif isinstance(value, tuple):
-            self.items(b"t", tuple.__len__(value), tuple.__iter__(value), depth)
         elif isinstance(value, dict):
             flat = [part for pair in dict.items(value) for part in pair]
-            self.items(b"D", dict.__len__(value), iter(flat), depth)
-        elif isinstance(value, set):
-            self.items(b"S", set.__len__(value), set.__iter__(value), depth)
-        elif isinstance(value, frozenset):
-            self.items(b"Z", frozenset.__len__(value), frozenset.__iter__(value), depth)
+            self.items(b"D", dict.__len__(value), flat, depth)
+        elif kind := next((each for each in _CONTAINERS if isinstance(value, each)), None):
+            self.items(_CONTAINERS[kind], kind.__len__(value), kind.__iter__(value), depth)
         elif isinstance(value, complex):
             self.out += b"c" + _COMPLEX.pack(
                 complex.real.__get__(value), complex.imag.__get__(value)
@@ -166,17 +156,20 @@ def data_kind(value: object) -> str | None:
     return None
 
 
+_CONTAINERS: dict[Any, bytes] = {list: b"l", tuple: b"t", set: b"S", frozenset: b"Z"}
+_MADE: dict[bytes, Callable[[Any], object]] = {tag: kind for kind, tag in _CONTAINERS.items()}
+_SINGLE = {b"N": None, b"T": True, b"F": False}
+_TAGS = {value: tag for tag, value in _SINGLE.items()}
 _BUILTIN = frozenset({int, float, str, bytes, list, tuple, dict, set, frozenset, complex})
 _DERIVED = frozenset(
-    {
-        "collections.Counter",
-        "collections.OrderedDict",
-        "collections.defaultdict",
-        "builtins.bytearray",
-    }
+    "collections.Counter collections.OrderedDict collections.defaultdict builtins.bytearray".split()
 )
 """Types derived from builtin ones, or alike, whose methods tests use."""
 _FACTORIES = {kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)}
+
+
+def _bounds(value: Any) -> tuple[object, ...]:
+    return value.start, value.stop, value.step
 
 
 def _pairs(value: Any) -> list[tuple[object, object]]:
@@ -209,8 +202,8 @@ _PARTS: dict[str, Callable[[Any], object]] = {
     "builtins.dict_keys": list,
     "builtins.dict_values": list,
     "builtins.dict_items": list,
-    "builtins.range": lambda v: (v.start, v.stop, v.step),
-    "builtins.slice": lambda v: (v.start, v.stop, v.step),
+    "builtins.range": _bounds,
+    "builtins.slice": _bounds,
     "array.array": lambda v: (v.typecode, v.tolist()),
     "collections.Counter": lambda v: dict(_pairs(v)),
     "collections.OrderedDict": _pairs,
@@ -228,11 +221,11 @@ _PARTS: dict[str, Callable[[Any], object]] = {
     "datetime.date": lambda v: v.isoformat(),
     "datetime.time": lambda v: v.isoformat(),
     "datetime.timedelta": lambda v: (v.days, v.seconds, v.microseconds),
-    "decimal.Decimal": lambda v: str(v),
+    "decimal.Decimal": str,
     "fractions.Fraction": lambda v: (v.numerator, v.denominator),
     "re.Match": _match_parts,
     "uuid.UUID": lambda v: v.hex,
-    "pathlib.PurePath": lambda v: str(v),
+    "pathlib.PurePath": str,
     "numpy.generic": lambda v: v.item(),
     "numpy.ndarray": _array_parts,
 }
@@ -254,9 +247,9 @@ _REBUILT: dict[str, Callable[[Any], object]] = {
 
 
 def _build_value(kind: object, parts: Any) -> object:
+    if not isinstance(kind, str) or kind not in _PARTS:
+        raise CodecError(f"unknown type of data {kind!r}")
     try:
-        if not isinstance(kind, str) or kind not in _PARTS:
-            raise CodecError(f"unknown type of data {kind!r}")
         if kind == "numpy.generic":
             return parts
         if kind in _REBUILT:
@@ -328,7 +321,7 @@ class _Decoder:
             raise TooLarge(f"value is nested deeper than {MAX_DEPTH}")
         tag = self.raw(1)
         if tag in b"NTF":
-            return {b"N": None, b"T": True, b"F": False}[tag]
+            return _SINGLE[tag]
         if tag == b"d":
             return float(_FLOAT.unpack(self.raw(8))[0])
         if tag == b"c":
@@ -361,9 +354,6 @@ class _Decoder:
         try:
             if tag == b"D":
                 return {self.take(depth): self.take(depth) for _ in range(count)}
-            items = [self.take(depth) for _ in range(count)]
-            if tag == b"l":
-                return items
-            return tuple(items) if tag == b"t" else set(items) if tag == b"S" else frozenset(items)
+            return _MADE[tag]([self.take(depth) for _ in range(count)])
         except TypeError as error:
             raise CodecError("unhashable member of a set or dict") from error
