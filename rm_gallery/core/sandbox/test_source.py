@@ -79,10 +79,11 @@ def imports_in(trees: Sequence[ast.AST]) -> list[str]:
     """Modules that the tests import, those of the file under test left out."""
     names: list[str] = []
     for node in _nodes(trees):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.append(node.module)
+        match node:
+            case ast.Import(names=aliases):
+                names += [alias.name for alias in aliases]
+            case ast.ImportFrom(module=str(module), level=0):
+                names.append(module)
     own = {*SOLUTION_MODULES, "pytest"}
     return [name for name in dict.fromkeys(names) if name.split(".")[0] not in own]
 
@@ -91,15 +92,20 @@ def defined_in(trees: Sequence[ast.AST]) -> set[str]:
     """Every name that the tests bind anywhere, names imported from the file under test left out."""
     bound: set[str] = set()
     for node in _nodes(trees):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
-        elif isinstance(node, (*_Function, ast.ClassDef, ast.ExceptHandler)) and node.name:
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            if getattr(node, "module", None) not in SOLUTION_MODULES:
-                bound.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+                | ast.ExceptHandler(name=str(name))
+                | ast.arg(arg=name)
+            ):
+                bound.add(name)
+            case ast.ImportFrom(module=str(module)) if module in SOLUTION_MODULES:
+                pass
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                bound.update((alias.asname or alias.name).split(".")[0] for alias in aliases)
     return bound
 
 
@@ -154,36 +160,33 @@ def _looks_inside(node: ast.AST, given: set[str], local: set[str], entry_point: 
     def handed(each: ast.AST) -> bool:
         return isinstance(each, ast.Lambda) or (isinstance(each, ast.Name) and each.id in local)
 
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        call = node.value
-        return (foreign(call.func) or _of_foreign(call.func, foreign)) and any(
-            isinstance(a, ast.Name) for a in call.args
-        )
-    if isinstance(node, ast.Call):
-        name = _last_name(node.func)
-        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-        if name in _CAPTURES:
-            return True
-        if foreign(node.func) and (
-            (name[:1].isupper() and name != entry_point) or any(map(handed, arguments))
-        ):
-            return True
-        started = [getattr(each, "func", None) for each in arguments if name == "run"]
-        return name in _ASKING and any(map(foreign, [*arguments, *started]))
-    if isinstance(node, ast.ExceptHandler):
-        kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-        return any(map(foreign, kinds))
-    if isinstance(node, ast.withitem):
-        return foreign(getattr(node.context_expr, "func", None))
-    if isinstance(node, ast.ClassDef):
-        return any(map(foreign, [*node.bases, *node.decorator_list]))
-    if isinstance(node, _Function):
-        marks = [getattr(mark, "func", mark) for mark in node.decorator_list]
-        return any(map(foreign, marks))
-    if isinstance(node, ast.Compare):
-        # a constant against a literal; two words of the answer would only agree with each other
-        sides = [node.left, *node.comparators]
-        return any(map(foreign, sides)) and any(map(_is_plain, sides))
+    match node:
+        case ast.Expr(value=ast.Call(func=function, args=given_over)):
+            return _of_foreign(function, foreign) and any(
+                isinstance(each, ast.Name) for each in given_over
+            )
+        case ast.Call(func=function, args=plain, keywords=words):
+            name, arguments = _last_name(function), [*plain, *(word.value for word in words)]
+            if name in _CAPTURES:
+                return True
+            if foreign(function) and (
+                (name[:1].isupper() and name != entry_point) or any(map(handed, arguments))
+            ):
+                return True
+            started = [getattr(each, "func", None) for each in arguments if name == "run"]
+            return name in _ASKING and any(map(foreign, [*arguments, *started]))
+        case ast.ExceptHandler(type=ast.Tuple(elts=kinds)):
+            return any(map(foreign, kinds))
+        case ast.ExceptHandler(type=looked) | ast.withitem(context_expr=ast.Call(func=looked)):
+            return foreign(looked)
+        case ast.ClassDef(bases=bases, decorator_list=marks):
+            return any(map(foreign, [*bases, *marks]))
+        case ast.FunctionDef(decorator_list=marks) | ast.AsyncFunctionDef(decorator_list=marks):
+            return any(foreign(getattr(mark, "func", mark)) for mark in marks)
+        case ast.Compare(left=left, comparators=others):
+            # a constant against a literal; two words of the answer would only agree with each other
+            sides = [left, *others]
+            return any(map(foreign, sides)) and any(map(_is_plain, sides))
     return isinstance(node, ast.Await)
 
 
@@ -240,11 +243,11 @@ def surely_asserts(text: str, case: str) -> bool:
 
 def _compared(statement: ast.stmt) -> list[ast.expr]:
     """Both sides of an equality that a statement asserts; nothing of any other statement."""
-    test, call = getattr(statement, "test", None), getattr(statement, "value", None)
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-        return [test.left, *test.comparators]
-    if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in _EQUALITIES:
-        return call.args[:2]
+    match statement:
+        case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
+            return [left, right]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=[left, right, *_])):
+            return [left, right] if name in _EQUALITIES else []
     return []
 
 
@@ -272,52 +275,52 @@ def _body(tree: ast.Module, case: str) -> list[ast.stmt]:
 
 def _expectations(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
-        if isinstance(node, ast.Assert) or (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-        ):
-            yield node
-        elif isinstance(node, (ast.With, ast.AsyncWith)):
-            names = [ast.unparse(item.context_expr) for item in node.items]
-            if any("aises" in name for name in names):
+        match node:
+            case ast.Assert() | ast.Expr(value=ast.Call()):
                 yield node
-            elif not any("suppress" in name for name in names):
-                yield from _expectations(node.body)
-        elif (
-            isinstance(node, ast.For)
-            and isinstance(node.iter, (ast.List, ast.Tuple))
-            and node.iter.elts
-        ):
-            yield from _expectations(node.body)
-        elif isinstance(node, (ast.Return, ast.If, ast.Try, ast.While)) and any(
-            isinstance(each, (ast.Return, ast.Break, ast.Continue)) for each in ast.walk(node)
-        ):
-            return
+            case ast.With(items=items, body=inner) | ast.AsyncWith(items=items, body=inner):
+                names = [ast.unparse(item.context_expr) for item in items]
+                if any("aises" in name for name in names):
+                    yield node
+                elif not any("suppress" in name for name in names):
+                    yield from _expectations(inner)
+            case ast.For(iter=ast.List(elts=[_, *_]) | ast.Tuple(elts=[_, *_]), body=inner):
+                yield from _expectations(inner)
+            case ast.Return() | ast.If() | ast.Try() | ast.While():
+                if any(
+                    isinstance(each, (ast.Return, ast.Break, ast.Continue))
+                    for each in ast.walk(node)
+                ):
+                    return
 
 
 def _made_wrong(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Expr) else None
     sides = _compared(statement)
-    if len(sides) == 2:
+    if sides:
         place = 0 if _is_plain(sides[0]) and not _is_plain(sides[1]) else 1
         sides[place] = _another(sides[place])
-        if isinstance(statement, ast.Assert):
+    match statement:
+        case ast.Assert() if sides:
             statement.test = ast.Compare(sides[0], [ast.Eq()], sides[1:])
-        elif isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            call.args[:2], call.func.attr = sides, "assertEqual"
-        return True
-    if isinstance(statement, ast.Assert):
-        statement.test = ast.UnaryOp(ast.Not(), statement.test)
-        return True
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        context = statement.items[0].context_expr
-        if isinstance(context, ast.Call) and context.args and len(statement.items) == 1:
-            context.args[0] = ast.Name("KeyboardInterrupt", ast.Load())
-            return True
-    if isinstance(call, ast.Call) and call.args:
-        if getattr(call.func, "attr", "") in ("assertTrue", "assertFalse"):
-            call.args[0] = ast.UnaryOp(ast.Not(), call.args[0])
-            return True
-    return False
+        case ast.Assert(test=test):
+            statement.test = ast.UnaryOp(ast.Not(), test)
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method, args=arguments)) if sides:
+            arguments[:2], method.attr = sides, "assertEqual"
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(attr="assertTrue" | "assertFalse"),
+                args=[first, *_] as arguments,
+            )
+        ):
+            arguments[0] = ast.UnaryOp(ast.Not(), first)
+        case (
+            ast.With(items=[ast.withitem(context_expr=ast.Call(args=[_, *_] as arguments))])
+            | ast.AsyncWith(items=[ast.withitem(context_expr=ast.Call(args=[_, *_] as arguments))])
+        ):
+            arguments[0] = ast.Name("KeyboardInterrupt", ast.Load())
+        case _:
+            return False
+    return True
 
 
 def _is_plain(node: ast.expr) -> bool:
@@ -332,15 +335,12 @@ def _another(node: ast.expr) -> ast.expr:
     """Another value than this one, as `OTHER` makes it where the tests run; an object of the answer
     is made of other arguments.
     """
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id[:1].isupper()
-        and (arguments := [*node.args, *(word.value for word in node.keywords)])
-        and all(map(_is_plain, arguments))
-    ):
-        node.args = [_another(each) for each in node.args]
-        for word in node.keywords:
-            word.value = _another(word.value)
-        return node
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=plain, keywords=words) if name[:1].isupper():
+            arguments = [*plain, *(word.value for word in words)]
+            if arguments and all(map(_is_plain, arguments)):
+                node.args = list(map(_another, plain))
+                for word in words:
+                    word.value = _another(word.value)
+                return node
     return ast.Call(ast.Name(OTHER, ast.Load()), [node], [])

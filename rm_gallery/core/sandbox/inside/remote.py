@@ -167,20 +167,15 @@ class CandidateConnection:
         )
 
     def _reply_value(self, reply: object, number: int) -> Any:
-        if (
-            not isinstance(reply, tuple)
-            or len(reply) < 2
-            or reply[0] != number
-            or type(reply[0]) is not int
-        ):
-            raise self._give_up("tampering")
-        if reply[1:2] == ("ok",) and len(reply) == 3:
-            return reply[2]
-        if reply[1:] == ("too large",):
-            raise self.fail("output limit", CandidateError("the returned value is too large"))
-        if reply[1] == "error" and len(reply) == 4 and is_description(*reply[2:]):
-            names, message = reply[2:]
-            raise self.fail(error_reason(names), self._native(names, message))
+        match reply:
+            case (same, *_) if type(same) is not int or same != number:
+                pass
+            case (_, "ok", value):
+                return value
+            case (_, "too large"):
+                raise self.fail("output limit", CandidateError("the returned value is too large"))
+            case (_, "error", names, message) if is_description(names, message):
+                raise self.fail(error_reason(names), self._native(names, message))
         raise self._give_up("tampering")
 
     def _native(self, names: list[str], message: str) -> Exception:
@@ -270,9 +265,8 @@ class RemoteObject:
         return self._request("item", key)
 
     def __len__(self) -> int:
-        if self._is_result() and (items := self._items()) is not None:
-            return len(items)
-        return self._claimed_length()
+        items = self._items()
+        return self._claimed_length() if items is None else len(items)
 
     def __bool__(self) -> bool:
         return True
@@ -282,7 +276,7 @@ class RemoteObject:
 
     def __contains__(self, value: object) -> bool:
         """Whether it holds a value; all of it is read, so that what has no end holds nothing."""
-        items = self._items() if self._is_result() else None
+        items = self._items()
         if items is None:
             items = self._read_items(_MOST_ITEMS)
             if len(items) > _MOST_ITEMS:
@@ -290,20 +284,18 @@ class RemoteObject:
         return value in items
 
     def __iter__(self) -> Iterator[Any]:
-        if self._is_result() and (items := self._items()) is not None:
-            return iter(items)
-        return self._one_by_one()
-
-    def _is_result(self) -> bool:
-        """Whether it is what the answer returned, no object whose class the tests asked for."""
-        return _depth_of(self) <= 0
+        items = self._items()
+        return self._one_by_one() if items is None else iter(items)
 
     def _items(self) -> list[Any] | None:
-        """All items of a result that has a length, read once; None where it has none.
+        """All items of a result that has a length, read once; None where it has none, and of an
+        object whose class the tests asked for.
 
         An object of the answer's own may give one length and other items, and others each time; so
         it is read once, and tampering where both disagree.
         """
+        if _depth_of(self) > 0:
+            return None
         frozen: tuple[list[Any] | None] | None = object.__getattribute__(self, "_frozen")
         if frozen is None:
             try:
@@ -321,12 +313,7 @@ class RemoteObject:
 
     def _read_items(self, most: int) -> list[Any]:
         """Its items, at most one more than `most`."""
-        items: list[Any] = []
-        for item in self._one_by_one():
-            items.append(item)
-            if len(items) > most:
-                break
-        return items
+        return [item for _, item in zip(range(most + 1), self._one_by_one(), strict=False)]
 
     def _link_fails(self, reason: str, why: str) -> Exception:
         link: CandidateConnection = object.__getattribute__(self, "_link")

@@ -79,21 +79,20 @@ def same_value(actual: object, expected: object) -> bool:
 
 
 def _same_json(actual: object, expected: object) -> bool:
-    if isinstance(expected, (list, tuple)):
-        if not isinstance(actual, (list, tuple)) or len(actual) != len(expected):
-            return False
-        return all(map(_same_json, actual, expected))
-    if isinstance(expected, dict):
-        if not isinstance(actual, dict) or len(actual) != len(expected):
-            return False
-        # JSON has text keys only
-        plain = {key if key in expected else str(key): value for key, value in actual.items()}
-        return plain.keys() == expected.keys() and all(
-            _same_json(plain[key], expected[key]) for key in expected
-        )
-    if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
-        return same_number(actual, expected)
-    return bool(actual == expected)
+    match expected, actual:
+        case (list() | tuple(), list() | tuple()):
+            return len(actual) == len(expected) and all(map(_same_json, actual, expected))
+        case (dict(), dict()):
+            # JSON has text keys only
+            plain = {key if key in expected else str(key): value for key, value in actual.items()}
+            return (
+                len(actual) == len(expected)
+                and plain.keys() == expected.keys()
+                and all(_same_json(plain[key], expected[key]) for key in expected)
+            )
+        case (int() | float(), int() | float()):
+            return same_number(actual, expected)
+    return type(expected) not in (list, tuple, dict) and bool(actual == expected)
 
 
 def same_output(actual: str, expected: str) -> bool:
@@ -103,11 +102,9 @@ def same_output(actual: str, expected: str) -> bool:
     word is a number with a point or an exponent, numbers compare as `same_number` does.
     """
     actual_lines, expected_lines = _lines(actual), _lines(expected)
-    if actual_lines == expected_lines:
-        return True
-    if len(actual_lines) != len(expected_lines):
-        return False
-    return all(map(_same_line, actual_lines, expected_lines))
+    return len(actual_lines) == len(expected_lines) and all(
+        map(_same_line, actual_lines, expected_lines)
+    )
 
 
 def _lines(text: str) -> list[str]:
@@ -135,14 +132,12 @@ def _same_word(actual: str, expected: str) -> bool:
 
 
 def _printed_number(word: str) -> float | None:
-    try:
-        return int(word)
-    except ValueError:
-        pass
-    try:
-        return float(word)
-    except ValueError:
-        return None
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return None
 
 
 class BrokenTests(Exception):
@@ -187,14 +182,14 @@ class Bench:
         try:
             record = decode(hello)
         except CodecError:
-            return "tampering", ""
-        if not isinstance(record, tuple) or len(record) < 2:
-            return "tampering", ""
-        if record[0] == "error" and len(record) == 3 and is_description(*record[1:]):
-            return error_reason(record[1]), record[2]
-        if record[0] != "ok" or not isinstance(record[1], list):
-            return "tampering", ""
-        own_names = {name for name in record[1] if isinstance(name, str)} - {"check"}
+            record = None
+        match record:
+            case ("ok", list(listed), *_):
+                own_names = {name for name in listed if isinstance(name, str)} - {"check"}
+            case ("error", names, message) if is_description(names, message):
+                return error_reason(names), message
+            case _:
+                return "tampering", ""
         defined = set().union(*self._defines)
         entry, prompt = self._job["entry_point"], self._job["prompt"] + self._job["setup"]
         tools = tools_in(self._trees, own_names, entry, defined)
@@ -210,11 +205,7 @@ class Bench:
         self._link.classes = {
             n for n in used | {entry} if f"class {n}" in prompt or (n[:1].isupper() and n != entry)
         }
-        kinds = [
-            getattr(builtins, name, None)
-            for name in used
-            if name not in ("Exception", "BaseException")
-        ]
+        kinds = [getattr(builtins, name, None) for name in used - {"Exception", "BaseException"}]
         self._link.named_exceptions = tuple(
             k for k in kinds if isinstance(k, type) and issubclass(k, Exception)
         )
@@ -255,24 +246,20 @@ class Bench:
         reason, detail = "passed", ""
         try:
             self._run_style(number)
-        except AssertionError as error:
-            if error is link.last_error:
-                reason, detail = link.last_reason, _short(error)
-            else:
-                reason, detail = "wrong answer", _short(error)
         except PeerGone:
             reason = link.fatal
-        except MemoryError as error:
-            reason, detail = "memory", _short(error)
         except BaseException as error:
-            if self._is_tests_fault(error, calls_before):
-                raise BrokenTests(
-                    f"unit {number}: {type(error).__name__}: {str(error)[:200]}"
-                ) from error
-            reason = (
-                link.last_reason if error is link.last_error else f"error: {type(error).__name__}"
-            )
             detail = _short(error)
+            if error is link.last_error:
+                reason = link.last_reason
+            elif isinstance(error, AssertionError):
+                reason = "wrong answer"
+            elif isinstance(error, MemoryError):
+                reason = "memory"
+            elif self._is_tests_fault(error, calls_before):
+                raise BrokenTests(f"unit {number}: {type(error).__name__}: {detail}") from error
+            else:
+                reason = f"error: {type(error).__name__}"
         if link.untestable:
             raise BrokenTests(f"unit {number}: {link.untestable}")
         return (link.fatal, "") if link.fatal else (reason, detail)
