@@ -60,6 +60,22 @@ class Attempt:
         self.outcomes[self.next_unit] = (reason, detail)
         self.next_unit += 1
 
+    def take(self, record: Any) -> bool:
+        """Take what the test side says; whether it is that the answer's process is gone.
+
+        Raises DataError when the tests themselves cannot run.
+        """
+        match record:
+            case ("broken", why):
+                raise broken_tests(why)
+            case ("dead", "gone", _) | ("unit", _, "gone", *_):
+                return True
+            case ("dead", reason, detail):
+                self.all_rest, self.all_detail = reason, detail
+            case ("unit", _, reason, detail, _):
+                self.judge(reason, detail)
+        return False
+
     def settle(self, outcomes: dict[int, tuple[str, str]], units: int) -> int:
         """Add its outcomes to those of a whole sample; return the unit to go on with, `units` where
         nothing is left.
@@ -98,6 +114,11 @@ class Attempt:
         if reason:
             self.stop_by(reason, loaded=loaded, surely=surely)
         return bool(reason)
+
+
+def broken_tests(why: str) -> DataError:
+    """The error for tests that fail by themselves."""
+    return DataError(f"the tests cannot run, whatever the answer is: {why}")
 
 
 class Clock:
@@ -248,23 +269,18 @@ class PairAttempt(UnitsAttempt):
         return self._attempt
 
     def _on_record(self, record: Any, candidate: StartedProcess) -> None:
-        kind, *told = record
-        if kind in ("started", "ready"):
-            self._loaded = kind == "ready"
-            self._clock.start_unit()
-        elif kind == "broken":
-            raise DataError(f"the tests cannot run, whatever the answer is: {told[0]}")
-        elif (told[1] if kind == "unit" else told[0]) == "gone":
-            self._hung_up = self._finished = True
-        elif kind == "dead":
-            self._attempt.all_rest, self._attempt.all_detail = told
-            self._finished = True
-        else:
-            _, reason, detail, is_last = told
-            self._attempt.judge(reason, detail)
-            candidate.prints.reset()
-            self._clock.start_unit()
-            self._finished = is_last or self._attempt.next_unit >= self._units
+        match record:
+            case ("started" | "ready" as kind,):
+                self._loaded = kind == "ready"
+                self._clock.start_unit()
+            case _ if self._attempt.take(record):
+                self._hung_up = self._finished = True
+            case ("unit", *_, is_last):
+                candidate.prints.reset()
+                self._clock.start_unit()
+                self._finished = is_last or self._attempt.next_unit >= self._units
+            case _:
+                self._finished = True
 
 
 def as_text(value: Any) -> str:
@@ -403,19 +419,18 @@ def hear(
         if stdin is not None:
             one.write(stdin)
             pump.close_after_flush(process.stdin)
-        while not stopped and (stdin is not None or not one.ended):
-            if stdin is not None and (code := process.exit_code(0)) is not None:
-                break
+        while not stopped and code is None and (stdin is not None or not one.ended):
             pump.turn(clock.wait())
             if len(said) >= 4 and not clock.started:
                 clock.start_unit()
             room = limits.output_bytes - one.prints.count if most is None else most
             choked = one.prints.exceeded or len(said) > room
             stopped = attempt.stopped(clock, one, choked=choked)
-        for _ in range(_LAST_READS if stdin is not None else 0):
-            if not one.ended:
+            code = None if stopped else process.exit_code(0)
+        for _ in range(_LAST_READS):
+            if not stopped and not one.ended:
                 pump.turn(0.01)
-        if stdin is None and not stopped:
+        if not stopped and code is None:
             code = process.exit_code(0.5)
         reason = attempt.all_rest or attempt.outcomes[0][0] if stopped else ""
         return Heard(len(said) >= 4, bytes(said[4:]), one.prints.last_line, reason, code)
@@ -516,7 +531,7 @@ def _run_same_process(
     if heard.said.startswith(word):
         reason = heard.said[len(word) :].decode("utf-8", "replace")
         if reason.startswith("broken "):
-            raise DataError(f"the tests cannot run, whatever the answer is: {reason[7:]}")
+            raise broken_tests(reason[7:])
         return reason if len(reason) <= 200 else "tampering"
     if heard.stopped:
         return heard.stopped

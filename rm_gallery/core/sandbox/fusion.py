@@ -260,14 +260,8 @@ class _Session:
 
     def _judge_records(self, attempt: Attempt, records: list[tuple[Any, ...]], end: str) -> None:
         for record in records:
-            if record[0] == "broken":
-                raise DataError(f"the tests cannot run, whatever the answer is: {record[1]}")
-            if record[0] == "dead":
-                attempt.all_rest, attempt.all_detail = record[1], record[2]
-            elif record[0] == "unit" and record[2] == "gone":
+            if attempt.take(record):
                 attempt.stop_by(end, loaded=True, surely=end == "deadline")
-            elif record[0] == "unit":
-                attempt.judge(record[2], record[3])
         if not attempt.all_rest and attempt.next_unit == attempt.first and not attempt.outcomes:
             attempt.judge("deadline", "in the test process")
 

@@ -80,25 +80,31 @@ class _Encoder:
 
     def scalar_or_container(self, value: object, depth: int) -> None:
         # unbound builtin methods: a subclass must not get a say in how it is flattened
-        if isinstance(value, int):
-            self.sized(b"i", _integer_bytes(int.__index__(value)))
-        elif isinstance(value, float):
-            self.out += b"d" + _FLOAT.pack(float.__float__(value))
-        elif isinstance(value, str):
-            self.sized(b"s", str.encode(value, "utf-8", "surrogatepass"))
-        elif isinstance(value, (bytes, bytearray)):
-            self.sized(b"b", bytes(memoryview(value)))
-        elif isinstance(value, dict):
-            flat = [part for pair in dict.items(value) for part in pair]
-            self.items(b"D", dict.__len__(value), flat, depth)
-        elif kind := next((each for each in _CONTAINERS if isinstance(value, each)), None):
-            self.items(_CONTAINERS[kind], kind.__len__(value), kind.__iter__(value), depth)
-        elif isinstance(value, complex):
-            self.out += b"c" + _COMPLEX.pack(
-                complex.real.__get__(value), complex.imag.__get__(value)
-            )
-        else:
-            self.other(value, depth)
+        match value:
+            case int():
+                self.sized(b"i", _integer_bytes(int.__index__(value)))
+            case float():
+                self.out += b"d" + _FLOAT.pack(float.__float__(value))
+            case str():
+                self.sized(b"s", str.encode(value, "utf-8", "surrogatepass"))
+            case bytes() | bytearray():
+                self.sized(b"b", bytes(memoryview(value)))
+            case list():
+                self.items(b"l", list.__len__(value), list.__iter__(value), depth)
+            case tuple():
+                self.items(b"t", tuple.__len__(value), tuple.__iter__(value), depth)
+            case dict():
+                flat = [part for pair in dict.items(value) for part in pair]
+                self.items(b"D", dict.__len__(value), flat, depth)
+            case set():
+                self.items(b"S", set.__len__(value), set.__iter__(value), depth)
+            case frozenset():
+                self.items(b"Z", frozenset.__len__(value), frozenset.__iter__(value), depth)
+            case complex():
+                real, imag = complex.real.__get__(value), complex.imag.__get__(value)
+                self.out += b"c" + _COMPLEX.pack(real, imag)
+            case _:
+                self.other(value, depth)
 
     def other(self, value: object, depth: int) -> None:
         kind = data_kind(value)
@@ -156,8 +162,7 @@ def data_kind(value: object) -> str | None:
     return None
 
 
-_CONTAINERS: dict[Any, bytes] = {list: b"l", tuple: b"t", set: b"S", frozenset: b"Z"}
-_MADE: dict[bytes, Callable[[Any], object]] = {tag: kind for kind, tag in _CONTAINERS.items()}
+_MADE: dict[bytes, Any] = {b"l": list, b"t": tuple, b"S": set, b"Z": frozenset}
 _SINGLE = {b"N": None, b"T": True, b"F": False}
 _TAGS = {value: tag for tag, value in _SINGLE.items()}
 _BUILTIN = frozenset({int, float, str, bytes, list, tuple, dict, set, frozenset, complex})

@@ -52,31 +52,34 @@ _MEMORY = frozenset(
     "_interpreters cffi _cffi_backend".split()
 )
 # who of the standard library may look at a frame: (end of its file, function, function that has to
-# have called it)
-_MAY_LOOK = (
-    ("/collections/__init__.py", "namedtuple", ""),
-    ("/typing.py", "_caller", ""),
-    ("/typing.py", "NamedTuple", ""),
-    ("/typing.py", "__init__", ""),
-    ("/enum.py", "", ""),
-    ("/dataclasses.py", "make_dataclass", ""),
-    ("/logging/__init__.py", "currentframe", "findCaller"),
-    ("/logging/__init__.py", "<lambda>", "findCaller"),
-    ("/traceback.py", "clear_frames", ""),
-    ("/traceback.py", "walk_tb", "_extract_from_extended_frame_gen"),
-    ("/traceback.py", "walk_tb", "extended_frame_gen"),
-    ("/traceback.py", "walk_tb", "extract"),
-    ("/traceback.py", "_walk_tb_with_full_positions", "_extract_from_extended_frame_gen"),
-    ("/traceback.py", "_get_code_position", "_walk_tb_with_full_positions"),
-)
+# have called it), * for any
+_MAY_LOOK = [
+    tuple(line.split())
+    for line in """
+/collections/__init__.py    namedtuple                  *
+/typing.py                  _caller                     *
+/typing.py                  NamedTuple                  *
+/typing.py                  __init__                    *
+/enum.py                    *                           *
+/dataclasses.py             make_dataclass              *
+/logging/__init__.py        currentframe                findCaller
+/logging/__init__.py        <lambda>                    findCaller
+/traceback.py               clear_frames                *
+/traceback.py               walk_tb                     _extract_from_extended_frame_gen
+/traceback.py               walk_tb                     extended_frame_gen
+/traceback.py               walk_tb                     extract
+/traceback.py               _walk_tb_with_full_positions _extract_from_extended_frame_gen
+/traceback.py               _get_code_position          _walk_tb_with_full_positions
+""".strip().splitlines()
+]
 
 
 def _may_look(frame: Any) -> bool:
     caller = frame.f_back.f_code if frame.f_back else frame.f_code
     place = frame.f_code
     for file, name, above in _MAY_LOOK:
-        if place.co_filename.endswith(file) and name in ("", place.co_name):
-            if not above or (
+        if place.co_filename.endswith(file) and name in ("*", place.co_name):
+            if above == "*" or (
                 caller.co_filename.endswith(file) and caller.co_name.split(".")[-1] == above
             ):
                 return True

@@ -203,14 +203,15 @@ class Approx:
         return f"approx({self._expected!r})"
 
     def _equal(self, actual: Any, expected: Any) -> bool:
-        if isinstance(expected, dict):
-            return (
-                isinstance(actual, dict)
-                and actual.keys() == expected.keys()
-                and all(self._equal(actual[k], expected[k]) for k in expected)
-            )
-        if isinstance(expected, (list, tuple)):
-            return len(actual) == len(expected) and all(map(self._equal, actual, expected))
+        match expected, actual:
+            case (dict(), dict()):
+                return actual.keys() == expected.keys() and all(
+                    self._equal(actual[k], expected[k]) for k in expected
+                )
+            case (dict(), _):
+                return False
+            case (list() | tuple(), _):
+                return len(actual) == len(expected) and all(map(self._equal, actual, expected))
         if actual == expected:
             return True
         if expected != expected:
@@ -219,13 +220,10 @@ class Approx:
             actual, (int, float, complex)
         ):
             return False
-        least = 1e-12 if self._abs is None else self._abs
-        share = 1e-6 if self._rel is None else self._rel
-        if self._abs is not None and self._rel is None:
-            share = 0.0
-        return builtins.abs(actual - expected) <= max(
-            least, share * builtins.abs(expected)
-        ) and builtins.abs(expected) != float("inf")
+        rel = (1e-6 if self._abs is None else 0.0) if self._rel is None else self._rel
+        size = builtins.abs(expected)
+        bound = max(1e-12 if self._abs is None else self._abs, rel * size)
+        return builtins.abs(actual - expected) <= bound and size != float("inf")
 
 
 class _PytestMark:

@@ -92,7 +92,7 @@ def _same_json(actual: object, expected: object) -> bool:
             )
         case (int() | float(), int() | float()):
             return same_number(actual, expected)
-    return type(expected) not in (list, tuple, dict) and bool(actual == expected)
+    return not isinstance(expected, (list, tuple, dict)) and bool(actual == expected)
 
 
 def same_output(actual: str, expected: str) -> bool:
@@ -279,17 +279,14 @@ class Bench:
         style = self._job["style"]
         if style == "calls":
             arguments, expected = self._job["calls"][number]
-            result = self._candidate(*arguments)
-            assert same_value(result, expected)
+            assert same_value(self._candidate(*arguments), expected)
             return
+        if style != "suite" or not self._suite_ran:
+            exec(self._codes[0 if style == "suite" else number], self._names)
+            self._suite_ran = True
         if style == "suite":
-            if not self._suite_ran:
-                exec(self._codes[0], self._names)
-                self._suite_ran = True
             run_case(self._names, self._job["cases"][number])
-            return
-        exec(self._codes[number], self._names)
-        if style == "check":
+        elif style == "check":
             if "check" not in self._names:
                 raise BrokenTests("the test source defines no function 'check'")
             self._names["check"](self._candidate)
