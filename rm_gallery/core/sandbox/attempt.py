@@ -21,7 +21,6 @@ from rm_gallery.core.sandbox.process import (
     Pump,
     SandboxLimits,
     SandboxProcess,
-    StartedProcess,
     framed,
     messages_in,
     not_started,
@@ -100,7 +99,7 @@ class Attempt:
             self.judge(reason, detail)
 
     def stopped(
-        self, clock: Clock, *processes: StartedProcess, choked: bool, loaded: bool = True
+        self, clock: Clock, *processes: SandboxProcess, choked: bool, loaded: bool = True
     ) -> bool:
         """Tell whether a clock, the output bound (`choked`) or a limit of the processes stopped the
         current unit; record it.
@@ -110,7 +109,7 @@ class Attempt:
         if reason == "sample deadline":
             self.all_rest = "deadline"
             return True
-        reason = reason or next(filter(None, (each.process.excess() for each in processes)), "")
+        reason = reason or next(filter(None, (each.excess() for each in processes)), "")
         if reason:
             self.stop_by(reason, loaded=loaded, surely=surely)
         return bool(reason)
@@ -189,7 +188,7 @@ class UnitsAttempt:
         self._loaded = False
         self._finished = False
 
-    def _goes_on(self, *processes: StartedProcess, relayed: int = 0) -> bool:
+    def _goes_on(self, *processes: SandboxProcess, relayed: int = 0) -> bool:
         """Serve the processes; the first one runs the answer, the last one tells the verdicts."""
         choked = processes[0].prints.exceeded or relayed > _RELAY_LIMIT
         return not (
@@ -199,9 +198,9 @@ class UnitsAttempt:
         )
 
     def _on_hang_up(
-        self, gone: StartedProcess, *processes: StartedProcess, where: str = ""
+        self, gone: SandboxProcess, *processes: SandboxProcess, where: str = ""
     ) -> None:
-        reason = exit_reason(gone.process.exit_code(0.5))
+        reason = exit_reason(gone.exit_code(0.5))
         if not self._clock.started:
             told = filter(None, (each.prints.last_line for each in processes))
             raise not_started(next(told, reason))
@@ -238,16 +237,16 @@ class PairAttempt(UnitsAttempt):
         def relay(data: bytes) -> None:
             self._relayed += len(data)
             if data:
-                tester.write(data)
+                pump.write(tester.stdin, data)
             else:
-                pump.close_after_flush(tester.process.stdin)
+                pump.close_after_flush(tester.stdin)
 
         def take(data: bytes) -> None:
             self._buffer += data
             try:
                 for kind, framed_body in messages_in(self._buffer, MAX_FRAME, kinds=1):
                     if kind == b"C":
-                        candidate.write(framed_body)
+                        pump.write(candidate.stdin, framed_body)
                     else:
                         self._on_record(decode(framed_body[4:]), candidate)
             except FrameTooLarge as error:
@@ -257,7 +256,7 @@ class PairAttempt(UnitsAttempt):
             Pump() as pump,
             with_job(runner.start("testing", limits), pump, job, take) as tester,
             with_job(
-                runner.start("functions", limits), pump, answer, relay, fills=tester.process.stdin
+                runner.start("functions", limits), pump, answer, relay, fills=tester.stdin
             ) as candidate,
         ):
             while self._goes_on(candidate, tester, relayed=self._relayed):
@@ -268,7 +267,7 @@ class PairAttempt(UnitsAttempt):
                 self._on_hang_up(tester, candidate, tester, where="in the test process")
         return self._attempt
 
-    def _on_record(self, record: Any, candidate: StartedProcess) -> None:
+    def _on_record(self, record: Any, candidate: SandboxProcess) -> None:
         match record:
             case ("started" | "ready" as kind,):
                 self._loaded = kind == "ready"
@@ -324,7 +323,7 @@ class ProgramAttempt(UnitsAttempt):
                     if self._loaded:
                         self._judge(reply[4:])
                     self._loaded = True
-                    self._feed(process)
+                    self._feed(pump, process)
                     if self._finished:
                         return
             except FrameTooLarge:
@@ -340,7 +339,7 @@ class ProgramAttempt(UnitsAttempt):
                 self._on_hang_up(process, process)
         return self._attempt
 
-    def _feed(self, process: StartedProcess) -> None:
+    def _feed(self, pump: Pump, process: SandboxProcess) -> None:
         unit = self._attempt.next_unit
         self._finished = self._finished or unit >= self._units
         if not self._finished:
@@ -351,7 +350,7 @@ class ProgramAttempt(UnitsAttempt):
                 )
             process.prints.reset()
             self._clock.start_unit()
-            process.write(framed(stdin))
+            pump.write(process.stdin, framed(stdin))
 
     def _tampered(self) -> None:
         self._attempt.judge("tampering")
@@ -414,26 +413,26 @@ def hear(
     It may say `most` bytes, else what its prints leave of the output bound.
     """
     attempt, clock, said = Attempt(0), Clock(limits, until, first_start=False), bytearray()
-    with Pump() as pump, with_job(started, pump, job, said.extend) as one:
-        process, stopped, code = one.process, False, None
+    with Pump() as pump, with_job(started, pump, job, said.extend) as process:
+        stopped, code = False, None
         if stdin is not None:
-            one.write(stdin)
+            pump.write(process.stdin, stdin)
             pump.close_after_flush(process.stdin)
-        while not stopped and code is None and (stdin is not None or not one.ended):
+        while not stopped and code is None and (stdin is not None or not process.ended):
             pump.turn(clock.wait())
             if len(said) >= 4 and not clock.started:
                 clock.start_unit()
-            room = limits.output_bytes - one.prints.count if most is None else most
-            choked = one.prints.exceeded or len(said) > room
-            stopped = attempt.stopped(clock, one, choked=choked)
+            room = limits.output_bytes - process.prints.count if most is None else most
+            choked = process.prints.exceeded or len(said) > room
+            stopped = attempt.stopped(clock, process, choked=choked)
             code = None if stopped else process.exit_code(0)
         for _ in range(_LAST_READS):
-            if not stopped and not one.ended:
+            if not stopped and not process.ended:
                 pump.turn(0.01)
         if not stopped and code is None:
             code = process.exit_code(0.5)
         reason = attempt.all_rest or attempt.outcomes[0][0] if stopped else ""
-        return Heard(len(said) >= 4, bytes(said[4:]), one.prints.last_line, reason, code)
+        return Heard(len(said) >= 4, bytes(said[4:]), process.prints.last_line, reason, code)
 
 
 # -- tests that need the answer's own objects, beside it in one process ----------------------------

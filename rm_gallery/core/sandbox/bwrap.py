@@ -294,7 +294,7 @@ def _probe_facts(
     started, said = _start_process(program, way, "probe", limits), bytearray()
     with Pump() as pump, with_job(started, pump, os.path.abspath(__file__), said.extend) as one:
         until = time.monotonic() + _PROBE_SECONDS
-        while one.process.exit_code(0) is None and time.monotonic() < until:
+        while one.exit_code(0) is None and time.monotonic() < until:
             pump.turn(0.05)
         pump.turn(0)
     try:

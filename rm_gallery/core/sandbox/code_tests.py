@@ -37,7 +37,8 @@ from rm_gallery.core.text.blocks import parse_python
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 _PYTHON = frozenset({"python", "python3", "py", "py3", "ipython", "pycon", "cython", "sage"})
-_LANGUAGE = re.compile(r"[{.\s]*([A-Za-z0-9+#_-]*)")
+_FENCE = re.compile(r"(`{3,}|~{3,})[{.\s]*([A-Za-z0-9+#_-]*)[^`]*")
+"""A fence, whose backtick later in the line would make it inline code, and its language."""
 
 
 class _Block(NamedTuple):
@@ -106,14 +107,14 @@ def _blocks(text: str) -> tuple[list[_Block], str]:
             blocks.append(_Block(language, "\n".join(block or ()) + "\n", complete))
 
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        mark = _fence(line)
+        mark = _FENCE.fullmatch(line.strip())
         if block is None:
             if mark:
-                fence, indent, block = mark, len(line) - len(line.lstrip()), []
-                language = _LANGUAGE.match(line.strip()[len(mark) :])[1].lower()  # type: ignore[index]  # it matches anything
+                fence, language, block = mark[1], mark[2].lower(), []
+                indent = len(line) - len(line.lstrip())
             else:
                 outside.append(line)
-        elif mark[:1] == fence[:1] and len(mark) >= len(fence) and line.strip() == mark:
+        elif mark and mark[0] == mark[1] and mark[1].startswith(fence):
             end(True)
             block = None
         else:
@@ -121,16 +122,6 @@ def _blocks(text: str) -> tuple[list[_Block], str]:
     if block is not None:
         end(False)
     return blocks, "\n".join(outside)
-
-
-def _fence(line: str) -> str:
-    stripped = line.strip()
-    for mark in "`~":
-        length = len(stripped) - len(stripped.lstrip(mark))
-        # a backtick later in the line makes it inline code
-        if length >= 3 and "`" not in stripped[length:]:
-            return mark * length
-    return ""
 
 
 def _without_indent(line: str, indent: int) -> str:
@@ -251,11 +242,10 @@ def _stubs_for(tests: CodeTests) -> list[str]:
 
 
 def _refuse_vacuous(tests: CodeTests, stubs: Sequence[CodeTestReport]) -> None:
-    vacuous = (
-        all(stub.score == 1.0 for stub in stubs[:2])
-        and len(stubs) == 3
-        and "wrong answer" not in stubs[2].reasons
-    )
+    vacuous = "wrong answer" not in stubs[-1].reasons and [stub.score for stub in stubs[:-1]] == [
+        1.0,
+        1.0,
+    ]
     if all("deadline" not in stub.reasons for stub in stubs):
         _remember(repr(tests), vacuous)
     if vacuous:

@@ -343,6 +343,9 @@ class SandboxProcess:
         _adopts_orphans()
         self._after_wait = after_wait
         self.limits = limits
+        self.prints = Prints(limits.output_bytes)
+        self.ended = False
+        """Whether it has said all."""
         self._helpers = helpers
         self._popen = subprocess.Popen(
             command,
@@ -429,21 +432,6 @@ class SandboxProcess:
         return _signed(code)
 
 
-class StartedProcess:
-    """A process that has its job: what it prints is counted."""
-
-    def __init__(self, process: SandboxProcess, pump: Pump) -> None:
-        self.process = process
-        self.prints = Prints(process.limits.output_bytes)
-        self.ended = False
-        """Whether it has said all."""
-        self._pump = pump
-
-    def write(self, data: bytes) -> None:
-        """Tell it something."""
-        self._pump.write(self.process.stdin, data)
-
-
 @contextlib.contextmanager
 def with_job(
     started: tuple[SandboxProcess, bytes],
@@ -452,22 +440,21 @@ def with_job(
     take: Callable[[bytes], None],
     *,
     fills: int | None = None,
-) -> Iterator[StartedProcess]:
+) -> Iterator[SandboxProcess]:
     """Give a process that a runner has started its job, and end it at last; `take` gets what it says,
     and b'' at the end of that.
     """
     process, boot = started
-    one = StartedProcess(process, pump)
 
     def said(data: bytes) -> None:
-        one.ended = not data
+        process.ended = not data
         take(data)
 
     try:
-        pump.on_read(process.stderr, one.prints.take)
+        pump.on_read(process.stderr, process.prints.take)
         pump.on_read(process.stdout, said, fills=fills)
-        one.write(boot + framed(encode(job, limit=MAX_FRAME)))
-        yield one
+        pump.write(process.stdin, boot + framed(encode(job, limit=MAX_FRAME)))
+        yield process
     finally:
         process.end()
 

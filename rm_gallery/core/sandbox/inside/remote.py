@@ -19,7 +19,7 @@ from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, e
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
 
@@ -48,11 +48,12 @@ def not_vacuous(array: Any) -> Any:
         return array
     numpy = __import__("numpy")
 
+    def bare(arrays: Iterable[Any]) -> list[Any]:
+        return [each.view(numpy.ndarray) if isinstance(each, Empty) else each for each in arrays]
+
     class Empty(numpy.ndarray):  # type: ignore[misc,name-defined]  # numpy is not looked at before there is an array
         def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-            plain = [
-                each.view(numpy.ndarray) if isinstance(each, Empty) else each for each in inputs
-            ]
+            plain = bare(inputs)
             if method == "__call__" and len(plain) == 2:
                 others = [numpy.ndim(each) for each in plain if numpy.size(each)]
                 # what tests do with both sides, such as a tolerance times a value, is no comparison
@@ -62,10 +63,7 @@ def not_vacuous(array: Any) -> Any:
                         "the answer's array is empty, and what it is compared with is not"
                     )
             if "out" in options:
-                options["out"] = tuple(
-                    each.view(numpy.ndarray) if isinstance(each, Empty) else each
-                    for each in options["out"]
-                )
+                options["out"] = tuple(bare(options["out"]))
             result = getattr(ufunc, method)(*plain, **options)
             return (
                 result.view(Empty)

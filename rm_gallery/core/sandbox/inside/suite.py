@@ -104,12 +104,8 @@ def _run_rows(function: Any, names: Mapping[str, Any]) -> None:
         made: list[Iterator[Any]] = []
         cache: dict[str, Any] = {}
         try:
-            code = getattr(function, "__func__", function).__code__
-            wanted = [
-                name
-                for name in code.co_varnames[: code.co_argcount]
-                if name not in row and name != "self"
-            ]
+            names_of = _parameters(getattr(function, "__func__", function))
+            wanted = [name for name in names_of if name not in row and name != "self"]
             required = len(wanted) - len(function.__defaults__ or ())
             fixtures = {
                 name: _fixture(name, names, made, cache) for name in wanted[: max(required, 0)]
@@ -120,6 +116,11 @@ def _run_rows(function: Any, names: Mapping[str, Any]) -> None:
                 next(iterator, None)
 
 
+def _parameters(function: Any) -> tuple[str, ...]:
+    code = function.__code__
+    return tuple(code.co_varnames[: code.co_argcount])
+
+
 def _fixture(
     name: str, names: Mapping[str, Any], made: list[Iterator[Any]], cache: dict[str, Any]
 ) -> Any:
@@ -127,10 +128,7 @@ def _fixture(
         function = names.get(name)
         if not getattr(function, "__fixture__", False):
             raise NotProvided(f"the fixture '{name}' is not provided")
-        code = function.__code__  # type: ignore[union-attr]
-        value = function(
-            *[_fixture(each, names, made, cache) for each in code.co_varnames[: code.co_argcount]]
-        )  # type: ignore[misc]
+        value = function(*[_fixture(each, names, made, cache) for each in _parameters(function)])  # type: ignore[misc]
         if hasattr(value, "gi_code"):
             made.append(value)
             value = next(value)
