@@ -152,12 +152,12 @@ def _input_output(value: Any) -> InputOutputTests:
             value = json.loads(value, parse_int=_integer)
         except ValueError as error:
             raise DataError(f"code tests: 'inputs_outputs' is no valid JSON ({error})") from error
-    if not isinstance(value, Mapping) or "inputs" not in value or "outputs" not in value:
-        raise DataError("code tests: 'inputs_outputs' must hold 'inputs' and 'outputs'")
-    inputs, outputs = list(value["inputs"]), list(value["outputs"])
-    if len(inputs) != len(outputs):
-        raise DataError(f"code tests: {len(inputs)} inputs but {len(outputs)} outputs")
-    return InputOutputTests(inputs, outputs, value.get("fn_name"))
+    match value:
+        case {"inputs": inputs, "outputs": outputs}:
+            tests = InputOutputTests(list(inputs), list(outputs), value.get("fn_name"))
+            unit_count(tests, least=0)
+            return tests
+    raise DataError("code tests: 'inputs_outputs' must hold 'inputs' and 'outputs'")
 
 
 @dataclass(frozen=True)
@@ -208,13 +208,17 @@ class CodeTestReport:
         return dict(Counter(outcome.reason for outcome in self.outcomes))
 
 
-def unit_count(tests: CodeTests) -> int:
-    """Return how many units the tests have; raises DataError for none or for unequal lists."""
-    inputs = isinstance(tests, InputOutputTests)
-    units = len(tests.inputs if inputs else units_of(tests))
-    if inputs and len(tests.outputs) != units:
-        raise DataError(f"code tests: {units} inputs but {len(tests.outputs)} outputs")
-    if units == 0:
+def unit_count(tests: CodeTests, least: int = 1) -> int:
+    """Return how many units the tests have; raises DataError for less than `least`, or for unequal
+    lists.
+    """
+    if isinstance(tests, InputOutputTests):
+        units = len(tests.inputs)
+        if len(tests.outputs) != units:
+            raise DataError(f"code tests: {units} inputs but {len(tests.outputs)} outputs")
+    else:
+        units = len(units_of(tests))
+    if units < least:
         raise DataError("the code tests are empty: nothing can be scored")
     return units
 

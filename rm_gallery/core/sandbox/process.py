@@ -307,8 +307,12 @@ _ORPHAN_ROUNDS = 100
 def kill_children(pid: int) -> None:
     """Kill the children of a process: below one that stands by, process 1 and so its whole namespace."""
     for child in children_of(pid):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(child, signal.SIGKILL)
+        _kill(child)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def kill_group(leader: int) -> None:
@@ -359,11 +363,7 @@ class SandboxProcess:
             bufsize=0,
         )
         self._next_watch = time.monotonic() + _WATCH_EVERY
-        assert (
-            self._popen.stdin is not None
-            and self._popen.stdout is not None
-            and self._popen.stderr is not None
-        )
+        assert self._popen.stdin and self._popen.stdout and self._popen.stderr
         self.stdin = self._popen.stdin.fileno()
         self.stdout = self._popen.stdout.fileno()
         self.stderr = self._popen.stderr.fileno()
@@ -490,8 +490,7 @@ def end_orphans(known: set[int]) -> None:
         if not orphans:
             return
         for pid in orphans:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid)
         for pid in orphans:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, 0)

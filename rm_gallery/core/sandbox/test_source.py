@@ -37,12 +37,11 @@ def cases_in(text: str) -> list[str]:
     classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
     cases: list[str] = []
     for node in body:
-        if isinstance(node, _Function) and node.name.startswith("test"):
-            cases.append(node.name)
-        elif isinstance(node, ast.ClassDef) and (
-            node.name.startswith("Test") or _is_unittest(node, classes)
-        ):
-            cases += [f"{node.name}.{name}" for name in _methods(node, classes)]
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                cases += [name] * name.startswith("test")
+            case ast.ClassDef(name=name) if name.startswith("Test") or _is_unittest(node, classes):
+                cases += [f"{name}.{method}" for method in _methods(node, classes)]
     return cases
 
 
@@ -56,14 +55,12 @@ def _is_unittest(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
 
 
 def _methods(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
-    names = [
-        name
-        for base in node.bases
-        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name
-        for name in _methods(classes[base.id], classes)
-    ]
-    own = [item.name for item in node.body if isinstance(item, _Function)]
-    return list(dict.fromkeys([*names, *(name for name in own if name.startswith("test"))]))
+    names: list[str] = []
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
+            names += _methods(classes[base.id], classes)
+    names += [item.name for item in node.body if isinstance(item, _Function)]
+    return list(dict.fromkeys(name for name in names if name.startswith("test")))
 
 
 def _last_name(node: ast.expr) -> str:

@@ -4,6 +4,7 @@ the wall.
 
 from __future__ import annotations
 
+import _ast
 import builtins
 import math
 import os
@@ -305,15 +306,13 @@ def defined_in(tree: Any) -> set[str]:
     pending = [tree]
     while pending:
         node = pending.pop()
-        kind = type(node).__name__
-        if kind == "alias":
-            names.add((node.asname or node.name).split(".")[0])
-        elif kind == "Name" and type(node.ctx).__name__ == "Store":
-            names.add(node.id)
-        # functions, classes, `except … as name`, patterns
-        elif isinstance(getattr(node, "name", None), str):
-            names.add(node.name)
-        if kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef", "Lambda"):
+        match node:
+            case _ast.alias(name=name, asname=other):
+                names.add((other or name).split(".")[0])
+            # functions, classes, `except … as name`, patterns
+            case _ast.Name(id=name, ctx=_ast.Store()) | object(name=str(name)):
+                names.add(name)
+        if isinstance(node, (_ast.FunctionDef, _ast.AsyncFunctionDef, _ast.ClassDef, _ast.Lambda)):
             continue
         pending += parts_of(node)
     return names
