@@ -12,7 +12,7 @@ from rm_gallery.core.sandbox.inside.codec import decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from types import CodeType
     from typing import Any
 
@@ -189,10 +189,15 @@ def run_answer(job: Mapping[str, Any], namespace: dict[str, Any]) -> dict[str, A
     texts = candidate_sources(job["prompt"], job["code"], job["entry_point"])
     trees = [parsed(text, "<candidate>") for text in texts]
     provided = provide(trees, namespace, without=[job["entry_point"]])
-    for tree in trees:
+    for code in compiled(trees, "<candidate>"):
         # the whole point of this process: it is confined, and what is worth stealing is out of reach
-        exec(compile(tree, "<candidate>", "exec", dont_inherit=True), namespace)
+        exec(code, namespace)
     return provided
+
+
+def compiled(texts: Iterable[Any], file: str) -> Iterator[CodeType]:
+    """The code objects of these texts or syntax trees, one after the other."""
+    return (compile(text, file, "exec", dont_inherit=True) for text in texts)
 
 
 def serve_probe(settings: Mapping[str, Any]) -> None:

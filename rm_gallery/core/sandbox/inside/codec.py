@@ -121,16 +121,18 @@ class _Encoder:
         self.put(_PARTS[kind](value), depth + 1)
 
     def sized(self, tag: bytes, body: bytes) -> None:
-        if len(self.out) + len(body) > self.limit:
-            raise TooLarge(f"value is larger than {self.limit} bytes")
-        self.out += tag + _LENGTH.pack(len(body)) + body
+        self.begin(tag, len(body))
+        self.out += body
 
     def items(self, tag: bytes, count: int, items: Iterable[object], depth: int) -> None:
+        self.begin(tag, count)
+        for item in items:
+            self.put(item, depth + 1)
+
+    def begin(self, tag: bytes, count: int) -> None:
         if len(self.out) + count > self.limit:
             raise TooLarge(f"value is larger than {self.limit} bytes")
         self.out += tag + _LENGTH.pack(count)
-        for item in items:
-            self.put(item, depth + 1)
 
 
 def exact_kind(value: object) -> str | None:

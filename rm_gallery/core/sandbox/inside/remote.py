@@ -135,11 +135,9 @@ class CandidateConnection:
         except PeerGone:
             raise self._give_up("gone") from None
         except TooLarge:
-            raise self.fail(
-                "output limit", CandidateError("the returned value is too large")
-            ) from None
+            raise self._too_large() from None
         except MemoryError:
-            raise self.fail("memory", CandidateError("the returned value is too large")) from None
+            raise self._too_large("memory") from None
         except CodecError:
             raise self._give_up("tampering") from None
         return self._reply_value(reply, number)
@@ -171,7 +169,7 @@ class CandidateConnection:
             case (_, "ok", value):
                 return value
             case (_, "too large"):
-                raise self.fail("output limit", CandidateError("the returned value is too large"))
+                raise self._too_large()
             case (_, "error", names, message) if is_description(names, message):
                 raise self.fail(error_reason(names), self._native(names, message))
         raise self._give_up("tampering")
@@ -191,6 +189,9 @@ class CandidateConnection:
         """Record why the answer fails the test, and return the error that ends it."""
         self.last_error, self.last_reason = error, reason
         return error
+
+    def _too_large(self, reason: str = "output limit") -> Exception:
+        return self.fail(reason, CandidateError("the returned value is too large"))
 
     def _give_up(self, reason: str) -> PeerGone:
         self.fatal = reason

@@ -17,6 +17,7 @@ import sys
 
 from rm_gallery.core.sandbox.inside.base import (
     Channel,
+    compiled,
     confine,
     names_in,
     prelude,
@@ -237,11 +238,9 @@ def _prepared(job: Mapping[str, Any]) -> tuple[list[CodeType], list[CodeType]]:
     """Compile the set-up and the tests, and load what the tests import, before anything of the
     answer runs.
     """
-    codes = [
-        compile(text, "<test>", "exec", dont_inherit=True) for text in [*job["before"], job["text"]]
-    ]
+    codes = list(compiled([*job["before"], job["text"]], "<test>"))
     texts = (prelude(job["prompt"], job["entry_point"]), job["setup"])
-    setup = [compile(text, "<setup>", "exec", dont_inherit=True) for text in texts]
+    setup = list(compiled(texts, "<setup>"))
     provide_tools(names_in([*setup, *codes]))
     for name in job["imports"]:
         __import__(name)

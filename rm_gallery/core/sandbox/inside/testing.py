@@ -14,6 +14,7 @@ from rm_gallery.core.sandbox.inside.base import (
     Channel,
     FrameTooLarge,
     PeerGone,
+    compiled,
     confine,
     names_in,
     names_read,
@@ -165,16 +166,16 @@ class Bench:
         tested, else ('', '').
         """
         job = self._job
-        setup = [prelude(job["prompt"], job["entry_point"])] if job["prompt"] else []
+        setup = prelude(job["prompt"], job["entry_point"]), job["setup"]
         try:
             self._trees = trees = [parsed(text, "<test>") for text in job["texts"]]
             self._defines = [defined_in(tree) for tree in trees]
-            self._codes = [compile(tree, "<test>", "exec", dont_inherit=True) for tree in trees]
+            self._codes = list(compiled(trees, "<test>"))
             used = names_in(self._codes)
             provide_tools(used)
-            for text in [*setup, *filter(None, [job["setup"]])]:
+            for code in compiled(setup, "<setup>"):
                 # tests are the caller's, not the answer's; they are confined as well
-                exec(compile(text, "<setup>", "exec", dont_inherit=True), self._names)
+                exec(code, self._names)
         except BaseException as error:
             raise BrokenTests(f"{type(error).__name__}: {str(error)[:200]}") from error
         return self._bind(hello, used)
