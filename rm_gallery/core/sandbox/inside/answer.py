@@ -10,13 +10,12 @@ import struct
 import sys
 
 from rm_gallery.core.sandbox.inside.base import (
+    Channel,
     own_stdout,
     parsed,
     provide,
-    read_at_most,
     run_answer,
     serve,
-    write_all,
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, encode
@@ -179,7 +178,7 @@ def _run_program(program: CodeType, tree: Any, stdin: bytes, output_bytes: int) 
         _child(program, tree, *inner)
     for descriptor in inner:
         os.close(descriptor)
-    output = read_at_most(out_read, output_bytes + 1)
+    output = Channel.read_at_most(out_read, output_bytes + 1)
     over = len(output) > output_bytes
     os.close(out_read)
     if over:
@@ -219,13 +218,13 @@ def _file_with(stdin: bytes) -> int:
         if os.fork() == 0:
             os.close(reader)
             try:
-                write_all(writer, stdin)
+                Channel.write_all(writer, stdin)
             finally:
                 os._exit(0)
         os.close(writer)
         return reader
     os.unlink(path)
-    write_all(descriptor, stdin)
+    Channel.write_all(descriptor, stdin)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 

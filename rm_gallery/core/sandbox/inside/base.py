@@ -49,33 +49,33 @@ class Channel:
     def write(self, payload: bytes, kind: bytes = b"") -> None:
         """Send one message; raises PeerGone when nobody reads any more."""
         try:
-            write_all(self._sink, kind + len(payload).to_bytes(4, "big") + payload)
+            self.write_all(self._sink, kind + len(payload).to_bytes(4, "big") + payload)
         except BrokenPipeError as error:
             raise PeerGone("nobody reads") from error
 
     def _exactly(self, size: int) -> bytes:
-        data = read_at_most(self._source, size)
+        data = self.read_at_most(self._source, size)
         if len(data) < size:
             raise PeerGone("end of stream")
         return data
 
+    @staticmethod
+    def write_all(descriptor: int, data: bytes) -> None:
+        """Write every byte; raises BrokenPipeError when nobody reads any more."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
 
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte; raises BrokenPipeError when nobody reads any more."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def read_at_most(descriptor: int, size: int) -> bytes:
-    """Read until the end, but no more than `size` bytes."""
-    parts = bytearray()
-    while len(parts) < size:
-        chunk = os.read(descriptor, min(size - len(parts), 1 << 20))
-        if not chunk:
-            break
-        parts += chunk
-    return bytes(parts)
+    @staticmethod
+    def read_at_most(descriptor: int, size: int) -> bytes:
+        """Read until the end, but no more than `size` bytes."""
+        parts = bytearray()
+        while len(parts) < size:
+            chunk = os.read(descriptor, min(size - len(parts), 1 << 20))
+            if not chunk:
+                break
+            parts += chunk
+        return bytes(parts)
 
 
 def take_standard_streams() -> Channel:
@@ -266,7 +266,7 @@ def write_line(out: int, kind: str, payload: bytes) -> None:
     """Write one message of a replayed program as a line: its kind, and its bytes in base64."""
     import binascii
 
-    write_all(out, kind.encode() + b" " + binascii.b2a_base64(payload))
+    Channel.write_all(out, kind.encode() + b" " + binascii.b2a_base64(payload))
 
 
 def steady_hashes() -> None:
