@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rm_gallery.core.sandbox.inside.answer import FORK_FAILED, OUTPUT_LIMIT, REPLY
@@ -82,9 +83,8 @@ class Attempt:
         outcomes.update(self.outcomes)
         if not self.all_rest:
             return self.next_unit
-        outcomes.update(
-            {number: (self.all_rest, self.all_detail) for number in range(self.next_unit, units)}
-        )
+        rest = range(self.next_unit, units)
+        outcomes.update(dict.fromkeys(rest, (self.all_rest, self.all_detail)))
         return units
 
     def stop_by(self, reason: str, *, loaded: bool, surely: bool = False, detail: str = "") -> None:
@@ -160,9 +160,8 @@ class Clock:
 
     def wait(self) -> float:
         """Return how long a pump may sleep."""
-        return max(
-            0.0, min(_TICK, self._until - time.monotonic(), self._sample_until - time.monotonic())
-        )
+        until = min(self._until, self._sample_until)
+        return max(0.0, min(_TICK, until - time.monotonic()))
 
 
 def exit_reason(code: int | None) -> str:
@@ -503,20 +502,21 @@ def judge_in_one_process(
     Raises DataError when the tests cannot run, SandboxUnavailable when the sandbox does not start.
     """
     job = unit.job(answer)
-    reason = _run_same_process(runner, limits, until, job)
+    run = partial(_run_same_process, runner, limits, until)
+    reason = run(job)
     if reason != "passed":
         return reason
     # what is never reached passes whatever is expected there, so an honest answer must be able to
     # fail: see `controls`
     for text in controls(unit.text, unit.part):
-        control = _run_same_process(runner, limits, until, {**job, "text": text})
+        control = run({**job, "text": text})
         if control in ("passed", "tampering"):
             return "tampering"
         if control == "deadline":
             return control
     for _ in range(_AGAIN):  # what leaves it to chance passes once, and not each time
         if reason == "passed":
-            reason = _run_same_process(runner, limits, until, job)
+            reason = run(job)
     return reason
 
 

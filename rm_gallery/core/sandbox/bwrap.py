@@ -34,7 +34,6 @@ from rm_gallery.core.sandbox.runner import (
     BOOT,
     PREFIX,
     LocalRunner,
-    Role,
     Setting,
     boot_message,
     environment,
@@ -89,7 +88,7 @@ class BwrapRunner(LocalRunner):
         self._way = way
         self._packages = tuple(packages)
 
-    def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
+    def start(self, role: str, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one sandboxed interpreter; see LocalRunner."""
         return _start_process(self._program, self._way, role, limits, self._packages)
 
@@ -105,7 +104,7 @@ def unavailable(reason: str) -> str:
 
 
 def _start_process(
-    program: str, way: str, role: Role, limits: SandboxLimits, packages: Sequence[str] = ()
+    program: str, way: str, role: str, limits: SandboxLimits, packages: Sequence[str] = ()
 ) -> tuple[SandboxProcess, bytes]:
     visible, inside = package_mounts(packages)
     settings: dict[str, Setting] = {"strict": True, "paths": inside}
@@ -194,21 +193,14 @@ def mounts() -> tuple[str, ...]:
     options += ["--ro-bind", executable(), f"{PREFIX}/bin/python{version()}"]
     libraries = Path(sys.base_prefix) / "lib"
     standard = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
-    inside_standard = f"{PREFIX}/{sys.platlibdir}/python{version()}"
+    hidden = []
+    shown, inside, packages = libraries, f"{PREFIX}/lib", "python3*/*-packages"
     if sys.base_prefix == "/usr" or not standard.is_relative_to(libraries):
-        options += ["--ro-bind", str(standard), inside_standard]
+        shown, packages = standard, "*-packages"
+        inside = f"{PREFIX}/{sys.platlibdir}/python{version()}"
         hidden = ["/usr/lib/python3/dist-packages", f"/usr/lib/python{version()}/dist-packages"]
-        hidden += [
-            f"{inside_standard}/{name}"
-            for name in ("site-packages", "dist-packages")
-            if (standard / name).is_dir()
-        ]
-    else:
-        options += ["--ro-bind", str(libraries), f"{PREFIX}/lib"]
-        hidden = [
-            f"{PREFIX}/lib/{path.parent.name}/{path.name}"
-            for path in libraries.glob("python3*/*-packages")
-        ]
+    options += ["--ro-bind", str(shown), inside]
+    hidden += [f"{inside}/{path.relative_to(shown)}" for path in shown.glob(packages)]
     for path in hidden:
         if path.startswith(PREFIX) or os.path.isdir(path):
             options += ["--tmpfs", path, "--remount-ro", path]
@@ -254,14 +246,12 @@ def probe(program: str) -> tuple[str | None, str]:
     """
     if program in _WORKING:
         return _WORKING[program]
-    reasons = []
     for way in ["root", "user"] if os.geteuid() == 0 else ["user"]:
         reason = _try(program, way)
         if not reason:
             how = "own user id" if way == "root" else "user namespace"
             return _WORKING.setdefault(program, (way, f"works ({how})"))
-        reasons.append(reason)
-    return None, f"it does not work here: {reasons[-1]}"
+    return None, f"it does not work here: {reason}"
 
 
 def _try(program: str, way: str) -> str:
@@ -384,10 +374,9 @@ def system_call_filter(machine: str | None = None) -> bytes | None:
     code = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     if column == 0:  # the x32 numbers would slip past the table
         code += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
-    for line in re.findall(r"^\w.*", _DENIED, re.MULTILINE):
-        number = int(line.split()[1 + column])
-        code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | _EPERM)]
-    code += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
+    numbers = [int(line.split()[1 + column]) for line in re.findall(r"(?m)^\w.*", _DENIED)]
+    for number, error in (*((number, _EPERM) for number in numbers), (_CLONE3, _ENOSYS)):
+        code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error)]
     code += [(_EQUAL, 0, 3, _CLONE[column]), (_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)]
     code += [(_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)

@@ -257,7 +257,7 @@ def answer_job(code: str, tests: CodeTests) -> dict[str, object]:
 
 def test_job(tests: CodeTests) -> dict[str, object]:
     """Return everything the test process is told."""
-    job = {
+    job: dict[str, object] = {
         "style": tests.style,
         "texts": list(tests.texts),
         "setup": tests.setup,

@@ -58,22 +58,17 @@ def extract_code(text: str, names: Collection[str] = ()) -> str:
     ends a program. Windows line ends become plain ones. Without any block it is the whole text.
     """
     blocks, outside = _blocks(text)
-    if (
-        len(blocks) == 1
-        and not blocks[0].complete
-        and not blocks[0].language
-        and _is_program(outside)
-    ):
-        return outside  # the fence closes what a chat template had opened
+    match blocks:
+        case [_Block("", _, False)] if _is_program(outside):
+            return outside  # the fence closes what a chat template had opened
     python = [block for block in blocks if block.language in _PYTHON]
     unmarked = [block for block in blocks if not block.language and _is_program(block.body)]
     defining = [
         block
-        for block in (*unmarked, *python)
-        if any(_defines(name).search(block.body) for name in names)
+        for block in blocks
+        if block in (*unmarked, *python)
+        and any(_defines(name).search(block.body) for name in names)
     ]
-    if len(defining) > 1:
-        defining = [block for block in blocks if block in defining]
     chosen = defining or python or unmarked or blocks
     return chosen[-1].body if chosen else outside
 
@@ -90,8 +85,7 @@ def _is_program(text: str) -> bool:
     """Whether a text is Python that does something: a word or a number that was printed parses,
     too.
     """
-    tree = parse_python(text)
-    body = [] if isinstance(tree, str) else getattr(tree, "body", [])
+    body = getattr(parse_python(text), "body", [])
     return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in body)
 
 
@@ -168,13 +162,12 @@ async def run_code_tests(
     code = code.replace("\r\n", "\n").replace("\r", "\n")
     units = unit_count(tests)
     if isinstance(runner, RemoteRunner):
-        report = await run_remotely(code, tests, units, runner, limits, deadline)
+        run = functools.partial(
+            run_remotely, tests=tests, units=units, runner=runner, limits=limits, deadline=deadline
+        )
+        report = await run(code)
         if _may_be_vacuous(report, tests):
-            stubs = [
-                await run_remotely(stub, tests, units, runner, limits, deadline)
-                for stub in _stubs_for(tests)
-            ]
-            _refuse_vacuous(tests, stubs)
+            _refuse_vacuous(tests, [await run(stub) for stub in _stubs_for(tests)])
         return report
     if not isinstance(runner, LocalRunner):
         raise ConfigError(f"runner must come from get_runner(), found {type(runner).__name__}")
@@ -182,8 +175,10 @@ async def run_code_tests(
         # a sandbox is two processes that mostly wait for each other
         pool = get_pool("sandbox", max_workers=processors() + 1)
     try:
-        arguments = (code, tests, units, runner, limits, deadline)
-        return await pool.asubmit(_run_and_check, *arguments, deadline=deadline + _AFTER_DEADLINE)
+        score = functools.partial(_run_locally, tests, units, runner, limits, deadline)
+        return await pool.asubmit(
+            _run_and_check, code, tests, score, deadline=deadline + _AFTER_DEADLINE
+        )
     except WorkerCrashed:
         if runner.walls:
             raise
@@ -194,19 +189,14 @@ async def run_code_tests(
 
 
 def _run_and_check(
-    code: str,
-    tests: CodeTests,
-    units: int,
-    runner: LocalRunner,
-    limits: SandboxLimits,
-    deadline: float,
+    code: str, tests: CodeTests, score: Callable[[str], CodeTestReport]
 ) -> CodeTestReport:
-    report = _run_locally(code, tests, units, runner, limits, deadline)
+    report = score(code)
     if _may_be_vacuous(report, tests):
         stubs = []
         for stub in _stubs_for(tests):
-            stubs.append(_run_locally(stub, tests, units, runner, limits, deadline))
-            if stubs[-1].passed < units:
+            stubs.append(score(stub))
+            if stubs[-1].score < 1.0:
                 break
         _refuse_vacuous(tests, stubs)
     return report
@@ -259,12 +249,12 @@ def _remember(key: str, vacuous: bool) -> None:
 
 
 def _run_locally(
-    code: str,
     tests: CodeTests,
     units: int,
     runner: LocalRunner,
     limits: SandboxLimits,
     deadline: float,
+    code: str,
 ) -> CodeTestReport:
     began = time.monotonic()
     attempt_from = _attempts(code, tests, units, runner, limits)
@@ -301,9 +291,8 @@ def _attempts(
     code: str, tests: CodeTests, units: int, runner: LocalRunner, limits: SandboxLimits
 ) -> Callable[[int, Clock], Attempt]:
     if isinstance(tests, InputOutputTests) and not tests.fn_name:
-        inputs = [as_text(value) for value in tests.inputs]
-        expected = [as_text(value) for value in tests.outputs]
-        return lambda first, clock: ProgramAttempt(limits, clock, first, inputs, expected).run(
+        texts = [list(map(as_text, values)) for values in (tests.inputs, tests.outputs)]
+        return lambda first, clock: ProgramAttempt(limits, clock, first, *texts).run(
             runner, limits, code
         )
     answer, job = answer_job(code, tests), test_job(tests)

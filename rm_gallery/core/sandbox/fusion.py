@@ -112,9 +112,12 @@ class SandboxFusionRunner(RemoteRunner):
                 f"SandboxFusion failed: {str(reply.get('message'))[:200]}", kind="transient"
             )
         status, code = str(result.get("status")), result.get("return_code")
-        late = "deadline" if "TimeLimit" in status else "error"
         return RemoteResult(
-            status="finished" if status == "Finished" else late,
+            status="finished"
+            if status == "Finished"
+            else "deadline"
+            if "TimeLimit" in status
+            else "error",
             stdout=str(result.get("stdout") or ""),
             stderr=str(result.get("stderr") or ""),
             exit_code=code if isinstance(code, int) else None,

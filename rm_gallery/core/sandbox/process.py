@@ -79,17 +79,9 @@ class SandboxLimits:
         return int(self.file_mb * 1024 * 1024)
 
 
-@dataclass(frozen=True)
-class ProcessTreeUsage:
-    """Resident bytes and number of processes of a tree."""
-
-    resident_bytes: int
-    processes: int
-
-
-def tree_usage(root: int, helpers: int = 0) -> ProcessTreeUsage | None:
-    """Return the usage of `root` and its descendants but for the outermost `helpers`, or None where
-    /proc cannot tell.
+def tree_usage(root: int, helpers: int = 0) -> tuple[int, int] | None:
+    """Return the resident bytes and the number of processes of `root` and its descendants but for the
+    outermost `helpers`, or None where /proc cannot tell.
     """
     resident, processes = 0, -helpers
     pending = [root]
@@ -108,7 +100,7 @@ def tree_usage(root: int, helpers: int = 0) -> ProcessTreeUsage | None:
         processes += 1
         if processes > 4096:
             break
-    return ProcessTreeUsage(resident, max(0, processes)) if processes != -helpers else None
+    return (resident, max(0, processes)) if processes != -helpers else None
 
 
 def children_of(pid: int) -> list[int]:
@@ -381,13 +373,11 @@ class SandboxProcess:
         if now < self._next_watch:
             return ""
         self._next_watch = now + _WATCH_EVERY
-        usage = tree_usage(self._popen.pid, self._helpers)
-        if usage is None:
-            return ""
-        if usage.resident_bytes > self.limits.memory_bytes:
+        resident, processes = tree_usage(self._popen.pid, self._helpers) or (0, 0)
+        if resident > self.limits.memory_bytes:
             return "memory"
         # the kernel's own limit comes first where it holds; this one also covers users it exempts
-        return "processes" if usage.processes > 2 * self.limits.processes else ""
+        return "processes" if processes > 2 * self.limits.processes else ""
 
     def exit_code(self, patience: float) -> int | None:
         """Return the exit code if the process ends within `patience` seconds; negative for a
@@ -411,10 +401,8 @@ class SandboxProcess:
             return None
         return _signed(state.si_status) if state.si_code == os.CLD_EXITED else -state.si_status
 
-    def end(self) -> int:
-        """Kill the process with everything it started, close the pipes, clean up; return the exit
-        code.
-        """
+    def end(self) -> None:
+        """Kill the process with everything it started, close the pipes, clean up."""
         if self._helpers:
             # Who left the session dies with process 1 alone. Killing its parent first would leave the
             # remains to whatever is process 1 here, and an application that is process 1 of its
@@ -427,9 +415,8 @@ class SandboxProcess:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        code = self._popen.wait()
+        self._popen.wait()
         self._after_wait()
-        return _signed(code)
 
 
 @contextlib.contextmanager

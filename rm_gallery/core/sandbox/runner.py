@@ -122,9 +122,6 @@ def boot_message(role: str, limits: SandboxLimits, settings: Mapping[str, Settin
     return len(body).to_bytes(8, "big") + body
 
 
-Role = Literal["functions", "programs", "testing", "same_process", "service", "probe", "command"]
-
-
 class Runner(abc.ABC):
     """A place where untrusted code runs; instances hold no per-call state and may be shared by
     threads.
@@ -140,7 +137,7 @@ class LocalRunner(Runner):
     """Whether the code is kept away from every other process."""
 
     @abc.abstractmethod
-    def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
+    def start(self, role: str, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one process; return it with the bytes it has to read first.
 
         Raises SandboxUnavailable when it cannot be started.
@@ -198,7 +195,7 @@ class SubprocessRunner(LocalRunner):
             os.path.dirname(os.path.abspath(p)) if is_package(p) else p for p in packages
         ]
 
-    def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
+    def start(self, role: str, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one interpreter in a temp folder of its own; see LocalRunner."""
         _sweep()
         folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")

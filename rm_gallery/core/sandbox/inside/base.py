@@ -103,19 +103,19 @@ def confine(settings: Mapping[str, int]) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     cpu = settings["cpu_seconds"]
-    wanted = [
-        ("RLIMIT_CORE", 0, 0),
+    wanted: list[tuple[Any, ...]] = [
+        ("RLIMIT_CORE", 0),
         ("RLIMIT_CPU", cpu, cpu + 1),
-        ("RLIMIT_FSIZE", settings["file_bytes"], settings["file_bytes"]),
-        ("RLIMIT_NOFILE", 64, 64),
+        ("RLIMIT_FSIZE", settings["file_bytes"]),
+        ("RLIMIT_NOFILE", 64),
         ("RLIMIT_STACK", 64 << 20, resource.RLIM_INFINITY),
-        ("RLIMIT_NPROC", settings["processes"], settings["processes"]),
-        ("RLIMIT_AS", settings["memory_bytes"], settings["memory_bytes"]),
+        ("RLIMIT_NPROC", settings["processes"]),
+        ("RLIMIT_AS", settings["memory_bytes"]),
     ]
-    for name, soft, hard in wanted:
+    for name, soft, *other in wanted:
         try:
             kind = getattr(resource, name)
-            bounds = {hard, resource.getrlimit(kind)[1]} - {resource.RLIM_INFINITY}
+            bounds = {*(other or [soft]), resource.getrlimit(kind)[1]} - {resource.RLIM_INFINITY}
             ceiling = min(bounds, default=resource.RLIM_INFINITY)
             resource.setrlimit(kind, (min({soft, *bounds}), ceiling))
         except (OSError, ValueError, AttributeError):
@@ -356,7 +356,7 @@ _PROVIDED_MEMBERS = {
     "io": "StringIO",
 }
 _HOME = {name: module for module, names in _PROVIDED_MEMBERS.items() for name in names.split()}
-_TOP = frozenset(_PROVIDED_MODULES.split())
+_PROVIDED = frozenset((*_HOME, *_PROVIDED_MODULES.split()))
 
 
 def names_in(codes: list[CodeType]) -> set[str]:
@@ -403,7 +403,7 @@ def tools_in(trees: list[Any], own: set[str], entry: str, defined: set[str]) -> 
     without what only the answer can give: `Counter` in `assert Counter(f(2)) == Counter("bb")`.
     """
     used = names_read(trees) - defined
-    tools = {name for name in used if (name in _HOME or name in _TOP) and name != entry}
+    tools = (used & _PROVIDED) - {entry}
     tested = {name for name in used - tools if not hasattr(builtins, name)} | {"candidate"}
     if not used & tested:
         return set()
@@ -429,12 +429,10 @@ def provide(
     stays its own.
     """
     provided = {}
-    for name in names_read(trees) - {*without} - namespace.keys():
+    for name in (names_read(trees) & _PROVIDED) - {*without} - namespace.keys():
         home = _HOME.get(name)
-        if hasattr(builtins, name) or (home is None and name not in _TOP):
-            continue
-        module = __import__(home or name)
-        if home is None or hasattr(module, name):
+        module = None if hasattr(builtins, name) else __import__(home or name)
+        if module is not None and (home is None or hasattr(module, name)):
             provided[name] = getattr(module, name) if home else module
     namespace.update(provided)
     return provided

@@ -162,7 +162,7 @@ class CandidateConnection:
             f"sandbox"
         )
 
-    def _reply_value(self, reply: object, number: int) -> Any:
+    def _reply_value(self, reply: Any, number: int) -> Any:
         match reply:
             case (same, *_) if type(same) is not int or same != number:
                 pass
@@ -240,10 +240,9 @@ class RemoteObject:
     """
 
     def __init__(self, link: CandidateConnection, number: int, depth: int) -> None:
-        object.__setattr__(self, "_link", link)
-        object.__setattr__(self, "_depth", depth)
-        object.__setattr__(self, "_number", number)
-        object.__setattr__(self, "_frozen", None)
+        # the class's own ways to attributes are requests
+        kept = object.__getattribute__(self, "__dict__")
+        kept.update(_link=link, _depth=depth, _number=number, _frozen=None)
 
     def _request(self, operation: str, *arguments: object) -> Any:
         return object.__getattribute__(self, "_link").ask(operation, self, *arguments)

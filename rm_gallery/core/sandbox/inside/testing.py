@@ -44,7 +44,6 @@ from rm_gallery.core.sandbox.inside.suite import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import CodeType
     from typing import Any
 
     Report = Callable[..., None]
@@ -83,7 +82,7 @@ def same_value(actual: object, expected: object) -> bool:
 def _same_json(actual: object, expected: object) -> bool:
     match expected, actual:
         case (list() | tuple(), list() | tuple()):
-            return len(actual) == len(expected) and all(map(_same_json, actual, expected))
+            return _all_same(_same_json, actual, expected)
         case (dict(), dict()):
             # JSON has text keys only
             plain = {key if key in expected else str(key): value for key, value in actual.items()}
@@ -97,16 +96,17 @@ def _same_json(actual: object, expected: object) -> bool:
     return not isinstance(expected, (list, tuple, dict)) and bool(actual == expected)
 
 
+def _all_same(same: Callable[[Any, Any], bool], actual: Any, expected: Any) -> bool:
+    return len(actual) == len(expected) and all(map(same, actual, expected))
+
+
 def same_output(actual: str, expected: str) -> bool:
     """Compare printed text line by line, as words.
 
     The number of blanks between words and blank lines at the end do not matter; where the expected
     word is a number with a point or an exponent, numbers compare as `same_number` does.
     """
-    actual_lines, expected_lines = _lines(actual), _lines(expected)
-    return len(actual_lines) == len(expected_lines) and all(
-        map(_same_line, actual_lines, expected_lines)
-    )
+    return _all_same(_same_line, _lines(actual), _lines(expected))
 
 
 def _lines(text: str) -> list[str]:
@@ -117,12 +117,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _same_line(actual: str, expected: str) -> bool:
-    if actual == expected:
-        return True
-    actual_words, expected_words = actual.split(), expected.split()
-    return len(actual_words) == len(expected_words) and all(
-        map(_same_word, actual_words, expected_words)
-    )
+    return actual == expected or _all_same(_same_word, actual.split(), expected.split())
 
 
 def _same_word(actual: str, expected: str) -> bool:
@@ -156,9 +151,6 @@ class Bench:
         sys.modules["tests"] = module
         self._names: dict[str, Any] = module.__dict__
         self._candidate = RemoteFunction(link, job["entry_point"])
-        self._codes: list[CodeType] = []
-        self._defines: list[set[str]] = []
-        self._trees: list[Any] = []
         self._suite_ran = False
 
     def prepare(self, hello: bytes) -> tuple[str, str]:
@@ -182,7 +174,7 @@ class Bench:
 
     def _bind(self, hello: bytes, used: set[str]) -> tuple[str, str]:
         try:
-            record = decode(hello)
+            record: Any = decode(hello)
         except CodecError:
             record = None
         match record:
@@ -222,9 +214,9 @@ class Bench:
                 raise AttributeError(name)
             return RemoteFunction(link, name)
 
-        for name in SOLUTION_MODULES - sys.modules.keys():
-            module = sys.modules[name] = type(sys)(name)
-            module.__dict__["__getattr__"] = named
+        module = type(sys)("candidate")
+        module.__dict__["__getattr__"] = named
+        sys.modules.update(dict.fromkeys(SOLUTION_MODULES - sys.modules.keys(), module))
 
     def catch_up(self) -> None:
         """After a restart, run the earlier lines that do not ask the answer again: what they define
@@ -361,11 +353,8 @@ def serve_testing(settings: Mapping[str, Any]) -> None:
         channel.read()
         report("started")
         hello = channel.read()
-    except FrameTooLarge:
-        report("dead", "tampering", "")
-        return
-    except PeerGone:
-        report("dead", "gone", "")
+    except PeerGone as error:
+        report("dead", "tampering" if isinstance(error, FrameTooLarge) else "gone", "")
         return
     run_tests(job, hello, exchange, report)
 
