@@ -171,7 +171,7 @@ _ROOT = (
     "--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try "
     "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
 )
-_SYSTEM_LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/lib32", "/lib", "/lib64", "/lib32")
+_SYSTEM_LIBRARIES = "/usr/lib /usr/lib64 /usr/lib32 /lib /lib64 /lib32".split()
 
 
 @functools.cache

@@ -265,10 +265,10 @@ def test_job(tests: CodeTests) -> dict[str, object]:
         "entry_point": tests.entry_point,
     }
     if isinstance(tests, SuiteTests):
-        return {**job, "cases": list(tests.cases)}
-    if isinstance(tests, InputOutputTests):
-        calls = list(map(_call, tests.inputs, tests.outputs))
-        return {**job, "entry_point": tests.fn_name, "calls": calls}
+        job["cases"] = list(tests.cases)
+    elif isinstance(tests, InputOutputTests):
+        job["entry_point"] = tests.fn_name
+        job["calls"] = list(map(_call, tests.inputs, tests.outputs))
     return job
 
 

@@ -36,7 +36,7 @@ from rm_gallery.core.sandbox.test_source import surely_asserts
 from rm_gallery.core.text.blocks import parse_python
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
-_PYTHON = frozenset({"python", "python3", "py", "py3", "ipython", "pycon", "cython", "sage"})
+_PYTHON = frozenset("python python3 py py3 ipython pycon cython sage".split())
 _FENCE = re.compile(r"(`{3,}|~{3,})[{.\s]*([A-Za-z0-9+#_-]*)[^`]*")
 """A fence, whose backtick later in the line would make it inline code, and its language."""
 
@@ -66,8 +66,8 @@ def extract_code(text: str, names: Collection[str] = ()) -> str:
     defining = [
         block
         for block in blocks
-        if block in (*unmarked, *python)
-        and any(_defines(name).search(block.body) for name in names)
+        if any(_defines(name).search(block.body) for name in names)
+        and (block in unmarked or block in python)
     ]
     chosen = defining or python or unmarked or blocks
     return chosen[-1].body if chosen else outside
@@ -112,14 +112,10 @@ def _blocks(text: str) -> tuple[list[_Block], str]:
             end(True)
             block = None
         else:
-            block.append(_without_indent(line, indent))
+            block.append(line[min(indent, len(line) - len(line.lstrip())) :])
     if block is not None:
         end(False)
     return blocks, "\n".join(outside)
-
-
-def _without_indent(line: str, indent: int) -> str:
-    return line[min(indent, len(line) - len(line.lstrip())) :]
 
 
 _UNREADABLE = frozenset({"error: SyntaxError", "error: IndentationError", "error: TabError"})

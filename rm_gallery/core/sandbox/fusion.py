@@ -25,11 +25,12 @@ from rm_gallery.core.sandbox.code_test_spec import (
     build_report,
     test_job,
 )
+from rm_gallery.core.sandbox.floor import source_of
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.inside.remote import error_reason
 from rm_gallery.core.sandbox.inside.testing import same_output
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.runner import RemoteResult, RemoteRunner, source_of
+from rm_gallery.core.sandbox.runner import RemoteResult, RemoteRunner
 from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, ProviderError
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes | None:
 
 
 _INSIDE = "rm_gallery.core.sandbox.inside"
-_MODULES = ("codec", "base", "remote", "suite", "answer", "testing")
+_MODULES = "codec base remote suite answer testing".split()
 _Known = list[tuple[bytes, "bytes | None"]]
 
 
@@ -237,9 +238,9 @@ class _Session:
     async def _tests(
         self, job: dict[str, object], hello: bytes, known: _Known
     ) -> tuple[list[tuple[Any, ...]], bytes | None]:
-        result = await self.run(
-            _program(f"testing.replay_tests({_literal(job)}, {hello!r}, {known!r})")
-        )
+        # repr of inf and nan is no literal
+        told = f"codec.decode({encode(job)!r})"
+        result = await self.run(_program(f"testing.replay_tests({told}, {hello!r}, {known!r})"))
         messages = _messages_in(result.stdout)
         if any(kind == "X" for kind, _ in messages):
             raise DataError(
@@ -267,11 +268,6 @@ class _Session:
                 attempt.stop_by(end, loaded=True, surely=end == "deadline")
         if not attempt.all_rest and attempt.next_unit == attempt.first and not attempt.outcomes:
             attempt.judge("deadline", "in the test process")
-
-
-def _literal(job: dict[str, object]) -> str:
-    # repr of inf and nan is no literal
-    return f"codec.decode({encode(job)!r})"
 
 
 def _program(call: str) -> str:

@@ -107,7 +107,7 @@ def children_of(pid: int) -> list[int]:
     """Return the ids of a process's direct children; empty where /proc cannot tell."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as children:
-            return [int(child) for child in children.read().split()]
+            return list(map(int, children.read().split()))
     except (OSError, ValueError):
         return []
 

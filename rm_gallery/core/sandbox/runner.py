@@ -8,8 +8,6 @@ import abc
 import contextlib
 import functools
 import glob
-import importlib.resources
-import importlib.util
 import marshal
 import math
 import os
@@ -21,7 +19,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, Union
 
-from rm_gallery.core.sandbox.floor import executable, floor, stranger
+from rm_gallery.core.sandbox.floor import executable, floor, source_of, stranger
 from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess, end_orphans
 from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import SandboxUnavailable
@@ -100,11 +98,6 @@ def _modules(role: str) -> tuple[tuple[str, CodeType], ...]:
         )
         for stem in _MODULES_OF[role].split()
     )
-
-
-def source_of(stem: str) -> str:
-    """Return the source text of one inside module."""
-    return (importlib.resources.files(_INSIDE) / f"{stem}.py").read_text(encoding="utf-8")
 
 
 def boot_message(role: str, limits: SandboxLimits, settings: Mapping[str, Setting]) -> bytes:

@@ -187,7 +187,7 @@ def _looks_inside(node: ast.AST, given: set[str], local: set[str], entry_point: 
     return isinstance(node, ast.Await)
 
 
-_ASKING = frozenset(("isinstance", "issubclass", "raises", "assertRaises", "run"))
+_ASKING = frozenset("isinstance issubclass raises assertRaises run".split())
 
 
 def _of_foreign(function: ast.expr, foreign: object) -> bool:
@@ -217,10 +217,9 @@ def controls(text: str, case: str) -> list[str]:
         if _made_wrong(each)
     ]
     chosen = [{place} for place in places[:: max(1, -(-len(places) // MOST_CONTROLS))]]
-    return [
-        _with_wrong(tree, case, each)
-        for each in (*chosen, *([set(places)] if len(places) > 1 else []))
-    ]
+    if len(places) > 1:
+        chosen.append(set(places))
+    return [_with_wrong(tree, case, each) for each in chosen]
 
 
 def surely_asserts(text: str, case: str) -> bool:
@@ -250,9 +249,9 @@ def _compared(statement: ast.stmt) -> list[ast.expr]:
 
 def _with_wrong(tree: ast.Module, case: str, places: set[int]) -> str:
     changed = copy.deepcopy(tree)
-    for place, statement in enumerate(list(_expectations(_body(changed, case)))):
-        if place in places:
-            _made_wrong(statement)
+    statements = list(_expectations(_body(changed, case)))
+    for place in places:
+        _made_wrong(statements[place])
     return ast.unparse(ast.fix_missing_locations(changed))
 
 

@@ -47,7 +47,7 @@ _NEVER = frozenset(
     "sys._current_frames sys._current_exceptions sys.settrace sys.setprofile "
     "sys.monitoring.register_callback sys.addaudithook gc.get_objects gc.get_referrers gc.get_referents cpython.PyInterpreterState_New".split()
 )
-_FRAMES = frozenset(("tb_frame", "gi_frame", "cr_frame", "ag_frame"))
+_FRAMES = frozenset("tb_frame gi_frame cr_frame ag_frame".split())
 _MEMORY = frozenset(
     "ctypes _ctypes _ctypes_test _testcapi _testinternalcapi _testmultiphase _xxsubinterpreters "
     "_interpreters cffi _cffi_backend".split()

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-SOLUTION_MODULES = frozenset(
-    {"solution", "answer", "submission", "candidate", "main", "your_module"}
-)
+SOLUTION_MODULES = frozenset("solution answer submission candidate main your_module".split())
 """Names under which test files import what they test."""
 
 OTHER = "__other__"
@@ -55,19 +53,18 @@ def run_case(names: Mapping[str, Any], case: str) -> None:
         _run_unittest(definition, method)
     else:
         made = definition()
-        for name in ("setup_class", "setup_method"):
-            _called(made, name)
+        _call(made, "setup_class", "setup_method")
         try:
             _run_rows(getattr(made, method), names)
         finally:
-            for name in ("teardown_method", "teardown_class"):
-                _called(made, name)
+            _call(made, "teardown_method", "teardown_class")
 
 
-def _called(owner: Any, name: str) -> None:
-    function = getattr(owner, name, None)
-    if function is not None:
-        function()
+def _call(owner: Any, *names: str) -> None:
+    for name in names:
+        function = getattr(owner, name, None)
+        if function is not None:
+            function()
 
 
 def _run_unittest(kind: Any, method: str) -> None:
