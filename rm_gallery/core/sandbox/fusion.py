@@ -239,8 +239,8 @@ class _Session:
         self, job: dict[str, object], hello: bytes, known: _Known
     ) -> tuple[list[tuple[Any, ...]], bytes | None]:
         # repr of inf and nan is no literal
-        told = f"codec.decode({encode(job)!r})"
-        result = await self.run(_program(f"testing.replay_tests({told}, {hello!r}, {known!r})"))
+        tests = f"codec.decode({encode(job)!r})"
+        result = await self.run(_program(f"testing.replay_tests({tests}, {hello!r}, {known!r})"))
         messages = _messages_in(result.stdout)
         if any(kind == "X" for kind, _ in messages):
             raise DataError(
@@ -259,8 +259,7 @@ class _Session:
             raise ProviderError(
                 f"the tests did not run on the remote sandbox ({where})", kind="transient"
             )
-        told = [record for record in records if isinstance(record, tuple)]
-        return told, next(iter(requests), None)
+        return [each for each in records if isinstance(each, tuple)], next(iter(requests), None)
 
     def _judge_records(self, attempt: Attempt, records: list[tuple[Any, ...]], end: str) -> None:
         for record in records:
