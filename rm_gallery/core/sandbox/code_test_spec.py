@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar, Union
 
@@ -184,7 +184,7 @@ class CodeTestReport:
     seconds: float
     """Wall time without the wait for a free slot."""
     runner: str
-    starts: int = field(default=1)
+    starts: int = 1
     """How many times the sandbox was started."""
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,13 @@ from rm_gallery.core.sandbox.attempt import exit_reason, hear
 from rm_gallery.core.sandbox.process import SandboxLimits, not_started
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
-from rm_gallery.core.sandbox.workspace import ReadBounds, Workspace, place, temporary_folder
+from rm_gallery.core.sandbox.workspace import (
+    ReadBounds,
+    Workspace,
+    folder_for_all,
+    place,
+    temporary_folder,
+)
 from rm_gallery.core.utils.errors import ConfigError
 
 _AROUND = 60.0
@@ -94,12 +99,12 @@ def _copied_and_run(
         runner = get_runner(sandbox, packages=[*packages, shown])
         if not isinstance(runner, LocalRunner):
             raise ConfigError("a workspace is not sent elsewhere: choose sandbox='auto'.")
-        os.mkdir(f"{shown}/workspace")
-        os.chmod(f"{shown}/workspace", 0o755)  # whatever the umask
+        copy = f"{shown}/workspace"
+        folder_for_all(copy)
         with Workspace(folder, bounds) as workspace:
-            workspace.copy_to(f"{shown}/workspace")
+            workspace.copy_to(copy)
         for path, text in program.files.items():
-            place(f"{shown}/workspace", path, text)
+            place(copy, path, text)
         return run_program(runner, program, limits)
 
 

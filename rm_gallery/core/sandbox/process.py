@@ -85,7 +85,7 @@ def tree_usage(root: int, helpers: int = 0) -> tuple[int, int] | None:
     """
     resident, processes = 0, -helpers
     pending = [root]
-    while pending:
+    while pending and processes <= 4096:
         pid = pending.pop()
         try:
             with open(f"/proc/{pid}/statm", "rb") as statm:
@@ -98,8 +98,6 @@ def tree_usage(root: int, helpers: int = 0) -> tuple[int, int] | None:
         except (OSError, IndexError, ValueError):  # gone meanwhile, or no such /proc here
             continue
         processes += 1
-        if processes > 4096:
-            break
     return (resident, max(0, processes)) if processes != -helpers else None
 
 
@@ -373,7 +371,7 @@ class SandboxProcess:
         if now < self._next_watch:
             return ""
         self._next_watch = now + _WATCH_EVERY
-        resident, processes = tree_usage(self._popen.pid, self._helpers) or (0, 0)
+        resident, processes = tree_usage(self.pid, self._helpers) or (0, 0)
         if resident > self.limits.memory_bytes:
             return "memory"
         # the kernel's own limit comes first where it holds; this one also covers users it exempts
@@ -396,7 +394,7 @@ class SandboxProcess:
             return None if code is None else _signed(code)
         # not reaped yet: its number, which is also its group's, must not be given away before `end`
         # has killed the group
-        state = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if state is None:
             return None
         return _signed(state.si_status) if state.si_code == os.CLD_EXITED else -state.si_status
@@ -409,7 +407,7 @@ class SandboxProcess:
             # container never collects them.
             kill_children(self.pid)
             self.exit_code(_REAP_SECONDS)
-        kill_group(self._popen.pid)
+        kill_group(self.pid)
         self._popen.kill()
         for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if stream is not None:

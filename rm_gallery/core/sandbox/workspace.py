@@ -304,7 +304,7 @@ def place(folder: str, path: str, content: bytes | str, *, link: bool = False) -
         if os.path.islink(here) or (os.path.lexists(here) and not os.path.isdir(here)):
             os.unlink(here)
         if not os.path.isdir(here):
-            _folder_for_all(here)
+            folder_for_all(here)
     target = os.path.join(here, name)
     if os.path.isdir(target) and not os.path.islink(target):
         remove_folder(target)
@@ -341,7 +341,8 @@ def dropped_links(folder: str) -> dict[str, str]:
     }
 
 
-def _folder_for_all(path: str) -> None:
+def folder_for_all(path: str) -> None:
+    """Make a folder that everyone may read, whoever makes it."""
     os.mkdir(path)
     os.chmod(path, 0o755)  # whatever the umask
 
@@ -368,7 +369,7 @@ def temporary_folder() -> Iterator[str]:
     folder = mkdtemp(prefix=f"rm-gallery-{os.getpid()}-")
     inner = os.path.join(folder, "files")
     try:
-        _folder_for_all(inner)
+        folder_for_all(inner)
         yield inner
     finally:
         remove_folder(folder)

@@ -290,7 +290,7 @@ def serve(
         job = decode(channel.read())
         channel.write(b"")  # tells the parent that the clock may start
         first, answer = opened(job)
-        if first is not None:
+        if first:
             channel.write(first)
         while answer:
             channel.write(answer(channel.read()))

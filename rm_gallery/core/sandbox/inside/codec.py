@@ -14,7 +14,7 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -69,11 +69,13 @@ class _Encoder:
             raise TooLarge(
                 f"value is larger than {self.limit} bytes or nested deeper than {MAX_DEPTH}"
             )
-        if value is None or value is True or value is False:
+        if type(value) in _BUILTIN:
+            self.scalar_or_container(value, depth)
+        elif value is None or value is True or value is False:
             self.out += _TAGS[value]
         elif isinstance(value, Ref):
             self.sized(b"R", _integer_bytes(value.number))
-        elif type(value) not in _BUILTIN and (kind := exact_kind(value)) is not None:
+        elif (kind := exact_kind(value)) is not None:
             self.data(kind, value, depth)
         else:
             self.scalar_or_container(value, depth)
@@ -90,16 +92,16 @@ class _Encoder:
             case bytes() | bytearray():
                 self.sized(b"b", bytes(memoryview(value)))
             case list():
-                self.items(b"l", list.__len__(value), list.__iter__(value), depth)
+                self.items(b"l", list, value, depth)
             case tuple():
-                self.items(b"t", tuple.__len__(value), tuple.__iter__(value), depth)
+                self.items(b"t", tuple, value, depth)
             case dict():
                 flat = [part for pair in dict.items(value) for part in pair]
-                self.items(b"D", dict.__len__(value), flat, depth)
+                self.items(b"D", list, flat, depth, each=2)
             case set():
-                self.items(b"S", set.__len__(value), set.__iter__(value), depth)
+                self.items(b"S", set, value, depth)
             case frozenset():
-                self.items(b"Z", frozenset.__len__(value), frozenset.__iter__(value), depth)
+                self.items(b"Z", frozenset, value, depth)
             case complex():
                 real, imag = complex.real.__get__(value), complex.imag.__get__(value)
                 self.out += b"c" + _COMPLEX.pack(real, imag)
@@ -121,18 +123,17 @@ class _Encoder:
         self.put(_PARTS[kind](value), depth + 1)
 
     def sized(self, tag: bytes, body: bytes) -> None:
-        self.begin(tag, len(body))
-        self.out += body
+        if len(self.out) + len(body) > self.limit:
+            raise TooLarge(f"value is larger than {self.limit} bytes")
+        self.out += tag + _LENGTH.pack(len(body)) + body
 
-    def items(self, tag: bytes, count: int, items: Iterable[object], depth: int) -> None:
-        self.begin(tag, count)
-        for item in items:
-            self.put(item, depth + 1)
-
-    def begin(self, tag: bytes, count: int) -> None:
+    def items(self, tag: bytes, kind: Any, items: object, depth: int, each: int = 1) -> None:
+        count = kind.__len__(items) // each
         if len(self.out) + count > self.limit:
             raise TooLarge(f"value is larger than {self.limit} bytes")
         self.out += tag + _LENGTH.pack(count)
+        for item in kind.__iter__(items):
+            self.put(item, depth + 1)
 
 
 def exact_kind(value: object) -> str | None:

@@ -80,20 +80,20 @@ def same_value(actual: object, expected: object) -> bool:
 
 
 def _same_json(actual: object, expected: object) -> bool:
-    match expected, actual:
-        case (list() | tuple(), list() | tuple()):
-            return _all_same(_same_json, actual, expected)
-        case (dict(), dict()):
+    match expected:
+        case list() | tuple():
+            return isinstance(actual, (list, tuple)) and _all_same(_same_json, actual, expected)
+        case dict():
+            if not isinstance(actual, dict) or len(actual) != len(expected):
+                return False
             # JSON has text keys only
             plain = {key if key in expected else str(key): value for key, value in actual.items()}
-            return (
-                len(actual) == len(expected)
-                and plain.keys() == expected.keys()
-                and all(_same_json(plain[key], expected[key]) for key in expected)
+            return plain.keys() == expected.keys() and all(
+                _same_json(plain[key], expected[key]) for key in expected
             )
-        case (int() | float(), int() | float()):
+        case int() | float() if isinstance(actual, (int, float)):
             return same_number(actual, expected)
-    return not isinstance(expected, (list, tuple, dict)) and bool(actual == expected)
+    return bool(actual == expected)
 
 
 def _all_same(same: Callable[[Any, Any], bool], actual: Any, expected: Any) -> bool:
@@ -106,7 +106,8 @@ def same_output(actual: str, expected: str) -> bool:
     The number of blanks between words and blank lines at the end do not matter; where the expected
     word is a number with a point or an exponent, numbers compare as `same_number` does.
     """
-    return _all_same(_same_line, _lines(actual), _lines(expected))
+    found, wanted = _lines(actual), _lines(expected)
+    return found == wanted or _all_same(_same_line, found, wanted)
 
 
 def _lines(text: str) -> list[str]:
