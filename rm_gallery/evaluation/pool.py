@@ -27,10 +27,10 @@ from pydantic import ValidationError
 import rm_gallery
 from rm_gallery.core.engine.pool import processors
 from rm_gallery.core.reward.function_result import EvaluateResult
-from rm_gallery.core.sandbox.attempt import Prints, crash_reason
+from rm_gallery.core.sandbox.attempt import exit_reason
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits, framed
+from rm_gallery.core.sandbox.process import Prints, Pump, SandboxLimits, framed
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import (
@@ -454,7 +454,9 @@ class _EvaluatorProcess:
 
     def _raise_if_lost(self, until: float, late: str) -> None:
         if self._over:
-            raise _Lost("crashed", f"its process ended ({crash_reason(self._process)})")
+            raise _Lost(
+                "crashed", f"its process ended ({exit_reason(self._process.exit_code(0.5))})"
+            )
         if self._prints.exceeded:
             raise _Lost("output", f"it printed more than {self._limits.output_kb} KB")
         excess = self._process.excess()

@@ -4,19 +4,29 @@ calls, programs.
 
 from __future__ import annotations
 
+import ast
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rm_gallery.core.sandbox.inside.answer import FORK_FAILED, OUTPUT_LIMIT, REPLY
-from rm_gallery.core.sandbox.inside.base import MAX_FRAME
-from rm_gallery.core.sandbox.inside.codec import decode, encode
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME, FrameTooLarge
+from rm_gallery.core.sandbox.inside.codec import decode
+from rm_gallery.core.sandbox.inside.remote import error_reason
 from rm_gallery.core.sandbox.inside.same_process import TAMPERED
 from rm_gallery.core.sandbox.inside.testing import same_output
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, framed
+from rm_gallery.core.sandbox.process import (
+    Pump,
+    SandboxLimits,
+    SandboxProcess,
+    framed,
+    messages_in,
+    not_started,
+    with_job,
+)
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.test_source import (
     controls,
@@ -50,6 +60,22 @@ class Attempt:
         self.outcomes[self.next_unit] = (reason, detail)
         self.next_unit += 1
 
+    def take(self, record: Any) -> bool:
+        """Take what the test side says; whether it is that the answer's process is gone.
+
+        Raises DataError when the tests themselves cannot run.
+        """
+        match record:
+            case ("broken", why):
+                raise broken_tests(why)
+            case ("dead", "gone", _) | ("unit", _, "gone", *_):
+                return True
+            case ("dead", reason, detail):
+                self.all_rest, self.all_detail = reason, detail
+            case ("unit", _, reason, detail, _):
+                self.judge(reason, detail)
+        return False
+
     def settle(self, outcomes: dict[int, tuple[str, str]], units: int) -> int:
         """Add its outcomes to those of a whole sample; return the unit to go on with, `units` where
         nothing is left.
@@ -57,9 +83,8 @@ class Attempt:
         outcomes.update(self.outcomes)
         if not self.all_rest:
             return self.next_unit
-        outcomes.update(
-            {number: (self.all_rest, self.all_detail) for number in range(self.next_unit, units)}
-        )
+        rest = range(self.next_unit, units)
+        outcomes.update(dict.fromkeys(rest, (self.all_rest, self.all_detail)))
         return units
 
     def stop_by(self, reason: str, *, loaded: bool, surely: bool = False, detail: str = "") -> None:
@@ -74,21 +99,25 @@ class Attempt:
             self.judge(reason, detail)
 
     def stopped(
-        self, clock: Clock, processes: Sequence[SandboxProcess], *, choked: bool, loaded: bool
+        self, clock: Clock, *processes: SandboxProcess, choked: bool, loaded: bool = True
     ) -> bool:
         """Tell whether a clock, the output bound (`choked`) or a limit of the processes stopped the
         current unit; record it.
         """
         reason = clock.check() or ("output limit" if choked else "")
+        surely = bool(reason)
         if reason == "sample deadline":
             self.all_rest = "deadline"
-        elif reason:
-            self.stop_by(reason, loaded=loaded, surely=True)
-        else:
-            reason = next(filter(None, (process.excess() for process in processes)), "")
-            if reason:
-                self.stop_by(reason, loaded=loaded)
+            return True
+        reason = reason or next(filter(None, (each.excess() for each in processes)), "")
+        if reason:
+            self.stop_by(reason, loaded=loaded, surely=surely)
         return bool(reason)
+
+
+def broken_tests(why: str) -> DataError:
+    """The error for tests that fail by themselves."""
+    return DataError(f"the tests cannot run, whatever the answer is: {why}")
 
 
 class Clock:
@@ -131,98 +160,63 @@ class Clock:
 
     def wait(self) -> float:
         """Return how long a pump may sleep."""
-        return max(
-            0.0, min(_TICK, self._until - time.monotonic(), self._sample_until - time.monotonic())
-        )
+        until = min(self._until, self._sample_until)
+        return max(0.0, min(_TICK, until - time.monotonic()))
 
 
-class Prints:
-    """Counts what a process prints and keeps its last bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._count = 0
-        self._tail = b""
-
-    def take(self, data: bytes) -> None:
-        """Count a chunk."""
-        self._count += len(data)
-        self._tail = (self._tail + data)[-2000:]
-
-    def reset(self) -> None:
-        """Start counting for the next unit."""
-        self._count = 0
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether the limit is passed."""
-        return self._count > self._limit
-
-    @property
-    def last_line(self) -> str:
-        """Last line printed."""
-        lines = self._tail.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
-
-
-def crash_reason(process: SandboxProcess) -> str:
-    """Name why a process that hung up is gone."""
-    code = process.exit_code(0.5)
+def exit_reason(code: int | None) -> str:
+    """Name why a process that hung up is gone; None: it is alive, but it closed its side of the
+    channel. -24 is the kernel's CPU limit.
+    """
     if code is None:
-        return "tampering"  # alive, but it closed its side of the channel
-    return exit_reason(code)
-
-
-def exit_reason(code: int) -> str:
-    """Name the outcome of an exit code; -24 is the kernel's CPU limit."""
+        return "tampering"
     return "deadline" if code == -24 else f"crashed exit code {code}"
 
 
 _RELAY_LIMIT = 256 * 1024 * 1024
 
 
-class TestFrames:
-    """Cuts the test side's stream into calls (kind C, passed on unread) and records (kind R)."""
+class UnitsAttempt:
+    """Runs units from `first` on until they are done or a process has to be given up."""
 
-    def __init__(
-        self, on_call: Callable[[bytes], None], on_record: Callable[[tuple[Any, ...]], None]
-    ) -> None:
-        self._buffer = bytearray()
-        self._on_call = on_call
-        self._on_record = on_record
-
-    def feed(self, data: bytes) -> None:
-        """Take a chunk; raises SandboxUnavailable when the test side no longer keeps to the format."""
-        self._buffer += data
-        while len(self._buffer) >= 5:
-            size = int.from_bytes(self._buffer[1:5], "big")
-            if size > MAX_FRAME:
-                raise SandboxUnavailable("the test process sent an oversized message")
-            if len(self._buffer) < 5 + size:
-                return
-            kind, body = self._buffer[:1], bytes(self._buffer[1 : 5 + size])
-            del self._buffer[: 5 + size]
-            if kind == b"C":
-                self._on_call(body)
-            else:
-                record = decode(body[4:])
-                self._on_record(record if isinstance(record, tuple) else ())
-
-
-class PairAttempt:
-    """Runs units from `first` on until they are done or one of the two processes has to be given
-    up.
-    """
-
-    def __init__(self, limits: SandboxLimits, clock: Clock, first: int, units: int) -> None:
-        self._units = units
+    def __init__(self, clock: Clock, first: int, units: int) -> None:
         self._clock = clock
+        self._units = units
         self._attempt = Attempt(first)
-        self._prints = Prints(limits.output_bytes)
-        self._test_prints = Prints(limits.output_bytes)
-        self._relayed = 0
+        self._buffer = bytearray()
         self._loaded = False
         self._finished = False
+
+    def _goes_on(self, *processes: SandboxProcess, relayed: int = 0) -> bool:
+        """Serve the processes; the first one runs the answer, the last one tells the verdicts."""
+        choked = processes[0].prints.exceeded or relayed > _RELAY_LIMIT
+        return not (
+            self._finished
+            or processes[-1].ended
+            or self._attempt.stopped(self._clock, *processes, choked=choked, loaded=self._loaded)
+        )
+
+    def _on_hang_up(
+        self, gone: SandboxProcess, *processes: SandboxProcess, where: str = ""
+    ) -> None:
+        reason = exit_reason(gone.exit_code(0.5))
+        if not self._clock.started:
+            told = filter(None, (each.prints.last_line for each in processes))
+            raise not_started(next(told, reason))
+        self._attempt.stop_by(
+            reason, loaded=self._loaded, surely=reason == "tampering", detail=where
+        )
+
+
+class PairAttempt(UnitsAttempt):
+    """Runs units of an answer's functions: the tests in one process, the answer in the other.
+
+    What the test side writes are calls (kind C), passed on unread, and records (kind R).
+    """
+
+    def __init__(self, clock: Clock, first: int, units: int) -> None:
+        super().__init__(clock, first, units)
+        self._relayed = 0
         self._hung_up = False
 
     def run(
@@ -237,86 +231,54 @@ class PairAttempt:
         Raises DataError when the tests themselves cannot run, SandboxUnavailable when the sandbox
         does not start.
         """
-        with ExitStack() as stack:
-            candidate, candidate_boot = runner.start("functions", limits)
-            stack.callback(candidate.end)
-            tester, tester_boot = runner.start("testing", limits)
-            stack.callback(tester.end)
-            pump = stack.enter_context(Pump())
-            frames = TestFrames(lambda call: pump.write(candidate.stdin, call), self._on_record)
-            pump.on_read(
-                candidate.stdout, lambda data: self._relay(pump, tester, data), fills=tester.stdin
-            )
-            pump.on_read(candidate.stderr, self._prints.take)
-            pump.on_read(tester.stderr, self._test_prints.take)
-            ended: list[bool] = []
-            pump.on_read(
-                tester.stdout, lambda data: frames.feed(data) if data else ended.append(True)
-            )
-            pump.write(candidate.stdin, candidate_boot + _framed(answer))
-            pump.write(
-                tester.stdin,
-                tester_boot
-                + _framed({**tests, "first": self._attempt.first, "units": self._units}),
-            )
-            while not self._finished and not ended and not self._stopped((candidate, tester)):
+        job = {**tests, "first": self._attempt.first, "units": self._units}
+
+        def relay(data: bytes) -> None:
+            self._relayed += len(data)
+            if data:
+                pump.write(tester.stdin, data)
+            else:
+                pump.close_after_flush(tester.stdin)
+
+        def take(data: bytes) -> None:
+            self._buffer += data
+            try:
+                for kind, framed_body in messages_in(self._buffer, MAX_FRAME, kinds=1):
+                    if kind == b"C":
+                        pump.write(candidate.stdin, framed_body)
+                    else:
+                        self._on_record(decode(framed_body[4:]), candidate)
+            except FrameTooLarge as error:
+                raise SandboxUnavailable("the test process sent an oversized message") from error
+
+        with (
+            Pump() as pump,
+            with_job(runner.start("testing", limits), pump, job, take) as tester,
+            with_job(
+                runner.start("functions", limits), pump, answer, relay, fills=tester.stdin
+            ) as candidate,
+        ):
+            while self._goes_on(candidate, tester, relayed=self._relayed):
                 pump.turn(self._clock.wait())
             if self._hung_up:
-                self._on_hang_up(candidate, "")
-            elif ended and not self._finished:
-                self._on_hang_up(tester, "in the test process")
+                self._on_hang_up(candidate, candidate, tester)
+            elif tester.ended and not self._finished:
+                self._on_hang_up(tester, candidate, tester, where="in the test process")
         return self._attempt
 
-    def _relay(self, pump: Pump, tester: SandboxProcess, data: bytes) -> None:
-        self._relayed += len(data)
-        if data:
-            pump.write(tester.stdin, data)
-        else:
-            pump.close_after_flush(tester.stdin)
-
-    def _stopped(self, processes: Sequence[SandboxProcess]) -> bool:
-        choked = self._prints.exceeded or self._relayed > _RELAY_LIMIT
-        return self._attempt.stopped(self._clock, processes, choked=choked, loaded=self._loaded)
-
-    def _on_record(self, record: tuple[Any, ...]) -> None:
-        kind = record[0] if record else ""
-        if kind == "started":
-            self._clock.start_unit()
-        elif kind == "ready":
-            self._loaded = True
-            self._clock.start_unit()
-        elif kind == "unit":
-            self._on_unit(*record[2:])
-        elif kind == "dead" and record[1] != "gone":
-            self._attempt.all_rest, self._attempt.all_detail = record[1], record[2]
-            self._finished = True
-        elif kind == "dead":
-            self._hung_up = self._finished = True
-        elif kind == "broken":
-            raise DataError(f"the tests cannot run, whatever the answer is: {record[1]}")
-
-    def _on_unit(self, reason: str, detail: str, is_last: bool) -> None:
-        if reason == "gone":
-            self._hung_up = self._finished = True
-            return
-        self._attempt.judge(reason, detail)
-        self._prints.reset()
-        self._clock.start_unit()
-        self._finished = is_last or self._attempt.next_unit >= self._units
-
-    def _on_hang_up(self, process: SandboxProcess, where: str) -> None:
-        reason = crash_reason(process)
-        if self._clock.started:
-            self._attempt.stop_by(
-                reason, loaded=self._loaded, surely=reason == "tampering", detail=where
-            )
-            return
-        cause = self._prints.last_line or self._test_prints.last_line or reason
-        raise SandboxUnavailable(f"a sandboxed interpreter did not start: {cause}")
-
-
-def _framed(job: dict[str, object]) -> bytes:
-    return framed(encode(job, limit=MAX_FRAME))
+    def _on_record(self, record: Any, candidate: SandboxProcess) -> None:
+        match record:
+            case ("started" | "ready" as kind,):
+                self._loaded = kind == "ready"
+                self._clock.start_unit()
+            case _ if self._attempt.take(record):
+                self._hung_up = self._finished = True
+            case ("unit", *_, is_last):
+                candidate.prints.reset()
+                self._clock.start_unit()
+                self._finished = is_last or self._attempt.next_unit >= self._units
+            case _:
+                self._finished = True
 
 
 def as_text(value: Any) -> str:
@@ -331,7 +293,7 @@ def output_bound(limits: SandboxLimits, expected: Sequence[str]) -> int:
     return max(limits.output_bytes, 2 * max((len(text.encode()) for text in expected), default=0))
 
 
-class ProgramAttempt:
+class ProgramAttempt(UnitsAttempt):
     """Feeds inputs from `first` on, one after the other, and compares what is printed."""
 
     def __init__(
@@ -342,72 +304,56 @@ class ProgramAttempt:
         inputs: Sequence[str],
         expected: Sequence[str],
     ) -> None:
-        self._clock = clock
+        super().__init__(clock, first, len(inputs))
         self._inputs = inputs
         self._expected = expected
-        self._attempt = Attempt(first)
         self._output_bytes = output_bound(limits, expected)
-        self._prints = Prints(limits.output_bytes)
-        self._buffer = bytearray()
-        self._ready = False
-        self._over = False
 
     def run(self, runner: LocalRunner, limits: SandboxLimits, code: str) -> Attempt:
         """Start the process and serve it to the end; raises SandboxUnavailable when it does not
         start.
         """
-        with ExitStack() as stack:
-            process, boot = runner.start("programs", limits)
-            stack.callback(process.end)
-            pump = stack.enter_context(Pump())
-            ended: list[bool] = []
-            pump.on_read(
-                process.stdout,
-                lambda data: self._take(pump, process, data) if data else ended.append(True),
-            )
-            pump.on_read(process.stderr, self._prints.take)
-            job: dict[str, object] = {"code": code, "output_bytes": self._output_bytes}
-            pump.write(process.stdin, boot + _framed(job))
-            while not self._over and not ended and not self._stopped((process,)):
+        job = {"code": code, "output_bytes": self._output_bytes}
+
+        def take(data: bytes) -> None:
+            self._buffer += data
+            try:
+                for _, reply in messages_in(self._buffer, self._output_bytes + REPLY.size + 100):
+                    if self._loaded:
+                        self._judge(reply[4:])
+                    self._loaded = True
+                    self._feed(pump, process)
+                    if self._finished:
+                        return
+            except FrameTooLarge:
+                self._tampered()
+
+        with (
+            Pump() as pump,
+            with_job(runner.start("programs", limits), pump, job, take) as process,
+        ):
+            while self._goes_on(process):
                 pump.turn(self._clock.wait())
-            if ended and not self._over:
-                self._on_hang_up(process)
+            if process.ended and not self._finished:
+                self._on_hang_up(process, process)
         return self._attempt
-
-    def _stopped(self, processes: Sequence[SandboxProcess]) -> bool:
-        return self._attempt.stopped(
-            self._clock, processes, choked=self._prints.exceeded, loaded=self._ready
-        )
-
-    def _take(self, pump: Pump, process: SandboxProcess, data: bytes) -> None:
-        self._buffer += data
-        while len(self._buffer) >= 4 and not self._over:
-            size = int.from_bytes(self._buffer[:4], "big")
-            if size > self._output_bytes + REPLY.size + 100:
-                self._attempt.judge("tampering")
-                self._over = True
-                return
-            if len(self._buffer) < 4 + size:
-                return
-            body = bytes(self._buffer[4 : 4 + size])
-            del self._buffer[: 4 + size]
-            if self._ready:
-                self._judge(body)
-            self._ready = True
-            self._feed(pump, process)
 
     def _feed(self, pump: Pump, process: SandboxProcess) -> None:
         unit = self._attempt.next_unit
-        self._over = self._over or unit >= len(self._inputs)
-        if not self._over:
+        self._finished = self._finished or unit >= self._units
+        if not self._finished:
             stdin = self._inputs[unit].encode("utf-8", "surrogatepass")
             if len(stdin) > MAX_FRAME:
                 raise DataError(
                     f"input {unit} of a code test has {len(stdin)} bytes; the limit is {MAX_FRAME}"
                 )
-            self._prints.reset()
+            process.prints.reset()
             self._clock.start_unit()
             pump.write(process.stdin, framed(stdin))
+
+    def _tampered(self) -> None:
+        self._attempt.judge("tampering")
+        self._finished = True
 
     def _judge(self, body: bytes) -> None:
         try:
@@ -415,25 +361,16 @@ class ProgramAttempt:
             name = body[REPLY.size : REPLY.size + name_length].decode("utf-8")
             output = body[REPLY.size + name_length :].decode("utf-8", "replace")
         except Exception:  # noqa: BLE001 - any malformed reply comes from the answer's own doing
-            self._attempt.judge("tampering")
-            self._over = True
+            self._tampered()
             return
         self._attempt.judge(self._reason(state, code, name, output))
 
     def _reason(self, state: int, code: int, name: str, output: str) -> str:
-        if state == OUTPUT_LIMIT:
-            return "output limit"
-        if state == FORK_FAILED:
-            return "processes"
-        if name and code != 0:
-            return (
-                "memory"
-                if name == "MemoryError"
-                else f"error: {name}"
-                if name.isidentifier()
-                else "tampering"
-            )
+        if state in _STATES:
+            return _STATES[state]
         if code != 0:
+            if name:
+                return error_reason([name]) if name.isidentifier() else "tampering"
             return exit_reason(code)
         return (
             "passed"
@@ -441,12 +378,60 @@ class ProgramAttempt:
             else "wrong answer"
         )
 
-    def _on_hang_up(self, process: SandboxProcess) -> None:
-        reason = crash_reason(process)
-        if not self._ready:
-            cause = self._prints.last_line or reason
-            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {cause}")
-        self._attempt.stop_by(reason, loaded=True, surely=reason == "tampering")
+
+_STATES = {OUTPUT_LIMIT: "output limit", FORK_FAILED: "processes"}
+
+
+@dataclass(frozen=True)
+class Heard:
+    """All that one process said, which was given a job and no more."""
+
+    began: bool
+    said: bytes
+    """After the empty message that it began with."""
+    last_line: str
+    stopped: str
+    """Why it was stopped, '' where it ended."""
+    code: int | None
+
+
+_LAST_READS = 100
+
+
+def hear(
+    started: tuple[SandboxProcess, bytes],
+    limits: SandboxLimits,
+    until: float,
+    job: dict[str, object],
+    *,
+    most: int | None = None,
+    stdin: bytes | None = None,
+) -> Heard:
+    """Serve a process until it has said all, or with a `stdin` of its own until it has ended.
+
+    It may say `most` bytes, else what its prints leave of the output bound.
+    """
+    attempt, clock, said = Attempt(0), Clock(limits, until, first_start=False), bytearray()
+    with Pump() as pump, with_job(started, pump, job, said.extend) as process:
+        stopped, code = False, None
+        if stdin is not None:
+            pump.write(process.stdin, stdin)
+            pump.close_after_flush(process.stdin)
+        while not stopped and code is None and (stdin is not None or not process.ended):
+            pump.turn(clock.wait())
+            if len(said) >= 4 and not clock.started:
+                clock.start_unit()
+            room = limits.output_bytes - process.prints.count if most is None else most
+            choked = process.prints.exceeded or len(said) > room
+            stopped = attempt.stopped(clock, process, choked=choked)
+            code = None if stopped else process.exit_code(0)
+        for _ in range(_LAST_READS):
+            if not stopped and not process.ended:
+                pump.turn(0.01)
+        if not stopped and code is None:
+            code = process.exit_code(0.5)
+        reason = attempt.all_rest or attempt.outcomes[0][0] if stopped else ""
+        return Heard(len(said) >= 4, bytes(said[4:]), process.prints.last_line, reason, code)
 
 
 # -- tests that need the answer's own objects, beside it in one process ----------------------------
@@ -480,28 +465,25 @@ class CodeUnit:
         """
         return "check" if self.style == "check" else self.case
 
+    @property
+    def trees(self) -> list[ast.Module]:
+        """The syntax trees of the set-up, what runs before and the unit; none where one does not
+        parse.
+        """
+        trees = [tree_of(text) for text in (self.setup, *self.before, self.text)]
+        return [] if None in trees else [tree for tree in trees if tree]
+
     def needs_object(self, entry_point: str) -> bool:
         """Whether it can only be judged beside the answer."""
-        trees = [tree_of(text) for text in (self.setup, *self.before, self.text)]
-        return None not in trees and needs_object([tree for tree in trees if tree], entry_point)
+        trees = self.trees
+        return bool(trees) and needs_object(trees, entry_point)
 
     def job(self, answer: dict[str, object]) -> dict[str, object]:
         """What the process is told, the word of the verdict aside."""
-        trees = [
-            tree
-            for tree in (tree_of(text) for text in (self.setup, *self.before, self.text))
-            if tree
-        ]
-        unit: dict[str, object] = {
-            "text": self.text,
-            "style": self.style,
-            "case": self.case,
-            "before": self.before,
-        }
+        trees = self.trees
         return {
             **answer,
-            **unit,
-            "setup": self.setup,
+            **vars(self),
             "imports": imports_in(trees),
             "defined": sorted(defined_in(trees)),
         }
@@ -520,20 +502,21 @@ def judge_in_one_process(
     Raises DataError when the tests cannot run, SandboxUnavailable when the sandbox does not start.
     """
     job = unit.job(answer)
-    reason = _run_same_process(runner, limits, until, job)
+    run = partial(_run_same_process, runner, limits, until)
+    reason = run(job)
     if reason != "passed":
         return reason
     # what is never reached passes whatever is expected there, so an honest answer must be able to
     # fail: see `controls`
     for text in controls(unit.text, unit.part):
-        control = _run_same_process(runner, limits, until, {**job, "text": text})
+        control = run({**job, "text": text})
         if control in ("passed", "tampering"):
             return "tampering"
         if control == "deadline":
             return control
     for _ in range(_AGAIN):  # what leaves it to chance passes once, and not each time
         if reason == "passed":
-            reason = _run_same_process(runner, limits, until, job)
+            reason = run(job)
     return reason
 
 
@@ -541,38 +524,16 @@ def _run_same_process(
     runner: LocalRunner, limits: SandboxLimits, until: float, job: dict[str, object]
 ) -> str:
     word = secrets.token_bytes(24)
-    attempt, clock = Attempt(0), Clock(limits, until, first_start=False)
-    reply, printed, ended = bytearray(), bytearray(), list[bool]()
-    with ExitStack() as stack:
-        process, boot = runner.start("same_process", limits)
-        stack.callback(process.end)
-        pump = stack.enter_context(Pump())
-        pump.on_read(
-            process.stdout, lambda data: reply.extend(data) if data else ended.append(True)
-        )
-        pump.on_read(process.stderr, printed.extend)
-        pump.write(process.stdin, boot + framed(encode({**job, "word": word}, limit=MAX_FRAME)))
-        stopped = False
-        while not ended and not stopped:
-            pump.turn(clock.wait())
-            if reply and not clock.started:
-                clock.start_unit()
-            choked = len(printed) > limits.output_bytes or len(reply) > _MOST_BYTES
-            stopped = attempt.stopped(clock, (process,), choked=choked, loaded=True)
-        verdict = bytes(reply[4:])
-        if verdict.startswith(word):
-            reason = verdict[len(word) :].decode("utf-8", "replace")
-            if reason.startswith("broken "):
-                raise DataError(f"the tests cannot run, whatever the answer is: {reason[7:]}")
-            return reason if len(reason) <= 200 else "tampering"
-        if stopped:
-            return attempt.all_rest or attempt.outcomes[0][0]
-        if verdict:
-            return "tampering"
-        code = process.exit_code(0.5)
-        if not reply:
-            last_line = printed.decode("utf-8", "replace").strip().splitlines()[-1:]
-            raise SandboxUnavailable(
-                f"a sandboxed interpreter did not start: {(last_line or [str(code)])[0][:300]}"
-            )
-        return "tampering" if code == TAMPERED else crash_reason(process)
+    heard = hear(
+        runner.start("same_process", limits), limits, until, {**job, "word": word}, most=_MOST_BYTES
+    )
+    if heard.said.startswith(word):
+        reason = heard.said[len(word) :].decode("utf-8", "replace")
+        if reason.startswith("broken "):
+            raise broken_tests(reason[7:])
+        return reason if len(reason) <= 200 else "tampering"
+    if heard.stopped:
+        return heard.stopped
+    if not heard.began:
+        raise not_started(heard.last_line or str(heard.code))
+    return "tampering" if heard.said or heard.code == TAMPERED else exit_reason(heard.code)

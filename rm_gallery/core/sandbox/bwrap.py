@@ -16,24 +16,24 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.sandbox.floor import counts_per_namespace, executable, stranger
-from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
+from rm_gallery.core.sandbox.inside.codec import CodecError, decode
 from rm_gallery.core.sandbox.process import (
+    Prints,
     Pump,
     SandboxLimits,
     SandboxProcess,
-    framed,
     tasks_of_user,
+    with_job,
 )
 from rm_gallery.core.sandbox.runner import (
     BOOT,
     PREFIX,
     LocalRunner,
-    Role,
     Setting,
     boot_message,
     environment,
@@ -45,61 +45,16 @@ from rm_gallery.core.utils.errors import SandboxUnavailable
 _REAP_SECONDS = 2.0
 
 
-class BwrapProcess(SandboxProcess):
-    """Outermost: a monitor; below it process 1 of the sandbox; below that the boot.
-
-    `options` begin with the program; `filter_program` is a system-call filter or None.
-    """
-
-    def __init__(
-        self,
-        options: Sequence[str],
-        command: Sequence[str],
-        *,
-        limits: SandboxLimits,
-        environment: Mapping[str, str],
-        filter_program: bytes | None,
-    ) -> None:
-        """Start the sandbox; raises OSError when that fails."""
-        self._info, info_write = os.pipe()
-        descriptors = [info_write]
-        full = [*options, "--info-fd", str(info_write)]
-        try:
-            if filter_program is not None:
-                descriptors.append(_readable(filter_program))
-                full += ["--seccomp", str(descriptors[-1])]
-            super().__init__(
-                [*full, "--", *command],
-                limits=limits,
-                environment=environment,
-                helpers=2,
-                pass_fds=descriptors,
-                folder="/",
-            )
-        except BaseException:
-            os.close(self._info)
-            raise
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-
-    def _after_wait(self) -> None:
-        # a program that ended by itself lets the monitor go before its child: if we are the one who
-        # adopts orphans, the remains are ours to collect; for anybody else's child the system says
-        # so at once
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            inner = int(json.loads(os.read(self._info, 4096))["child-pid"])
-            until = time.monotonic() + _REAP_SECONDS
-            while os.waitpid(inner, os.WNOHANG)[0] == 0 and time.monotonic() < until:
-                time.sleep(0.002)
-        os.close(self._info)
-
-
-def _readable(data: bytes) -> int:
-    reader, writer = os.pipe()
-    os.write(writer, data)
-    os.close(writer)
-    return reader
+def _collect(info: int) -> None:
+    # a program that ended by itself lets the monitor go before its child: if we are the one who
+    # adopts orphans, the remains are ours to collect; for anybody else's child the system says
+    # so at once
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        inner = int(json.loads(os.read(info, 4096))["child-pid"])
+        until = time.monotonic() + _REAP_SECONDS
+        while os.waitpid(inner, os.WNOHANG)[0] == 0 and time.monotonic() < until:
+            time.sleep(0.002)
+    os.close(info)
 
 
 INSTALL = (
@@ -133,7 +88,7 @@ class BwrapRunner(LocalRunner):
         self._way = way
         self._packages = tuple(packages)
 
-    def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
+    def start(self, role: str, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one sandboxed interpreter; see LocalRunner."""
         return _start_process(self._program, self._way, role, limits, self._packages)
 
@@ -149,7 +104,7 @@ def unavailable(reason: str) -> str:
 
 
 def _start_process(
-    program: str, way: str, role: Role, limits: SandboxLimits, packages: Sequence[str] = ()
+    program: str, way: str, role: str, limits: SandboxLimits, packages: Sequence[str] = ()
 ) -> tuple[SandboxProcess, bytes]:
     visible, inside = package_mounts(packages)
     settings: dict[str, Setting] = {"strict": True, "paths": inside}
@@ -159,7 +114,8 @@ def _start_process(
         settings["user"] = stranger()
     elif not counts_per_namespace():
         settings["processes"] = int(limits.processes) + tasks_of_user()
-    command = [f"{PREFIX}/bin/python{version()}", "-S", "-s", "-c", BOOT]
+    info, info_write = os.pipe()
+    descriptors = [info_write]
     try:
         options = [
             program,
@@ -167,37 +123,38 @@ def _start_process(
             *mounts(),
             *visible,
             *_temp(program, limits),
-            "--remount-ro",
-            "/",
+            *("--remount-ro", "/", "--info-fd", str(info_write)),
         ]
-        process = BwrapProcess(
-            options,
-            command,
+        filter_program = system_call_filter()
+        if filter_program is not None:
+            reader, writer = os.pipe()
+            os.write(writer, filter_program)
+            os.close(writer)
+            descriptors.append(reader)
+            options += ["--seccomp", str(reader)]
+        # outermost a monitor; below it process 1 of the sandbox; below that the boot
+        process = SandboxProcess(
+            [*options, "--", f"{PREFIX}/bin/python{version()}", "-S", "-s", "-c", BOOT],
             limits=limits,
             environment=environment(),
-            filter_program=system_call_filter(),
+            helpers=2,
+            pass_fds=descriptors,
+            folder="/",
+            after_wait=functools.partial(_collect, info),
         )
-    except OSError as error:
-        raise SandboxUnavailable(f"bubblewrap could not be started: {error}") from error
+    except BaseException as error:
+        os.close(info)
+        if isinstance(error, OSError):
+            raise SandboxUnavailable(f"bubblewrap could not be started: {error}") from error
+        raise
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
     return process, boot_message(role, limits, settings)
 
 
 def _walls(way: str) -> list[str]:
-    options = ["--die-with-parent", "--new-session", "--hostname", "sandbox"]
-    if way == "root":
-        # without a user namespace: the id that is switched to inside is then a real stranger to the
-        # whole machine
-        options += [
-            "--unshare-ipc",
-            "--unshare-pid",
-            "--unshare-net",
-            "--unshare-uts",
-            "--unshare-cgroup-try",
-        ]
-        options += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    else:
-        options += ["--unshare-all", "--uid", "65534", "--gid", "65534"]
-    options += ["--setenv", "LD_LIBRARY_PATH", f"{PREFIX}/lib"]
+    options = f"{_ALONE} {_ROOT if way == 'root' else _USER}".split()
     # folders made only as the way to a mount would be closed to the sandbox's user
     for folder in ("/dev", "/usr", "/packages", PREFIX, f"{PREFIX}/bin"):
         options += ["--dir", folder]
@@ -206,7 +163,15 @@ def _walls(way: str) -> list[str]:
     return options
 
 
-_SYSTEM_LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/lib32", "/lib", "/lib64", "/lib32")
+_ALONE = f"--die-with-parent --new-session --hostname sandbox --setenv LD_LIBRARY_PATH {PREFIX}/lib"
+_USER = "--unshare-all --uid 65534 --gid 65534"
+# without a user namespace: the id that is switched to inside is then a real stranger to the whole
+# machine
+_ROOT = (
+    "--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try "
+    "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
+)
+_SYSTEM_LIBRARIES = "/usr/lib /usr/lib64 /usr/lib32 /lib /lib64 /lib32".split()
 
 
 @functools.cache
@@ -228,21 +193,14 @@ def mounts() -> tuple[str, ...]:
     options += ["--ro-bind", executable(), f"{PREFIX}/bin/python{version()}"]
     libraries = Path(sys.base_prefix) / "lib"
     standard = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
-    inside_standard = f"{PREFIX}/{sys.platlibdir}/python{version()}"
+    hidden = []
+    shown, inside, packages = libraries, f"{PREFIX}/lib", "python3*/*-packages"
     if sys.base_prefix == "/usr" or not standard.is_relative_to(libraries):
-        options += ["--ro-bind", str(standard), inside_standard]
+        shown, packages = standard, "*-packages"
+        inside = f"{PREFIX}/{sys.platlibdir}/python{version()}"
         hidden = ["/usr/lib/python3/dist-packages", f"/usr/lib/python{version()}/dist-packages"]
-        hidden += [
-            f"{inside_standard}/{name}"
-            for name in ("site-packages", "dist-packages")
-            if (standard / name).is_dir()
-        ]
-    else:
-        options += ["--ro-bind", str(libraries), f"{PREFIX}/lib"]
-        hidden = [
-            f"{PREFIX}/lib/{path.parent.name}/{path.name}"
-            for path in libraries.glob("python3*/*-packages")
-        ]
+    options += ["--ro-bind", str(shown), inside]
+    hidden += [f"{inside}/{path.relative_to(shown)}" for path in shown.glob(packages)]
     for path in hidden:
         if path.startswith(PREFIX) or os.path.isdir(path):
             options += ["--tmpfs", path, "--remount-ro", path]
@@ -269,18 +227,9 @@ def package_mounts(folders: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _temp(program: str, limits: SandboxLimits) -> list[str]:
     if {"--size", "--perms"} <= _bwrap_options(program):
-        return [
-            "--perms",
-            "1777",
-            "--size",
-            str(limits.file_bytes),
-            "--tmpfs",
-            "/tmp",
-            "--chdir",
-            "/tmp",
-        ]
+        return f"--perms 1777 --size {limits.file_bytes} --tmpfs /tmp --chdir /tmp".split()
     # a folder whose size cannot be bounded is no place for strangers to write
-    return ["--tmpfs", "/tmp", "--remount-ro", "/tmp", "--chdir", "/tmp"]
+    return "--tmpfs /tmp --remount-ro /tmp --chdir /tmp".split()
 
 
 @functools.cache
@@ -297,27 +246,22 @@ def probe(program: str) -> tuple[str | None, str]:
     """
     if program in _WORKING:
         return _WORKING[program]
-    reasons = []
     for way in ["root", "user"] if os.geteuid() == 0 else ["user"]:
         reason = _try(program, way)
         if not reason:
-            _WORKING[program] = (
-                way,
-                f"works ({'own user id' if way == 'root' else 'user namespace'})",
-            )
-            return _WORKING[program]
-        reasons.append(reason)
-    return None, f"it does not work here: {reasons[-1]}"
+            how = "own user id" if way == "root" else "user namespace"
+            return _WORKING.setdefault(program, (way, f"works ({how})"))
+    return None, f"it does not work here: {reason}"
 
 
 def _try(program: str, way: str) -> str:
     limits = SandboxLimits(processes=8, wall_seconds=_PROBE_SECONDS)
     try:
-        facts, stderr = _probe_facts(program, way, limits)
+        facts, prints = _probe_facts(program, way, limits)
     except (OSError, SandboxUnavailable, subprocess.SubprocessError) as error:
         return str(error)
     if facts is None:
-        return (stderr.strip().splitlines() or ["it did not answer"])[-1][:300] + _hint(stderr)
+        return (prints.last_line or "it did not answer") + _hint(prints.text)
     if (
         facts.get("sees_outside_file")
         or facts.get("can_write_root")
@@ -336,26 +280,18 @@ def _try(program: str, way: str) -> str:
 
 def _probe_facts(
     program: str, way: str, limits: SandboxLimits
-) -> tuple[dict[str, Any] | None, str]:
-    process, boot = _start_process(program, way, "probe", limits)
-    answer, stderr = bytearray(), bytearray()
-    question = encode(os.path.abspath(__file__))
+) -> tuple[dict[str, Any] | None, Prints]:
+    started, said = _start_process(program, way, "probe", limits), bytearray()
+    with Pump() as pump, with_job(started, pump, os.path.abspath(__file__), said.extend) as one:
+        until = time.monotonic() + _PROBE_SECONDS
+        while one.exit_code(0) is None and time.monotonic() < until:
+            pump.turn(0.05)
+        pump.turn(0)
     try:
-        with Pump() as pump:
-            pump.on_read(process.stdout, answer.extend)
-            pump.on_read(process.stderr, stderr.extend)
-            pump.write(process.stdin, boot + framed(question))
-            until = time.monotonic() + _PROBE_SECONDS
-            while process.exit_code(0) is None and time.monotonic() < until:
-                pump.turn(0.05)
-            pump.turn(0)
-    finally:
-        process.end()
-    try:
-        facts = decode(bytes(answer[4:]))
+        facts = decode(bytes(said[4:]))
     except CodecError:
         facts = None
-    return (facts if isinstance(facts, dict) else None), stderr.decode("utf-8", "replace")
+    return (facts if isinstance(facts, dict) else None), one.prints
 
 
 def _hint(stderr: str) -> str:
@@ -368,51 +304,51 @@ def _hint(stderr: str) -> str:
     return ""
 
 
-# name -> (x86_64, aarch64)
-_DENIED: dict[str, tuple[int, int]] = {
-    # memory that no per-process limit counts
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "msgget": (68, 186),
-    "semget": (64, 190),
-    "mq_open": (240, 180),
-    # the network; a namespace of its own does not cover every address family
-    "socket": (41, 198),
-    # new namespaces and mounts
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    # other processes
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272),
-    # kernel interfaces with a history of holes
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "personality": (135, 92),
-    "syslog": (103, 116),
-    "open_by_handle_at": (304, 265),
-}
+_DENIED = """
+# memory that no per-process limit counts
+memfd_create        319      279
+memfd_secret        447      447
+shmget               29      194
+msgget               68      186
+semget               64      190
+mq_open             240      180
+# the network; a namespace of its own does not cover every address family
+socket               41      198
+# new namespaces and mounts
+unshare             272       97
+setns               308      268
+mount               165       40
+umount2             166       39
+pivot_root          155       41
+chroot              161       51
+open_tree           428      428
+move_mount          429      429
+fsopen              430      430
+fsconfig            431      431
+fsmount             432      432
+fspick              433      433
+mount_setattr       442      442
+# other processes
+ptrace              101      117
+process_vm_readv    310      270
+process_vm_writev   311      271
+pidfd_getfd         438      438
+kcmp                312      272
+# kernel interfaces with a history of holes
+bpf                 321      280
+perf_event_open     298      241
+userfaultfd         323      282
+io_uring_setup      425      425
+io_uring_enter      426      426
+io_uring_register   427      427
+add_key             248      217
+request_key         249      218
+keyctl              250      219
+personality         135       92
+syslog              103      116
+open_by_handle_at   304      265
+"""
+"""System calls and their numbers, x86_64 and aarch64."""
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _CLONE = (56, 220)
 _CLONE3 = 435
@@ -438,9 +374,9 @@ def system_call_filter(machine: str | None = None) -> bytes | None:
     code = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     if column == 0:  # the x32 numbers would slip past the table
         code += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
-    for numbers in _DENIED.values():
-        code += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ERRNO | _EPERM)]
-    code += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
+    numbers = [int(line.split()[1 + column]) for line in re.findall(r"(?m)^\w.*", _DENIED)]
+    for number, error in (*((number, _EPERM) for number in numbers), (_CLONE3, _ENOSYS)):
+        code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error)]
     code += [(_EQUAL, 0, 3, _CLONE[column]), (_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)]
     code += [(_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Union
+from typing import Any, ClassVar, Union
 
 from rm_gallery.core.sandbox.attempt import CodeUnit
 from rm_gallery.core.sandbox.runner import Runner
@@ -21,6 +22,8 @@ class HumanEvalTests:
     unit.
     """
 
+    style: ClassVar[str] = "check"
+    setup: ClassVar[str] = ""
     test: str
     entry_point: str
     prompt: str = ""
@@ -28,16 +31,27 @@ class HumanEvalTests:
     it.
     """
 
+    @property
+    def texts(self) -> Sequence[str]:
+        """The Python texts of the tests, one after the other."""
+        return [self.test]
+
 
 @dataclass(frozen=True)
 class AssertTests:
     """Assert lines (MBPP, arXiv:2108.07732): each line is a unit."""
 
+    style: ClassVar[str] = "asserts"
     tests: Sequence[str]
     setup: str = ""
     """Code run once before the lines."""
     prompt: str = ""
     entry_point: str = ""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The Python texts of the tests, one after the other."""
+        return self.tests
 
 
 @dataclass(frozen=True)
@@ -46,12 +60,18 @@ class SuiteTests:
     unit.
     """
 
+    style: ClassVar[str] = "suite"
     test: str
     cases: Sequence[str]
     """Names of the units, as `function` or `Class.method`."""
     setup: str = ""
     prompt: str = ""
     entry_point: str = ""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The Python texts of the tests, one after the other."""
+        return [self.test]
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,11 @@ class InputOutputTests:
     argument lists (or texts with one JSON value per line) and outputs the values to be returned.
     """
 
+    style: ClassVar[str] = "calls"
+    texts: ClassVar[Sequence[str]] = ()
+    setup: ClassVar[str] = ""
+    prompt: ClassVar[str] = ""
+    entry_point: ClassVar[str] = ""
     inputs: Sequence[Any]
     outputs: Sequence[Any]
     fn_name: str | None = None
@@ -85,27 +110,26 @@ def parse_code_tests(record: Mapping[str, Any]) -> CodeTests:
         return _input_output(record)
     prompt, setup = _text_field(record, "prompt", ""), _text_field(record, "setup", "")
     if record.get("test") is not None:
-        test = _text_field(record, "test")
-        cases = [] if "def check" in test else cases_in(test)
-        if cases:
-            return SuiteTests(test, cases, setup, prompt, _text_field(record, "entry_point", ""))
-        return HumanEvalTests(test, _text_field(record, "entry_point"), prompt)
-    if record.get("tests") is not None:
+        joined = _text_field(record, "test")
+        cases = [] if "def check" in joined else cases_in(joined)
+    elif record.get("tests") is not None:
         tests = record["tests"]
         lines = [tests] if isinstance(tests, str) else list(tests)
         if any(not isinstance(line, str) for line in lines):
             raise DataError("code tests: 'tests' must be text or a list of texts")
-        entry_point, joined = _text_field(record, "entry_point", ""), "\n\n".join(lines)
+        joined = "\n\n".join(lines)
         cases = cases_in(joined)
-        return (
-            SuiteTests(joined, cases, setup, prompt, entry_point)
-            if cases
-            else AssertTests(lines, setup, prompt, entry_point)
+    else:
+        raise DataError(
+            "no code tests found: expected 'test' with 'entry_point', 'tests', or "
+            f"'inputs_outputs'; the record has the keys {sorted(map(str, record))[:20]}"
         )
-    raise DataError(
-        "no code tests found: expected 'test' with 'entry_point', 'tests', or 'inputs_outputs'; "
-        f"the record has the keys {sorted(map(str, record))[:20]}"
-    )
+    if record.get("test") is not None and not cases:
+        return HumanEvalTests(joined, _text_field(record, "entry_point"), prompt)
+    entry_point = _text_field(record, "entry_point", "")
+    if cases:
+        return SuiteTests(joined, cases, setup, prompt, entry_point)
+    return AssertTests(lines, setup, prompt, entry_point)
 
 
 def _text_field(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
@@ -128,12 +152,12 @@ def _input_output(value: Any) -> InputOutputTests:
             value = json.loads(value, parse_int=_integer)
         except ValueError as error:
             raise DataError(f"code tests: 'inputs_outputs' is no valid JSON ({error})") from error
-    if not isinstance(value, Mapping) or "inputs" not in value or "outputs" not in value:
-        raise DataError("code tests: 'inputs_outputs' must hold 'inputs' and 'outputs'")
-    inputs, outputs = list(value["inputs"]), list(value["outputs"])
-    if len(inputs) != len(outputs):
-        raise DataError(f"code tests: {len(inputs)} inputs but {len(outputs)} outputs")
-    return InputOutputTests(inputs, outputs, value.get("fn_name"))
+    match value:
+        case {"inputs": inputs, "outputs": outputs}:
+            tests = InputOutputTests(list(inputs), list(outputs), value.get("fn_name"))
+            unit_count(tests, least=0)
+            return tests
+    raise DataError("code tests: 'inputs_outputs' must hold 'inputs' and 'outputs'")
 
 
 @dataclass(frozen=True)
@@ -160,7 +184,7 @@ class CodeTestReport:
     seconds: float
     """Wall time without the wait for a free slot."""
     runner: str
-    starts: int = field(default=1)
+    starts: int = 1
     """How many times the sandbox was started."""
 
     @property
@@ -181,22 +205,20 @@ class CodeTestReport:
     @property
     def reasons(self) -> dict[str, int]:
         """How often each reason occurred, in order of first occurrence."""
-        counts: dict[str, int] = {}
-        for outcome in self.outcomes:
-            counts[outcome.reason] = counts.get(outcome.reason, 0) + 1
-        return counts
+        return dict(Counter(outcome.reason for outcome in self.outcomes))
 
 
-def unit_count(tests: CodeTests) -> int:
-    """Return how many units the tests have; raises DataError for none or for unequal lists."""
-    if isinstance(tests, HumanEvalTests):
-        return 1
-    if isinstance(tests, SuiteTests):
-        return len(tests.cases)
-    units = len(tests.tests) if isinstance(tests, AssertTests) else len(tests.inputs)
-    if isinstance(tests, InputOutputTests) and len(tests.outputs) != units:
-        raise DataError(f"code tests: {units} inputs but {len(tests.outputs)} outputs")
-    if units == 0:
+def unit_count(tests: CodeTests, least: int = 1) -> int:
+    """Return how many units the tests have; raises DataError for less than `least`, or for unequal
+    lists.
+    """
+    if isinstance(tests, InputOutputTests):
+        units = len(tests.inputs)
+        if len(tests.outputs) != units:
+            raise DataError(f"code tests: {units} inputs but {len(tests.outputs)} outputs")
+    else:
+        units = len(units_of(tests))
+    if units < least:
         raise DataError("the code tests are empty: nothing can be scored")
     return units
 
@@ -205,22 +227,18 @@ def names_wanted(tests: CodeTests) -> set[str]:
     """The names that these tests expect the answer to define."""
     if isinstance(tests, InputOutputTests):
         return {tests.fn_name} if tests.fn_name else set()
-    texts = [tests.test] if not isinstance(tests, AssertTests) else list(tests.tests)
-    setup = "" if isinstance(tests, HumanEvalTests) else tests.setup
-    trees = [tree for tree in map(tree_of, (*texts, setup, tests.prompt)) if tree]
-    return wanted_in(trees) | ({tests.entry_point} if tests.entry_point else set())
+    trees = filter(None, map(tree_of, (*tests.texts, tests.setup, tests.prompt)))
+    return wanted_in(list(trees)) | ({tests.entry_point} if tests.entry_point else set())
 
 
 def units_of(tests: CodeTests) -> list[CodeUnit]:
     """The units that hold code as text; none for inputs with outputs."""
-    if isinstance(tests, HumanEvalTests):
-        return [CodeUnit(tests.test, "check")]
     if isinstance(tests, SuiteTests):
-        return [CodeUnit(tests.test, "suite", case, setup=tests.setup) for case in tests.cases]
-    lines = list(tests.tests) if isinstance(tests, AssertTests) else []
+        return [CodeUnit(tests.test, tests.style, case, setup=tests.setup) for case in tests.cases]
+    texts = list(tests.texts)
     return [
-        CodeUnit(line, "asserts", before=lines[:number], setup=tests.setup)  # type: ignore[union-attr]
-        for number, line in enumerate(lines)
+        CodeUnit(text, tests.style, before=texts[:number], setup=tests.setup)
+        for number, text in enumerate(texts)
     ]
 
 
@@ -234,44 +252,23 @@ def build_report(
 
 def answer_job(code: str, tests: CodeTests) -> dict[str, object]:
     """Return everything the answer's process is told: no test, no expected value."""
-    prompt, entry_point = (
-        ("", "") if isinstance(tests, InputOutputTests) else (tests.prompt, tests.entry_point)
-    )
-    return {"code": code, "prompt": prompt, "entry_point": entry_point}
+    return {"code": code, "prompt": tests.prompt, "entry_point": tests.entry_point}
 
 
 def test_job(tests: CodeTests) -> dict[str, object]:
     """Return everything the test process is told."""
     job: dict[str, object] = {
-        "prompt": "",
-        "setup": "",
-        "entry_point": "",
-        "test": "",
-        "tests": [],
-        "calls": [],
+        "style": tests.style,
+        "texts": list(tests.texts),
+        "setup": tests.setup,
+        "prompt": tests.prompt,
+        "entry_point": tests.entry_point,
     }
-    if isinstance(tests, HumanEvalTests):
-        job.update(
-            style="check", prompt=tests.prompt, entry_point=tests.entry_point, test=tests.test
-        )
-    elif isinstance(tests, SuiteTests):
-        job.update(
-            style="suite",
-            test=tests.test,
-            cases=list(tests.cases),
-            setup=tests.setup,
-            prompt=tests.prompt,
-        )
-        job.update(entry_point=tests.entry_point)
-    elif isinstance(tests, AssertTests):
-        job.update(style="asserts", tests=list(tests.tests), setup=tests.setup, prompt=tests.prompt)
-        job.update(entry_point=tests.entry_point)
-    else:
-        calls = [
-            _call(given, expected)
-            for given, expected in zip(tests.inputs, tests.outputs, strict=True)
-        ]
-        job.update(style="calls", entry_point=tests.fn_name, calls=calls)
+    if isinstance(tests, SuiteTests):
+        job["cases"] = list(tests.cases)
+    elif isinstance(tests, InputOutputTests):
+        job["entry_point"] = tests.fn_name
+        job["calls"] = list(map(_call, tests.inputs, tests.outputs))
     return job
 
 

@@ -36,8 +36,9 @@ from rm_gallery.core.sandbox.test_source import surely_asserts
 from rm_gallery.core.text.blocks import parse_python
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
-_PYTHON = frozenset({"python", "python3", "py", "py3", "ipython", "pycon", "cython", "sage"})
-_LANGUAGE = re.compile(r"[{.\s]*([A-Za-z0-9+#_-]*)")
+_PYTHON = frozenset("python python3 py py3 ipython pycon cython sage".split())
+_FENCE = re.compile(r"(`{3,}|~{3,})[{.\s]*([A-Za-z0-9+#_-]*)[^`]*")
+"""A fence, whose backtick later in the line would make it inline code, and its language."""
 
 
 class _Block(NamedTuple):
@@ -57,22 +58,17 @@ def extract_code(text: str, names: Collection[str] = ()) -> str:
     ends a program. Windows line ends become plain ones. Without any block it is the whole text.
     """
     blocks, outside = _blocks(text)
-    if (
-        len(blocks) == 1
-        and not blocks[0].complete
-        and not blocks[0].language
-        and _is_program(outside)
-    ):
-        return outside  # the fence closes what a chat template had opened
+    match blocks:
+        case [_Block("", _, False)] if _is_program(outside):
+            return outside  # the fence closes what a chat template had opened
     python = [block for block in blocks if block.language in _PYTHON]
     unmarked = [block for block in blocks if not block.language and _is_program(block.body)]
     defining = [
         block
-        for block in (*unmarked, *python)
+        for block in blocks
         if any(_defines(name).search(block.body) for name in names)
+        and (block in unmarked or block in python)
     ]
-    if len(defining) > 1:
-        defining = [block for block in blocks if block in defining]
     chosen = defining or python or unmarked or blocks
     return chosen[-1].body if chosen else outside
 
@@ -89,8 +85,7 @@ def _is_program(text: str) -> bool:
     """Whether a text is Python that does something: a word or a number that was printed parses,
     too.
     """
-    tree = parse_python(text)
-    body = [] if isinstance(tree, str) else getattr(tree, "body", [])
+    body = getattr(parse_python(text), "body", [])
     return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in body)
 
 
@@ -106,35 +101,21 @@ def _blocks(text: str) -> tuple[list[_Block], str]:
             blocks.append(_Block(language, "\n".join(block or ()) + "\n", complete))
 
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        mark = _fence(line)
+        mark = _FENCE.fullmatch(line.strip())
         if block is None:
             if mark:
-                fence, indent, block = mark, len(line) - len(line.lstrip()), []
-                language = _LANGUAGE.match(line.strip()[len(mark) :])[1].lower()  # type: ignore[index]  # it matches anything
+                fence, language, block = mark[1], mark[2].lower(), []
+                indent = len(line) - len(line.lstrip())
             else:
                 outside.append(line)
-        elif mark[:1] == fence[:1] and len(mark) >= len(fence) and line.strip() == mark:
+        elif mark and mark[0] == mark[1] and mark[1].startswith(fence):
             end(True)
             block = None
         else:
-            block.append(_without_indent(line, indent))
+            block.append(line[min(indent, len(line) - len(line.lstrip())) :])
     if block is not None:
         end(False)
     return blocks, "\n".join(outside)
-
-
-def _fence(line: str) -> str:
-    stripped = line.strip()
-    for mark in "`~":
-        length = len(stripped) - len(stripped.lstrip(mark))
-        # a backtick later in the line makes it inline code
-        if length >= 3 and "`" not in stripped[length:]:
-            return mark * length
-    return ""
-
-
-def _without_indent(line: str, indent: int) -> str:
-    return line[min(indent, len(line) - len(line.lstrip())) :]
 
 
 _UNREADABLE = frozenset({"error: SyntaxError", "error: IndentationError", "error: TabError"})
@@ -177,13 +158,12 @@ async def run_code_tests(
     code = code.replace("\r\n", "\n").replace("\r", "\n")
     units = unit_count(tests)
     if isinstance(runner, RemoteRunner):
-        report = await run_remotely(code, tests, units, runner, limits, deadline)
+        run = functools.partial(
+            run_remotely, tests=tests, units=units, runner=runner, limits=limits, deadline=deadline
+        )
+        report = await run(code)
         if _may_be_vacuous(report, tests):
-            stubs = [
-                await run_remotely(stub, tests, units, runner, limits, deadline)
-                for stub in _stubs_for(tests)
-            ]
-            _refuse_vacuous(tests, stubs)
+            _refuse_vacuous(tests, [await run(stub) for stub in _stubs_for(tests)])
         return report
     if not isinstance(runner, LocalRunner):
         raise ConfigError(f"runner must come from get_runner(), found {type(runner).__name__}")
@@ -191,8 +171,10 @@ async def run_code_tests(
         # a sandbox is two processes that mostly wait for each other
         pool = get_pool("sandbox", max_workers=processors() + 1)
     try:
-        arguments = (code, tests, units, runner, limits, deadline)
-        return await pool.asubmit(_run_and_check, *arguments, deadline=deadline + _AFTER_DEADLINE)
+        score = functools.partial(_run_locally, tests, units, runner, limits, deadline)
+        return await pool.asubmit(
+            _run_and_check, code, tests, score, deadline=deadline + _AFTER_DEADLINE
+        )
     except WorkerCrashed:
         if runner.walls:
             raise
@@ -203,19 +185,14 @@ async def run_code_tests(
 
 
 def _run_and_check(
-    code: str,
-    tests: CodeTests,
-    units: int,
-    runner: LocalRunner,
-    limits: SandboxLimits,
-    deadline: float,
+    code: str, tests: CodeTests, score: Callable[[str], CodeTestReport]
 ) -> CodeTestReport:
-    report = _run_locally(code, tests, units, runner, limits, deadline)
+    report = score(code)
     if _may_be_vacuous(report, tests):
         stubs = []
         for stub in _stubs_for(tests):
-            stubs.append(_run_locally(stub, tests, units, runner, limits, deadline))
-            if stubs[-1].passed < units:
+            stubs.append(score(stub))
+            if stubs[-1].score < 1.0:
                 break
         _refuse_vacuous(tests, stubs)
     return report
@@ -251,11 +228,10 @@ def _stubs_for(tests: CodeTests) -> list[str]:
 
 
 def _refuse_vacuous(tests: CodeTests, stubs: Sequence[CodeTestReport]) -> None:
-    vacuous = (
-        all(stub.score == 1.0 for stub in stubs[:2])
-        and len(stubs) == 3
-        and "wrong answer" not in stubs[2].reasons
-    )
+    vacuous = "wrong answer" not in stubs[-1].reasons and [stub.score for stub in stubs[:-1]] == [
+        1.0,
+        1.0,
+    ]
     if all("deadline" not in stub.reasons for stub in stubs):
         _remember(repr(tests), vacuous)
     if vacuous:
@@ -269,12 +245,12 @@ def _remember(key: str, vacuous: bool) -> None:
 
 
 def _run_locally(
-    code: str,
     tests: CodeTests,
     units: int,
     runner: LocalRunner,
     limits: SandboxLimits,
     deadline: float,
+    code: str,
 ) -> CodeTestReport:
     began = time.monotonic()
     attempt_from = _attempts(code, tests, units, runner, limits)
@@ -311,12 +287,9 @@ def _attempts(
     code: str, tests: CodeTests, units: int, runner: LocalRunner, limits: SandboxLimits
 ) -> Callable[[int, Clock], Attempt]:
     if isinstance(tests, InputOutputTests) and not tests.fn_name:
-        inputs = [as_text(value) for value in tests.inputs]
-        expected = [as_text(value) for value in tests.outputs]
-        return lambda first, clock: ProgramAttempt(limits, clock, first, inputs, expected).run(
+        texts = [list(map(as_text, values)) for values in (tests.inputs, tests.outputs)]
+        return lambda first, clock: ProgramAttempt(limits, clock, first, *texts).run(
             runner, limits, code
         )
     answer, job = answer_job(code, tests), test_job(tests)
-    return lambda first, clock: PairAttempt(limits, clock, first, units).run(
-        runner, limits, answer, job
-    )
+    return lambda first, clock: PairAttempt(clock, first, units).run(runner, limits, answer, job)

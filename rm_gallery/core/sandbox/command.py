@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from rm_gallery.core.engine.pool import WorkerCrashed, get_pool, processors
-from rm_gallery.core.sandbox.attempt import Attempt, Clock, exit_reason
-from rm_gallery.core.sandbox.inside.base import MAX_FRAME
-from rm_gallery.core.sandbox.inside.codec import encode
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits, framed
+from rm_gallery.core.sandbox.attempt import exit_reason, hear
+from rm_gallery.core.sandbox.process import SandboxLimits, not_started
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
-from rm_gallery.core.sandbox.workspace import ReadBounds, Workspace, place, temporary_folder
-from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+from rm_gallery.core.sandbox.workspace import (
+    ReadBounds,
+    Workspace,
+    folder_for_all,
+    place,
+    temporary_folder,
+)
+from rm_gallery.core.utils.errors import ConfigError
 
 _AROUND = 60.0
 """Seconds for copying and starting, beside the program's own."""
-_LAST_READS = 100
 
 
 @dataclass(frozen=True)
@@ -98,46 +99,28 @@ def _copied_and_run(
         runner = get_runner(sandbox, packages=[*packages, shown])
         if not isinstance(runner, LocalRunner):
             raise ConfigError("a workspace is not sent elsewhere: choose sandbox='auto'.")
-        os.mkdir(f"{shown}/workspace")
-        os.chmod(f"{shown}/workspace", 0o755)  # whatever the umask
+        copy = f"{shown}/workspace"
+        folder_for_all(copy)
         with Workspace(folder, bounds) as workspace:
-            workspace.copy_to(f"{shown}/workspace")
+            workspace.copy_to(copy)
         for path, text in program.files.items():
-            place(f"{shown}/workspace", path, text)
+            place(copy, path, text)
         return run_program(runner, program, limits)
 
 
 def run_program(runner: LocalRunner, program: Program, limits: SandboxLimits) -> ProgramRun:
     """Run a program in the folder `workspace` of the last folder that `runner` shows."""
-    attempt = Attempt(0)
-    clock = Clock(limits, time.monotonic() + limits.wall_seconds + _AROUND, first_start=False)
-    out, printed, ended = bytearray(), bytearray(), list[bool]()
-    with ExitStack() as stack:
-        process, boot = runner.start("command", limits)
-        stack.callback(process.end)
-        pump = stack.enter_context(Pump())
-        pump.on_read(process.stdout, lambda data: out.extend(data) if data else ended.append(True))
-        pump.on_read(process.stderr, printed.extend)
-        job = framed(encode(program.job(), limit=MAX_FRAME))
-        pump.write(process.stdin, boot + job + program.stdin.encode("utf-8", "surrogatepass"))
-        pump.close_after_flush(process.stdin)
-        stopped = False
-        while not stopped and (code := process.exit_code(0)) is None:
-            pump.turn(clock.wait())
-            if len(out) >= 4 and not clock.started:
-                clock.start_unit()
-            choked = len(out) + len(printed) > limits.output_bytes
-            stopped = attempt.stopped(clock, (process,), choked=choked, loaded=True)
-        for _ in range(_LAST_READS):
-            if not ended:
-                pump.turn(0.01)
-        lines = printed.decode("utf-8", "replace").strip().splitlines()
-        last = lines[-1][:300] if lines else ""
-        if len(out) < 4:
-            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {last or code}")
-        text = out[4:].decode("utf-8", "replace")
-        if stopped:
-            return ProgramRun(None, text, last, attempt.all_rest or attempt.outcomes[0][0])
-        if code is not None and exit_reason(code) == "deadline":
-            return ProgramRun(None, text, last, "deadline")
-        return ProgramRun(code, text, last)
+    heard = hear(
+        runner.start("command", limits),
+        limits,
+        time.monotonic() + limits.wall_seconds + _AROUND,
+        program.job(),
+        stdin=program.stdin.encode("utf-8", "surrogatepass"),
+    )
+    if not heard.began:
+        raise not_started(heard.last_line or str(heard.code))
+    stopped, code = heard.stopped, heard.code
+    if not stopped and exit_reason(code) == "deadline":
+        stopped = "deadline"
+    text = heard.said.decode("utf-8", "replace")
+    return ProgramRun(None if stopped else code, text, heard.last_line, stopped)

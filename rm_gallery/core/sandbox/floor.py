@@ -48,7 +48,7 @@ class Floor:
 
     def entry(self, then: str, *, user: int = 0) -> str:
         """The text of a Python program that reaches this floor and does `then`."""
-        return f"{_entry_source()}\nenter({self.way!r}, {user})\n{then}"
+        return f"{source_of('entry')}\nenter({self.way!r}, {user})\n{then}"
 
 
 def executable() -> str:
@@ -58,9 +58,10 @@ def executable() -> str:
 
 
 @functools.cache
-def _entry_source() -> str:
+def source_of(stem: str) -> str:
+    """Return the source text of one inside module."""
     inside = importlib.resources.files("rm_gallery.core.sandbox.inside")
-    return (inside / "entry.py").read_text(encoding="utf-8")
+    return (inside / f"{stem}.py").read_text(encoding="utf-8")
 
 
 def stranger() -> int:

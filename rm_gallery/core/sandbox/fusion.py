@@ -11,6 +11,7 @@ import base64
 import json
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -24,10 +25,12 @@ from rm_gallery.core.sandbox.code_test_spec import (
     build_report,
     test_job,
 )
+from rm_gallery.core.sandbox.floor import source_of
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
+from rm_gallery.core.sandbox.inside.remote import error_reason
 from rm_gallery.core.sandbox.inside.testing import same_output
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.runner import RemoteResult, RemoteRunner, source_of
+from rm_gallery.core.sandbox.runner import RemoteResult, RemoteRunner
 from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, ProviderError
 
 if TYPE_CHECKING:
@@ -88,15 +91,12 @@ class SandboxFusionRunner(RemoteRunner):
             async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
                 async with session.post(self._url, json=body, allow_redirects=False) as response:
                     text = await _read_body(response)
-        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
-            name = type(error).__name__
-            raise ProviderError(
-                f"SandboxFusion at {self._shown} cannot be reached ({name})", kind="unreachable"
-            ) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            name = type(error).__name__
+            gone = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.InvalidURL))
+            told = "cannot be reached ({})" if gone else "did not answer: {}"
             raise ProviderError(
-                f"SandboxFusion at {self._shown} did not answer: {name}", kind="transient"
+                f"SandboxFusion at {self._shown} {told.format(type(error).__name__)}",
+                kind="unreachable" if gone else "transient",
             ) from None
         if text is None:
             return RemoteResult("output limit", "", "", None)
@@ -112,7 +112,7 @@ class SandboxFusionRunner(RemoteRunner):
             raise ProviderError(
                 f"SandboxFusion failed: {str(reply.get('message'))[:200]}", kind="transient"
             )
-        status = str(result.get("status"))
+        status, code = str(result.get("status")), result.get("return_code")
         return RemoteResult(
             status="finished"
             if status == "Finished"
@@ -121,9 +121,7 @@ class SandboxFusionRunner(RemoteRunner):
             else "error",
             stdout=str(result.get("stdout") or ""),
             stderr=str(result.get("stderr") or ""),
-            exit_code=result.get("return_code")
-            if isinstance(result.get("return_code"), int)
-            else None,
+            exit_code=code if isinstance(code, int) else None,
         )
 
 
@@ -131,18 +129,19 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body, or None when it is larger than any fair program prints; raises ProviderError
     for an error status.
     """
-    if response.status == 429:
-        raise ProviderError("SandboxFusion asks to slow down", kind="rate_limit", status=429)
-    if 300 <= response.status < 400:
-        raise ProviderError(
-            "SandboxFusion answered with a redirect, which is not followed; give its own address",
-            kind="fatal",
-            status=response.status,
+    status = response.status
+    if status == 429:
+        raise ProviderError("SandboxFusion asks to slow down", kind="rate_limit", status=status)
+    if status >= 300:
+        told = (
+            f"HTTP {status}"
+            if status >= 400
+            else "a redirect, which is not followed; give its own address"
         )
-    if response.status >= 400:
-        kind: Any = "transient" if response.status >= 500 else "fatal"
         raise ProviderError(
-            f"SandboxFusion answered with HTTP {response.status}", kind=kind, status=response.status
+            f"SandboxFusion answered with {told}",
+            kind="transient" if status >= 500 else "fatal",
+            status=status,
         )
     parts = bytearray()
     async for chunk in response.content.iter_chunked(65536):
@@ -153,7 +152,7 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes | None:
 
 
 _INSIDE = "rm_gallery.core.sandbox.inside"
-_MODULES = ("codec", "base", "remote", "suite", "answer", "testing")
+_MODULES = "codec base remote suite answer testing".split()
 _Known = list[tuple[bytes, "bytes | None"]]
 
 
@@ -207,9 +206,8 @@ class _Session:
             reason = "deadline"
             slow_answer = ("deadline", "") in self.outcomes.values()
             if time.monotonic() < self.until or not slow_answer:
-                reason = _program_reason(
-                    await self.run(code, as_text(given)), expected[number], bound
-                )
+                result = await self.run(code, as_text(given))
+                reason = _program_reason(result, expected[number], bound)
             self.outcomes[number] = (reason, "")
 
     async def replay(self, answer: dict[str, object], job: dict[str, object]) -> Attempt:
@@ -240,9 +238,9 @@ class _Session:
     async def _tests(
         self, job: dict[str, object], hello: bytes, known: _Known
     ) -> tuple[list[tuple[Any, ...]], bytes | None]:
-        result = await self.run(
-            _program(f"testing.replay_tests({_literal(job)}, {hello!r}, {known!r})")
-        )
+        # repr of inf and nan is no literal
+        tests = f"codec.decode({encode(job)!r})"
+        result = await self.run(_program(f"testing.replay_tests({tests}, {hello!r}, {known!r})"))
         messages = _messages_in(result.stdout)
         if any(kind == "X" for kind, _ in messages):
             raise DataError(
@@ -261,27 +259,14 @@ class _Session:
             raise ProviderError(
                 f"the tests did not run on the remote sandbox ({where})", kind="transient"
             )
-        return [record for record in records if isinstance(record, tuple)], (
-            requests[0] if requests else None
-        )
+        return [each for each in records if isinstance(each, tuple)], next(iter(requests), None)
 
     def _judge_records(self, attempt: Attempt, records: list[tuple[Any, ...]], end: str) -> None:
         for record in records:
-            if record[0] == "broken":
-                raise DataError(f"the tests cannot run, whatever the answer is: {record[1]}")
-            if record[0] == "dead":
-                attempt.all_rest, attempt.all_detail = record[1], record[2]
-            elif record[0] == "unit" and record[2] == "gone":
+            if attempt.take(record):
                 attempt.stop_by(end, loaded=True, surely=end == "deadline")
-            elif record[0] == "unit":
-                attempt.judge(record[2], record[3])
         if not attempt.all_rest and attempt.next_unit == attempt.first and not attempt.outcomes:
             attempt.judge("deadline", "in the test process")
-
-
-def _literal(job: dict[str, object]) -> str:
-    # repr of inf and nan is no literal
-    return f"codec.decode({encode(job)!r})"
 
 
 def _program(call: str) -> str:
@@ -300,10 +285,8 @@ def _messages_in(stdout: str) -> list[tuple[str, bytes]]:
     for line in stdout.splitlines():
         kind, _, payload = line.partition(" ")
         if kind in ("A", "C", "R", "X"):
-            try:
+            with suppress(ValueError):
                 messages.append((kind, base64.b64decode(payload, validate=True)))
-            except ValueError:
-                continue
     return messages
 
 
@@ -321,7 +304,5 @@ def _program_reason(result: RemoteResult, expected: str, bound: int) -> str:
     if result.status == "error" or result.exit_code not in (0, None):
         last = (result.stderr.strip().splitlines() or [""])[-1].split(":")[0].strip()
         name = last.rsplit(".", 1)[-1]
-        if name == "MemoryError":
-            return "memory"
-        return f"error: {name}" if name.isidentifier() else f"crashed exit code {result.exit_code}"
+        return error_reason([name]) if name.isidentifier() else _end_reason(result)
     return "passed" if same_output(result.stdout, expected) else "wrong answer"

@@ -14,12 +14,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from types import TracebackType
 
 from rm_gallery.core.engine.worker import in_worker
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME, FrameTooLarge
+from rm_gallery.core.sandbox.inside.codec import encode
+from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
 
 
 @dataclass(frozen=True)
@@ -78,21 +79,13 @@ class SandboxLimits:
         return int(self.file_mb * 1024 * 1024)
 
 
-@dataclass(frozen=True)
-class ProcessTreeUsage:
-    """Resident bytes and number of processes of a tree."""
-
-    resident_bytes: int
-    processes: int
-
-
-def tree_usage(root: int, helpers: int = 0) -> ProcessTreeUsage | None:
-    """Return the usage of `root` and its descendants but for the outermost `helpers`, or None where
-    /proc cannot tell.
+def tree_usage(root: int, helpers: int = 0) -> tuple[int, int] | None:
+    """Return the resident bytes and the number of processes of `root` and its descendants but for the
+    outermost `helpers`, or None where /proc cannot tell.
     """
     resident, processes = 0, -helpers
     pending = [root]
-    while pending:
+    while pending and processes <= 4096:
         pid = pending.pop()
         try:
             with open(f"/proc/{pid}/statm", "rb") as statm:
@@ -105,16 +98,14 @@ def tree_usage(root: int, helpers: int = 0) -> ProcessTreeUsage | None:
         except (OSError, IndexError, ValueError):  # gone meanwhile, or no such /proc here
             continue
         processes += 1
-        if processes > 4096:
-            break
-    return ProcessTreeUsage(resident, max(0, processes)) if processes != -helpers else None
+    return (resident, max(0, processes)) if processes != -helpers else None
 
 
 def children_of(pid: int) -> list[int]:
     """Return the ids of a process's direct children; empty where /proc cannot tell."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as children:
-            return [int(child) for child in children.read().split()]
+            return list(map(int, children.read().split()))
     except (OSError, ValueError):
         return []
 
@@ -141,6 +132,24 @@ def framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
+def messages_in(buffer: bytearray, most: int, *, kinds: int = 0) -> Iterator[tuple[bytes, bytes]]:
+    """Take the whole messages off a buffer: the bytes before each that name its kind, and the message
+    as it is framed.
+
+    Raises FrameTooLarge for one of more than `most` bytes.
+    """
+    while len(buffer) >= kinds + 4:
+        size = int.from_bytes(buffer[kinds : kinds + 4], "big")
+        if size > most:
+            raise FrameTooLarge(f"message of {size} bytes")
+        end = kinds + 4 + size
+        if len(buffer) < end:
+            return
+        kind, message = bytes(buffer[:kinds]), bytes(buffer[kinds:end])
+        del buffer[:end]
+        yield kind, message
+
+
 class Pump:
     """Readers get each chunk (b'' once at the end); written bytes wait until the pipe takes them."""
 
@@ -154,12 +163,7 @@ class Pump:
     def __enter__(self) -> Pump:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._selector.close()
 
     def on_read(
@@ -174,10 +178,9 @@ class Pump:
 
     def write(self, descriptor: int, data: bytes) -> None:
         """Queue bytes for a pipe; bytes for a reader that has gone are dropped."""
-        pending = self._pending.get(descriptor)
-        if pending is None:
+        if descriptor not in self._pending:
             os.set_blocking(descriptor, False)
-            pending = self._pending[descriptor] = bytearray()
+        pending = self._pending.setdefault(descriptor, bytearray())
         idle = not pending
         pending += data
         if idle:
@@ -250,6 +253,41 @@ class Pump:
                 self._selector.register(source, selectors.EVENT_READ)
 
 
+class Prints:
+    """Counts what a process prints and keeps its last bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept = bytearray()
+        self.count = 0
+
+    def take(self, data: bytes) -> None:
+        """Count a chunk."""
+        self.count += len(data)
+        self._kept += data
+        del self._kept[: -max(self._limit, 2000)]
+
+    def reset(self) -> None:
+        """Start counting for the next unit."""
+        self.count = 0
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the limit is passed."""
+        return self.count > self._limit
+
+    @property
+    def text(self) -> str:
+        """What is kept."""
+        return self._kept.decode("utf-8", "replace")
+
+    @property
+    def last_line(self) -> str:
+        """Last line printed."""
+        lines = self.text.strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+
 _REAP_SECONDS = 2.0
 _WATCH_EVERY = 0.1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -259,8 +297,12 @@ _ORPHAN_ROUNDS = 100
 def kill_children(pid: int) -> None:
     """Kill the children of a process: below one that stands by, process 1 and so its whole namespace."""
     for child in children_of(pid):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(child, signal.SIGKILL)
+        _kill(child)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def kill_group(leader: int) -> None:
@@ -284,12 +326,20 @@ class SandboxProcess:
         limits: SandboxLimits,
         environment: Mapping[str, str],
         helpers: int,
+        folder: str,
         pass_fds: Sequence[int] = (),
-        folder: str | None = None,
+        after_wait: Callable[[], None],
     ) -> None:
-        """Start `command`; raises OSError when that fails."""
+        """Start `command`; raises OSError when that fails.
+
+        `after_wait` cleans up once the outermost process is gone.
+        """
         _adopts_orphans()
-        self._limits = limits
+        self._after_wait = after_wait
+        self.limits = limits
+        self.prints = Prints(limits.output_bytes)
+        self.ended = False
+        """Whether it has said all."""
         self._helpers = helpers
         self._popen = subprocess.Popen(
             command,
@@ -303,11 +353,7 @@ class SandboxProcess:
             bufsize=0,
         )
         self._next_watch = time.monotonic() + _WATCH_EVERY
-        assert (
-            self._popen.stdin is not None
-            and self._popen.stdout is not None
-            and self._popen.stderr is not None
-        )
+        assert self._popen.stdin and self._popen.stdout and self._popen.stderr
         self.stdin = self._popen.stdin.fileno()
         self.stdout = self._popen.stdout.fileno()
         self.stderr = self._popen.stderr.fileno()
@@ -325,13 +371,11 @@ class SandboxProcess:
         if now < self._next_watch:
             return ""
         self._next_watch = now + _WATCH_EVERY
-        usage = tree_usage(self._popen.pid, self._helpers)
-        if usage is None:
-            return ""
-        if usage.resident_bytes > self._limits.memory_bytes:
+        resident, processes = tree_usage(self.pid, self._helpers) or (0, 0)
+        if resident > self.limits.memory_bytes:
             return "memory"
         # the kernel's own limit comes first where it holds; this one also covers users it exempts
-        return "processes" if usage.processes > 2 * self._limits.processes else ""
+        return "processes" if processes > 2 * self.limits.processes else ""
 
     def exit_code(self, patience: float) -> int | None:
         """Return the exit code if the process ends within `patience` seconds; negative for a
@@ -350,33 +394,59 @@ class SandboxProcess:
             return None if code is None else _signed(code)
         # not reaped yet: its number, which is also its group's, must not be given away before `end`
         # has killed the group
-        state = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if state is None:
             return None
         return _signed(state.si_status) if state.si_code == os.CLD_EXITED else -state.si_status
 
-    def end(self) -> int:
-        """Kill the process with everything it started, close the pipes, clean up; return the exit
-        code.
-        """
+    def end(self) -> None:
+        """Kill the process with everything it started, close the pipes, clean up."""
         if self._helpers:
             # Who left the session dies with process 1 alone. Killing its parent first would leave the
             # remains to whatever is process 1 here, and an application that is process 1 of its
             # container never collects them.
             kill_children(self.pid)
             self.exit_code(_REAP_SECONDS)
-        kill_group(self._popen.pid)
+        kill_group(self.pid)
         self._popen.kill()
         for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        code = self._popen.wait()
+        self._popen.wait()
         self._after_wait()
-        return _signed(code)
 
-    def _after_wait(self) -> None:
-        """Clean up once the outermost process is gone."""
+
+@contextlib.contextmanager
+def with_job(
+    started: tuple[SandboxProcess, bytes],
+    pump: Pump,
+    job: object,
+    take: Callable[[bytes], None],
+    *,
+    fills: int | None = None,
+) -> Iterator[SandboxProcess]:
+    """Give a process that a runner has started its job, and end it at last; `take` gets what it says,
+    and b'' at the end of that.
+    """
+    process, boot = started
+
+    def said(data: bytes) -> None:
+        process.ended = not data
+        take(data)
+
+    try:
+        pump.on_read(process.stderr, process.prints.take)
+        pump.on_read(process.stdout, said, fills=fills)
+        pump.write(process.stdin, boot + framed(encode(job, limit=MAX_FRAME)))
+        yield process
+    finally:
+        process.end()
+
+
+def not_started(cause: str) -> SandboxUnavailable:
+    """The error for a process that was gone before it began with its job."""
+    return SandboxUnavailable(f"a sandboxed interpreter did not start: {cause}")
 
 
 def _signed(code: int) -> int:
@@ -405,8 +475,7 @@ def end_orphans(known: set[int]) -> None:
         if not orphans:
             return
         for pid in orphans:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid)
         for pid in orphans:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, 0)

@@ -8,8 +8,6 @@ import abc
 import contextlib
 import functools
 import glob
-import importlib.resources
-import importlib.util
 import marshal
 import math
 import os
@@ -19,9 +17,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, ClassVar, Literal, Union
+from typing import Any, Literal, Union
 
-from rm_gallery.core.sandbox.floor import executable, floor, stranger
+from rm_gallery.core.sandbox.floor import executable, floor, source_of, stranger
 from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess, end_orphans
 from rm_gallery.core.utils.compat import earlier
 from rm_gallery.core.utils.errors import SandboxUnavailable
@@ -60,14 +58,14 @@ Setting = Union[int, bool, str, list[str]]
 _INSIDE = "rm_gallery.core.sandbox.inside"
 
 # what each role needs, in loading order; the last one holds `serve_ROLE`
-_MODULES_OF: dict[str, tuple[str, ...]] = {
-    "functions": ("codec", "base", "answer"),
-    "programs": ("codec", "base", "answer"),
-    "testing": ("codec", "base", "remote", "suite", "testing"),
-    "same_process": ("codec", "base", "suite", "same_process"),
-    "service": ("codec", "base"),
-    "probe": ("codec", "base"),
-    "command": ("codec", "base", "command"),
+_MODULES_OF = {
+    "functions": "codec base answer",
+    "programs": "codec base answer",
+    "testing": "codec base remote suite testing",
+    "same_process": "codec base suite same_process",
+    "service": "codec base",
+    "probe": "codec base",
+    "command": "codec base command",
 }
 
 # the whole command line of a sandboxed process; marshal is safe here because the bytes come from
@@ -93,23 +91,13 @@ getattr(module, settings["main"])(settings)
 
 @functools.cache
 def _modules(role: str) -> tuple[tuple[str, CodeType], ...]:
-    modules = []
-    for stem in _MODULES_OF[role]:
-        name = f"{_INSIDE}.{stem}"
-        modules.append(
-            (
-                name,
-                compile(
-                    source_of(stem), f"<sandbox {stem}>", "exec", dont_inherit=True, optimize=0
-                ),
-            )
+    return tuple(
+        (
+            f"{_INSIDE}.{stem}",
+            compile(source_of(stem), f"<sandbox {stem}>", "exec", dont_inherit=True, optimize=0),
         )
-    return tuple(modules)
-
-
-def source_of(stem: str) -> str:
-    """Return the source text of one inside module."""
-    return (importlib.resources.files(_INSIDE) / f"{stem}.py").read_text(encoding="utf-8")
+        for stem in _MODULES_OF[role].split()
+    )
 
 
 def boot_message(role: str, limits: SandboxLimits, settings: Mapping[str, Setting]) -> bytes:
@@ -127,9 +115,6 @@ def boot_message(role: str, limits: SandboxLimits, settings: Mapping[str, Settin
     return len(body).to_bytes(8, "big") + body
 
 
-Role = Literal["functions", "programs", "testing", "same_process", "service", "probe", "command"]
-
-
 class Runner(abc.ABC):
     """A place where untrusted code runs; instances hold no per-call state and may be shared by
     threads.
@@ -145,7 +130,7 @@ class LocalRunner(Runner):
     """Whether the code is kept away from every other process."""
 
     @abc.abstractmethod
-    def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
+    def start(self, role: str, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one process; return it with the bytes it has to read first.
 
         Raises SandboxUnavailable when it cannot be started.
@@ -203,7 +188,7 @@ class SubprocessRunner(LocalRunner):
             os.path.dirname(os.path.abspath(p)) if is_package(p) else p for p in packages
         ]
 
-    def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
+    def start(self, role: str, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one interpreter in a temp folder of its own; see LocalRunner."""
         _sweep()
         folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
@@ -212,17 +197,25 @@ class SubprocessRunner(LocalRunner):
             os.chown(folder, user, user)
         surroundings = {**environment(), "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder}
         command = [executable(), "-S", "-s", "-c", self._floor.entry(BOOT, user=user)]
+
+        def clean() -> None:
+            _WITH_FOLDER.discard(process.pid)
+            end_orphans(_WITH_FOLDER)
+            remove_folder(folder)
+
         try:
-            process = _ProcessInFolder(
+            process = SandboxProcess(
                 command,
                 limits=limits,
                 environment=surroundings,
                 helpers=self._floor.helpers,
                 folder=folder,
+                after_wait=clean,
             )
         except OSError as error:
             remove_folder(folder)
             raise SandboxUnavailable(f"no child process could be started: {error}") from error
+        _WITH_FOLDER.add(process.pid)
         settings: dict[str, Setting] = {
             "paths": self._packages,
             "processes": int(limits.processes) + self._floor.tasks_before(),
@@ -230,28 +223,8 @@ class SubprocessRunner(LocalRunner):
         return process, boot_message(role, limits, settings)
 
 
-class _ProcessInFolder(SandboxProcess):
-    alive: ClassVar[set[int]] = set()
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        limits: SandboxLimits,
-        environment: Mapping[str, str],
-        helpers: int,
-        folder: str,
-    ) -> None:
-        super().__init__(
-            command, limits=limits, environment=environment, helpers=helpers, folder=folder
-        )
-        self._folder = folder
-        self.alive.add(self.pid)
-
-    def _after_wait(self) -> None:
-        self.alive.discard(self.pid)
-        end_orphans(self.alive)
-        remove_folder(self._folder)
+_WITH_FOLDER: set[int] = set()
+"""Processes that have a folder of their own and are alive."""
 
 
 def remove_folder(folder: str) -> None:
@@ -315,7 +288,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 

@@ -62,11 +62,13 @@ def _process_floor() -> Capability:
         found = floor()
     except SandboxUnavailable as error:
         return Capability("process floor", False, "none for root", str(error))
-    said = {"namespace": "a process namespace", "user": f"another user id ({found.why_not})"}
-    nothing = f"none ({found.why_not})"
     risk = 'with sandbox="subprocess" an answer can end your session'
-    bare = found.way == "none"
-    return Capability("process floor", not bare, said.get(found.way, nothing), risk if bare else "")
+    said = {
+        "namespace": Capability("process floor", True, "a process namespace"),
+        "user": Capability("process floor", True, f"another user id ({found.why_not})"),
+        "none": Capability("process floor", False, f"none ({found.why_not})", risk),
+    }
+    return said[found.way]
 
 
 def doctor() -> list[Capability]:

@@ -42,15 +42,9 @@ _NEVER = {
     sqlite3.SQLITE_DROP_VTABLE,
 }
 # functions that reach outside or make megabytes out of nothing
-_FORBIDDEN_FUNCTIONS = {
-    "load_extension",
-    "readfile",
-    "writefile",
-    "edit",
-    "fts3_tokenizer",
-    "zeroblob",
-    "randomblob",
-}
+_FORBIDDEN_FUNCTIONS = frozenset(
+    "load_extension readfile writefile edit fts3_tokenizer zeroblob randomblob".split()
+)
 
 
 @dataclass(frozen=True)
@@ -134,18 +128,18 @@ def run_query(
         _bound_sizes(connection)
         connection.set_authorizer(_allow_building)
         began = time.monotonic()
-        until = began + deadline
-        connection.set_progress_handler(
-            lambda: int(time.monotonic() > until), _STEPS_BETWEEN_CHECKS
-        )
+        _stop_at(connection, began + deadline)
         try:
             connection.executescript(schema)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             raise DataError(f"the SQL schema script does not run: {error}") from error
         built = time.monotonic() - began
-        until = time.monotonic() + deadline
-        connection.set_authorizer(_allow_reading)
-        return replace(_fetch(connection, query, until, max_rows), schema_seconds=built)
+        found = _fetch(connection, query, deadline, max_rows)
+        return replace(found, schema_seconds=built)
+
+
+def _stop_at(connection: sqlite3.Connection, until: float) -> None:
+    connection.set_progress_handler(lambda: int(time.monotonic() > until), _STEPS_BETWEEN_CHECKS)
 
 
 def run_file_query(
@@ -165,15 +159,15 @@ def run_file_query(
             connection.execute("PRAGMA trusted_schema = OFF")
         except sqlite3.Error as error:
             return QueryResult(error=str(error)[:200])
-        until = time.monotonic() + deadline
-        connection.set_authorizer(_allow_reading)
-        connection.set_progress_handler(
-            lambda: int(time.monotonic() > until), _STEPS_BETWEEN_CHECKS
-        )
-        return _fetch(connection, query, until, max_rows)
+        return _fetch(connection, query, deadline, max_rows)
 
 
-def _fetch(connection: sqlite3.Connection, query: str, until: float, max_rows: int) -> QueryResult:
+def _fetch(
+    connection: sqlite3.Connection, query: str, deadline: float, max_rows: int
+) -> QueryResult:
+    until = time.monotonic() + deadline
+    connection.set_authorizer(_allow_reading)
+    _stop_at(connection, until)
     # text that is not UTF-8 must not end the comparison
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
@@ -182,10 +176,10 @@ def _fetch(connection: sqlite3.Connection, query: str, until: float, max_rows: i
         for row in cursor:
             rows.append(row)
             size += sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
-            if size > _MAX_BYTES or len(rows) > max_rows:
-                return QueryResult(
-                    error="too much memory" if size > _MAX_BYTES else "too many rows"
-                )
+            if size > _MAX_BYTES:
+                return QueryResult(error="too much memory")
+            if len(rows) > max_rows:
+                return QueryResult(error="too many rows")
     except MemoryError:
         return QueryResult(error="too much memory")
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
@@ -249,10 +243,6 @@ def compare_results(
     return all(_same_numbers(groups_actual[key], groups_expected[key]) for key in groups_expected)
 
 
-def _is_number(cell: Cell) -> bool:
-    return isinstance(cell, (int, float))
-
-
 def _same_cell(actual: Cell, expected: Cell) -> bool:
     if isinstance(actual, (int, float)) and isinstance(expected, (int, float)):
         return same_number(actual, expected)
@@ -268,7 +258,8 @@ def _grouped(rows: Sequence[Sequence[Cell]]) -> dict[Row, list[Sequence[Cell]]]:
     groups: dict[Row, list[Sequence[Cell]]] = {}
     for row in rows:
         key = tuple(
-            ("number",) if _is_number(cell) else (type(cell).__name__, cell) for cell in row
+            ("number",) if isinstance(cell, (int, float)) else (type(cell).__name__, cell)
+            for cell in row
         )
         groups.setdefault(key, []).append(row)  # type: ignore[arg-type]
     return groups
@@ -277,10 +268,7 @@ def _grouped(rows: Sequence[Sequence[Cell]]) -> dict[Row, list[Sequence[Cell]]]:
 def _same_numbers(actual: list[Sequence[Cell]], expected: list[Sequence[Cell]]) -> bool:
     if len(actual) != len(expected):
         return False
-    numbers = (
-        sorted(_numbers_of_row(row) for row in actual),
-        sorted(_numbers_of_row(row) for row in expected),
-    )
+    numbers = sorted(map(_numbers_of_row, actual)), sorted(map(_numbers_of_row, expected))
     if all(map(_same_row, *numbers)):
         return True
     # sorting can pair rows wrongly when a tolerance decides their order; small groups get a real

@@ -7,23 +7,18 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rm_gallery.core.sandbox.inside.suite import OTHER, SOLUTION_MODULES
 from rm_gallery.core.text.blocks import parse_python
 
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _CAPTURES = frozenset(
-    {
-        "redirect_stdout",
-        "redirect_stderr",
-        "patch",
-        "monkeypatch",
-        "capsys",
-        "signature",
-        "asdict",
-        "fields",
-    }
+    "next anext redirect_stdout redirect_stderr patch monkeypatch capsys signature asdict fields".split()
+)
+"""Functions that look at more than a value."""
+_EQUALITIES = frozenset(
+    "assertEqual assertListEqual assertDictEqual assertTupleEqual assertSetEqual".split()
 )
 _BUILTIN = frozenset(dir(builtins))
 
@@ -38,27 +33,20 @@ def cases_in(text: str) -> list[str]:
     """The cases of a test file in its order: test functions, and `Class.method` of test classes and
     `unittest` cases.
     """
-    tree = tree_of(text)
-    classes = {
-        node.name: node for node in (tree.body if tree else []) if isinstance(node, ast.ClassDef)
-    }
+    body = getattr(tree_of(text), "body", [])
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
     cases: list[str] = []
-    for node in tree.body if tree else []:
-        if isinstance(node, _Function) and node.name.startswith("test"):
-            cases.append(node.name)
-        elif isinstance(node, ast.ClassDef) and (
-            node.name.startswith("Test") or _is_unittest(node, classes)
-        ):
-            cases += [f"{node.name}.{name}" for name in _methods(node, classes)]
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                cases += [name] * name.startswith("test")
+            case ast.ClassDef(name=name) if name.startswith("Test") or _is_unittest(node, classes):
+                cases += [f"{name}.{method}" for method in _methods(node, classes)]
     return cases
 
 
 def _is_unittest(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
-    names = [
-        base.attr if isinstance(base, ast.Attribute) else base.id
-        for base in node.bases
-        if isinstance(base, (ast.Attribute, ast.Name))
-    ]
+    names = filter(None, map(_last_name, node.bases))
     return any(
         name.endswith("TestCase")
         or (name in classes and name != node.name and _is_unittest(classes[name], classes))
@@ -67,50 +55,54 @@ def _is_unittest(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
 
 
 def _methods(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
-    inherited = [
-        name
-        for base in node.bases
-        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name
-        for name in _methods(classes[base.id], classes)
-    ]
-    own = [
-        item.name
-        for item in node.body
-        if isinstance(item, _Function) and item.name.startswith("test")
-    ]
-    return list(dict.fromkeys([*inherited, *own]))
+    names: list[str] = []
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
+            names += _methods(classes[base.id], classes)
+    names += [item.name for item in node.body if isinstance(item, _Function)]
+    return list(dict.fromkeys(name for name in names if name.startswith("test")))
+
+
+def _last_name(node: ast.expr) -> str:
+    """`b` of the names `b` and `a.b`; '' of anything else."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def _nodes(trees: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    return (node for tree in trees for node in ast.walk(tree))
 
 
 def imports_in(trees: Sequence[ast.AST]) -> list[str]:
     """Modules that the tests import, those of the file under test left out."""
-    modules: dict[str, None] = {}
-    for node in (each for tree in trees for each in ast.walk(tree)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module]
-        modules.update(
-            dict.fromkeys(
-                name for name in names if name.split(".")[0] not in {*SOLUTION_MODULES, "pytest"}
-            )
-        )
-    return list(modules)
+    names: list[str] = []
+    for node in _nodes(trees):
+        match node:
+            case ast.Import(names=aliases):
+                names += [alias.name for alias in aliases]
+            case ast.ImportFrom(module=str(module), level=0):
+                names.append(module)
+    own = {*SOLUTION_MODULES, "pytest"}
+    return [name for name in dict.fromkeys(names) if name.split(".")[0] not in own]
 
 
 def defined_in(trees: Sequence[ast.AST]) -> set[str]:
     """Every name that the tests bind anywhere, names imported from the file under test left out."""
     bound: set[str] = set()
-    for node in (each for tree in trees for each in ast.walk(tree)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
-        elif isinstance(node, (*_Function, ast.ClassDef)):
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            if not (isinstance(node, ast.ImportFrom) and (node.module or "") in SOLUTION_MODULES):
-                bound.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    for node in _nodes(trees):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+                | ast.ExceptHandler(name=str(name))
+                | ast.arg(arg=name)
+            ):
+                bound.add(name)
+            case ast.ImportFrom(module=str(module)) if module in SOLUTION_MODULES:
+                pass
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                bound.update((alias.asname or alias.name).split(".")[0] for alias in aliases)
     return bound
 
 
@@ -124,11 +116,9 @@ def needs_object(trees: Sequence[ast.AST], entry_point: str = "") -> bool:
     class of `entry_point`.
     """
     given = defined_in(trees) | _BUILTIN
-    used = _built_on(trees)
-    local = {node.name for tree in used for node in ast.walk(tree) if isinstance(node, _Function)}
-    return any(
-        _looks_inside(node, given, local, entry_point) for tree in used for node in ast.walk(tree)
-    )
+    nodes = list(_nodes(_built_on(trees)))
+    local = {node.name for node in nodes if isinstance(node, _Function)}
+    return any(_looks_inside(node, given, local, entry_point) for node in nodes)
 
 
 def _built_on(trees: Sequence[ast.AST]) -> list[ast.AST]:
@@ -146,21 +136,18 @@ def wanted_in(trees: Sequence[ast.AST]) -> set[str]:
     """Names that the tests read or import from the file under test and nobody but the answer can
     give.
     """
-    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     imported = {
-        alias.name for node in nodes if node.module in SOLUTION_MODULES for alias in node.names
+        alias.name
+        for node in _nodes(trees)
+        if isinstance(node, ast.ImportFrom) and node.module in SOLUTION_MODULES
+        for alias in node.names
     }
-    return (set().union(*map(_names_read, trees)) - defined_in(trees) - _BUILTIN) | (
-        imported - {"*"}
-    )
+    return (_names_read(*trees) - defined_in(trees) - _BUILTIN) | (imported - {"*"})
 
 
-def _names_read(tree: ast.AST) -> set[str]:
-    return {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+def _names_read(*trees: ast.AST) -> set[str]:
+    names = (node for node in _nodes(trees) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Load)}
 
 
 def _looks_inside(node: ast.AST, given: set[str], local: set[str], entry_point: str) -> bool:
@@ -170,49 +157,37 @@ def _looks_inside(node: ast.AST, given: set[str], local: set[str], entry_point: 
     def handed(each: ast.AST) -> bool:
         return isinstance(each, ast.Lambda) or (isinstance(each, ast.Name) and each.id in local)
 
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        call = node.value
-        return (foreign(call.func) or _of_foreign(call.func, foreign)) and any(
-            isinstance(a, ast.Name) for a in call.args
-        )
-    if isinstance(node, ast.Call):
-        name = (
-            node.func.id
-            if isinstance(node.func, ast.Name)
-            else node.func.attr
-            if isinstance(node.func, ast.Attribute)
-            else ""
-        )
-        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-        if name in ("next", "anext") or name in _CAPTURES:
-            return True
-        if foreign(node.func) and (
-            (name[:1].isupper() and name != entry_point) or any(map(handed, arguments))
-        ):
-            return True
-        return (
-            name in ("isinstance", "issubclass", "raises", "assertRaises", "run")
-            and any(map(foreign, arguments))
-            or (
-                name == "run"
-                and any(isinstance(each, ast.Call) and foreign(each.func) for each in arguments)
+    match node:
+        case ast.Expr(value=ast.Call(func=function, args=given_over)):
+            return _of_foreign(function, foreign) and any(
+                isinstance(each, ast.Name) for each in given_over
             )
-        )
-    if isinstance(node, ast.ExceptHandler):
-        kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-        return any(map(foreign, kinds))
-    if isinstance(node, ast.withitem):
-        return isinstance(node.context_expr, ast.Call) and foreign(node.context_expr.func)
-    if isinstance(node, ast.ClassDef):
-        return any(map(foreign, [*node.bases, *node.decorator_list]))
-    if isinstance(node, _Function):
-        marks = [mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list]
-        return any(map(foreign, marks))
-    if isinstance(node, ast.Compare):
-        # a constant against a literal; two words of the answer would only agree with each other
-        sides = [node.left, *node.comparators]
-        return any(map(foreign, sides)) and any(map(_is_plain, sides))
+        case ast.Call(func=function, args=plain, keywords=words):
+            name, arguments = _last_name(function), [*plain, *(word.value for word in words)]
+            if name in _CAPTURES:
+                return True
+            if foreign(function) and (
+                (name[:1].isupper() and name != entry_point) or any(map(handed, arguments))
+            ):
+                return True
+            started = [getattr(each, "func", None) for each in arguments if name == "run"]
+            return name in _ASKING and any(map(foreign, [*arguments, *started]))
+        case ast.ExceptHandler(type=ast.Tuple(elts=kinds)):
+            return any(map(foreign, kinds))
+        case ast.ExceptHandler(type=looked) | ast.withitem(context_expr=ast.Call(func=looked)):
+            return foreign(looked)
+        case ast.ClassDef(bases=bases, decorator_list=marks):
+            return any(map(foreign, [*bases, *marks]))
+        case ast.FunctionDef(decorator_list=marks) | ast.AsyncFunctionDef(decorator_list=marks):
+            return any(foreign(getattr(mark, "func", mark)) for mark in marks)
+        case ast.Compare(left=left, comparators=others):
+            # a constant against a literal; two words of the answer would only agree with each other
+            sides = [left, *others]
+            return any(map(foreign, sides)) and any(map(_is_plain, sides))
     return isinstance(node, ast.Await)
+
+
+_ASKING = frozenset("isinstance issubclass raises assertRaises run".split())
 
 
 def _of_foreign(function: ast.expr, foreign: object) -> bool:
@@ -242,10 +217,9 @@ def controls(text: str, case: str) -> list[str]:
         if _made_wrong(each)
     ]
     chosen = [{place} for place in places[:: max(1, -(-len(places) // MOST_CONTROLS))]]
-    return [
-        _with_wrong(tree, case, each)
-        for each in (*chosen, *([set(places)] if len(places) > 1 else []))
-    ]
+    if len(places) > 1:
+        chosen.append(set(places))
+    return [_with_wrong(tree, case, each) for each in chosen]
 
 
 def surely_asserts(text: str, case: str) -> bool:
@@ -254,34 +228,30 @@ def surely_asserts(text: str, case: str) -> bool:
     """
     tree = tree_of(text)
     for each in _expectations(_body(tree, case)) if tree else ():
-        call = each.value if isinstance(each, ast.Expr) else None
-        sides: list[ast.expr] = []
-        if (
-            isinstance(each, ast.Assert)
-            and isinstance(each.test, ast.Compare)
-            and isinstance(each.test.ops[0], ast.Eq)
-        ):
-            sides = [each.test.left, each.test.comparators[0]]
-        elif (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Attribute)
-            and call.func.attr == "assertEqual"
-        ):
-            sides = call.args[:2]
+        sides = _compared(each)
         literal = any(
-            _is_plain(side) and not (isinstance(side, ast.Constant) and side.value is None)
-            for side in sides
+            _is_plain(side) and getattr(side, "value", side) is not None for side in sides
         )
         if literal and any(isinstance(side, ast.Call) for side in sides):
             return True
     return False
 
 
+def _compared(statement: ast.stmt) -> list[ast.expr]:
+    """Both sides of an equality that a statement asserts; nothing of any other statement."""
+    match statement:
+        case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
+            return [left, right]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=[left, right, *_])):
+            return [left, right] if name in _EQUALITIES else []
+    return []
+
+
 def _with_wrong(tree: ast.Module, case: str, places: set[int]) -> str:
     changed = copy.deepcopy(tree)
-    for place, statement in enumerate(list(_expectations(_body(changed, case)))):
-        if place in places:
-            _made_wrong(statement)
+    statements = list(_expectations(_body(changed, case)))
+    for place in places:
+        _made_wrong(statements[place])
     return ast.unparse(ast.fix_missing_locations(changed))
 
 
@@ -301,71 +271,52 @@ def _body(tree: ast.Module, case: str) -> list[ast.stmt]:
 
 def _expectations(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
-        if isinstance(node, ast.Assert) or (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-        ):
-            yield node
-        elif isinstance(node, (ast.With, ast.AsyncWith)):
-            names = [ast.unparse(item.context_expr) for item in node.items]
-            if any("aises" in name for name in names):
+        match node:
+            case ast.Assert() | ast.Expr(value=ast.Call()):
                 yield node
-            elif not any("suppress" in name for name in names):
-                yield from _expectations(node.body)
-        elif (
-            isinstance(node, ast.For)
-            and isinstance(node.iter, (ast.List, ast.Tuple))
-            and node.iter.elts
-        ):
-            yield from _expectations(node.body)
-        elif isinstance(node, (ast.Return, ast.If, ast.Try, ast.While)) and any(
-            isinstance(each, (ast.Return, ast.Break, ast.Continue)) for each in ast.walk(node)
-        ):
-            return
+            case ast.With(items=items, body=inner) | ast.AsyncWith(items=items, body=inner):
+                names = [ast.unparse(item.context_expr) for item in items]
+                if any("aises" in name for name in names):
+                    yield node
+                elif not any("suppress" in name for name in names):
+                    yield from _expectations(inner)
+            case ast.For(iter=ast.List(elts=[_, *_]) | ast.Tuple(elts=[_, *_]), body=inner):
+                yield from _expectations(inner)
+            case ast.Return() | ast.If() | ast.Try() | ast.While():
+                if any(
+                    isinstance(each, (ast.Return, ast.Break, ast.Continue))
+                    for each in ast.walk(node)
+                ):
+                    return
 
 
 def _made_wrong(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Assert):
-        test = statement.test
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            side = (
-                test.left
-                if _is_plain(test.left) and not _is_plain(test.comparators[0])
-                else test.comparators[0]
-            )
-            other = _another(side)
-            test.left, test.comparators = (
-                (other, test.comparators) if side is test.left else (test.left, [other])
-            )
-        else:
+    sides = _compared(statement)
+    if sides:
+        place = 0 if _is_plain(sides[0]) and not _is_plain(sides[1]) else 1
+        sides[place] = _another(sides[place])
+    match statement:
+        case ast.Assert() if sides:
+            statement.test = ast.Compare(sides[0], [ast.Eq()], sides[1:])
+        case ast.Assert(test=test):
             statement.test = ast.UnaryOp(ast.Not(), test)
-        return True
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        context = statement.items[0].context_expr
-        if isinstance(context, ast.Call) and context.args and len(statement.items) == 1:
-            context.args[0] = ast.Name("KeyboardInterrupt", ast.Load())
-        return isinstance(context, ast.Call) and bool(context.args) and len(statement.items) == 1
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return False
-    if (
-        call.func.attr
-        in (
-            "assertEqual",
-            "assertListEqual",
-            "assertDictEqual",
-            "assertTupleEqual",
-            "assertSetEqual",
-        )
-        and len(call.args) >= 2
-    ):
-        place = 0 if _is_plain(call.args[0]) and not _is_plain(call.args[1]) else 1
-        call.args[place] = _another(call.args[place])
-        call.func.attr = "assertEqual"
-        return True
-    if call.func.attr in ("assertTrue", "assertFalse") and call.args:
-        call.args[0] = ast.UnaryOp(ast.Not(), call.args[0])
-        return True
-    return False
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method, args=arguments)) if sides:
+            arguments[:2], method.attr = sides, "assertEqual"
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(attr="assertTrue" | "assertFalse"),
+                args=[first, *_] as arguments,
+            )
+        ):
+            arguments[0] = ast.UnaryOp(ast.Not(), first)
+        case (
+            ast.With(items=[ast.withitem(context_expr=ast.Call(args=[_, *_] as arguments))])
+            | ast.AsyncWith(items=[ast.withitem(context_expr=ast.Call(args=[_, *_] as arguments))])
+        ):
+            arguments[0] = ast.Name("KeyboardInterrupt", ast.Load())
+        case _:
+            return False
+    return True
 
 
 def _is_plain(node: ast.expr) -> bool:
@@ -380,17 +331,12 @@ def _another(node: ast.expr) -> ast.expr:
     """Another value than this one, as `OTHER` makes it where the tests run; an object of the answer
     is made of other arguments.
     """
-    own = (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id[:1].isupper()
-    )
-    arguments = (
-        [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
-    )
-    if own and isinstance(node, ast.Call) and arguments and all(map(_is_plain, arguments)):
-        node.args = [_another(each) for each in node.args]
-        for word in node.keywords:
-            word.value = _another(word.value)
-        return node
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=plain, keywords=words) if name[:1].isupper():
+            arguments = [*plain, *(word.value for word in words)]
+            if arguments and all(map(_is_plain, arguments)):
+                node.args = list(map(_another, plain))
+                for word in words:
+                    word.value = _another(word.value)
+                return node
     return ast.Call(ast.Name(OTHER, ast.Load()), [node], [])

@@ -90,12 +90,12 @@ class Workspace:
         workspace, may not be read, or is larger than the bounds.
         """
         descriptor = self._opened(path)
-        if descriptor is None:
-            return None
-        try:
+        return None if descriptor is None else self._content(descriptor, path)
+
+    def _content(self, descriptor: int, path: str) -> bytes:
+        """All that is in an open file, which is closed then."""
+        with open(descriptor, "rb", buffering=0):
             return b"".join(self._chunks(descriptor, path))
-        finally:
-            os.close(descriptor)
 
     def _opened(self, path: str) -> int | None:
         todo, links = path.split("/")[::-1], 0
@@ -204,7 +204,7 @@ class Workspace:
             descriptor = _regular(name, here, path)
         except (OSError, StateFault):
             return "unreadable"
-        try:
+        with open(descriptor, "rb", buffering=0):
             size = os.fstat(descriptor).st_size
             if size > self._bounds.file_bytes:
                 return f"large:{size}"
@@ -212,8 +212,6 @@ class Workspace:
             for chunk in self._chunks(descriptor, path):
                 whole.update(chunk)
             return f"sha256:{whole.hexdigest()}"
-        finally:
-            os.close(descriptor)
 
     def copy_to(self, target: str) -> dict[str, str]:
         """Copy what a program may be shown: files within the bounds, and links that stay inside.
@@ -230,13 +228,13 @@ class Workspace:
                     why = ""
                 elif stat.S_ISREG(mode):
                     descriptor = _regular(name, here, path)
-                    try:
-                        size = os.fstat(descriptor).st_size
-                        why = f"its {size} bytes are too many" * (size > self._bounds.file_bytes)
-                        if not why:
-                            place(target, path, b"".join(self._chunks(descriptor, path)))
-                    finally:
+                    size = os.fstat(descriptor).st_size
+                    if size > self._bounds.file_bytes:
                         os.close(descriptor)
+                        why = f"its {size} bytes are too many"
+                    else:
+                        place(target, path, self._content(descriptor, path))
+                        why = ""
                 elif mode:
                     why = "it is a pipe, a socket or a device"
             if why:
@@ -306,7 +304,7 @@ def place(folder: str, path: str, content: bytes | str, *, link: bool = False) -
         if os.path.islink(here) or (os.path.lexists(here) and not os.path.isdir(here)):
             os.unlink(here)
         if not os.path.isdir(here):
-            _folder_for_all(here)
+            folder_for_all(here)
     target = os.path.join(here, name)
     if os.path.isdir(target) and not os.path.islink(target):
         remove_folder(target)
@@ -326,18 +324,15 @@ def dropped_links(folder: str) -> dict[str, str]:
     """Remove the links that lead out of a copy, through other links too, and tell which."""
     whole, out = os.path.realpath(folder), []
     for here, folders, names in os.walk(folder):
-        for each in (os.path.join(here, name) for name in (*folders, *names)):
-            if os.path.islink(each):
-                try:
+        for each in filter(os.path.islink, (os.path.join(here, name) for name in folders + names)):
+            try:
+                with suppress(FileNotFoundError):
                     os.stat(each)  # which gives up after some links, so that the next one need not
-                except FileNotFoundError:
-                    pass
-                except OSError:
-                    out.append(each)
-                    continue
-                leads = os.path.realpath(each)
-                if leads != whole and not leads.startswith(f"{whole}/"):
-                    out.append(each)
+                inner = f"{os.path.realpath(each)}/".startswith(f"{whole}/")
+            except OSError:
+                inner = False
+            if not inner:
+                out.append(each)
     for each in out:
         os.unlink(each)
     return {
@@ -346,7 +341,8 @@ def dropped_links(folder: str) -> dict[str, str]:
     }
 
 
-def _folder_for_all(path: str) -> None:
+def folder_for_all(path: str) -> None:
+    """Make a folder that everyone may read, whoever makes it."""
     os.mkdir(path)
     os.chmod(path, 0o755)  # whatever the umask
 
@@ -359,11 +355,12 @@ def copy_database(folder: str, bounds: ReadBounds, path: str, own: str) -> bool:
     """
     with Workspace(folder, bounds) as workspace:
         raw, log = workspace.read(path), workspace.read(f"{path}-wal")
-    if raw is not None:
-        place(own, "database", raw)
-    if raw is not None and log is not None:
+    if raw is None:
+        return False
+    place(own, "database", raw)
+    if log is not None:
         place(own, "database-wal", log)
-    return raw is not None
+    return True
 
 
 @contextmanager
@@ -372,7 +369,7 @@ def temporary_folder() -> Iterator[str]:
     folder = mkdtemp(prefix=f"rm-gallery-{os.getpid()}-")
     inner = os.path.join(folder, "files")
     try:
-        _folder_for_all(inner)
+        folder_for_all(inner)
         yield inner
     finally:
         remove_folder(folder)

@@ -11,13 +11,11 @@ import sys
 
 from rm_gallery.core.sandbox.inside.base import (
     Channel,
-    PeerGone,
-    candidate_sources,
-    confine,
     own_stdout,
     parsed,
     provide,
-    take_standard_streams,
+    run_answer,
+    serve,
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, encode
@@ -57,13 +55,7 @@ class CandidateNamespace:
     def load(self, job: Mapping[str, Any]) -> bytes:
         """Execute the answer; the reply lists the names that can be called, or the error."""
         try:
-            texts = candidate_sources(job["prompt"], job["code"], job["entry_point"])
-            trees = [parsed(text, "<candidate>") for text in texts]
-            self._provided = provide(trees, self._names, without=[job["entry_point"]])
-            for tree in trees:
-                # the whole point of this process: it holds nothing worth stealing and can reach
-                # nothing
-                exec(compile(tree, "<candidate>", "exec", dont_inherit=True), self._names)
+            self._provided = run_answer(job, self._names)
             names = [
                 name
                 for name in self._names
@@ -142,19 +134,10 @@ def replay_functions(job: Mapping[str, Any], requests: list[bytes]) -> None:
 
 def serve_functions(settings: Mapping[str, Any]) -> None:
     """Confine this process, load the answer and serve until the other side is gone."""
-    confine(settings)
     sys.path[:0] = settings["paths"]
-    channel: Channel = take_standard_streams()
     add_site_names()
-    try:
-        job: Any = decode(channel.read())
-        channel.write(b"")  # tells the parent that the clock may start
-        candidate = CandidateNamespace()
-        channel.write(candidate.load(job))
-        while True:
-            channel.write(candidate.handle(channel.read()))
-    except PeerGone:
-        return
+    candidate = CandidateNamespace()
+    serve(settings, lambda job: (candidate.load(job), candidate.handle))
 
 
 REPLY = struct.Struct(">BiH")
@@ -165,48 +148,37 @@ def serve_programs(settings: Mapping[str, Any]) -> None:
     """Confine this process, compile the program and answer each input with a packed status and the
     bytes printed.
     """
-    confine(settings)
     sys.path[:0] = settings["paths"]
-    channel = take_standard_streams()
     add_site_names()
-    try:
-        job: Any = decode(channel.read())
-        channel.write(b"")
-        program, tree, failure = _compile(job["code"])
-        while True:
-            stdin = channel.read()
-            channel.write(_run_program(program, tree, failure, stdin, job["output_bytes"]))
-    except PeerGone:
-        return
+
+    def opened(job: Mapping[str, Any]) -> tuple[None, Callable[[bytes], bytes]]:
+        try:
+            tree = parsed(job["code"], "<program>")
+            program = compile(tree, "<program>", "exec", dont_inherit=True)
+        except BaseException as error:  # noqa: BLE001 - becomes the outcome of every input
+            failed = pack_reply(FINISHED, 1, type(error).__name__, b"")
+            return None, lambda stdin: failed
+        return None, lambda stdin: _run_program(program, tree, stdin, job["output_bytes"])
+
+    serve(settings, opened)
 
 
-def _compile(code: str) -> tuple[CodeType | None, Any, str]:
-    try:
-        tree = parsed(code, "<program>")
-        return compile(tree, "<program>", "exec", dont_inherit=True), tree, ""
-    except BaseException as error:  # noqa: BLE001 - becomes the outcome of every input
-        return None, None, type(error).__name__
-
-
-def _run_program(
-    program: CodeType | None, tree: Any, failure: str, stdin: bytes, output_bytes: int
-) -> bytes:
-    if program is None:
-        return pack_reply(FINISHED, 1, failure, b"")
+def _run_program(program: CodeType, tree: Any, stdin: bytes, output_bytes: int) -> bytes:
     source = _file_with(stdin)
     out_read, out_write = os.pipe()
     report_read, report_write = os.pipe()
+    inner = (source, out_write, report_write)
     try:
         child = os.fork()
     except OSError as error:
-        for descriptor in (source, out_read, out_write, report_read, report_write):
+        for descriptor in (*inner, out_read, report_read):
             os.close(descriptor)
         return pack_reply(FORK_FAILED, 1, type(error).__name__, b"")
     if child == 0:
-        _child(program, tree, source, out_write, report_write)
-    for descriptor in (source, out_write, report_write):
+        _child(program, tree, *inner)
+    for descriptor in inner:
         os.close(descriptor)
-    output = _read_at_most(out_read, output_bytes + 1)
+    output = Channel.read_at_most(out_read, output_bytes + 1)
     over = len(output) > output_bytes
     os.close(out_read)
     if over:
@@ -245,33 +217,16 @@ def _file_with(stdin: bytes) -> int:
         reader, writer = os.pipe()
         if os.fork() == 0:
             os.close(reader)
-            _write_all(writer, stdin)
-            os._exit(0)
+            try:
+                Channel.write_all(writer, stdin)
+            finally:
+                os._exit(0)
         os.close(writer)
         return reader
     os.unlink(path)
-    _write_all(descriptor, stdin)
+    Channel.write_all(descriptor, stdin)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    try:
-        while view:
-            view = view[os.write(descriptor, view) :]
-    except BrokenPipeError:
-        return
-
-
-def _read_at_most(descriptor: int, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        chunk = os.read(descriptor, min(65536, size - len(parts)))
-        if not chunk:
-            break
-        parts += chunk
-    return bytes(parts)
 
 
 def _child(program: CodeType, tree: Any, source: int, out_write: int, report_write: int) -> None:

@@ -12,7 +12,7 @@ from rm_gallery.core.sandbox.inside.codec import decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from types import CodeType
     from typing import Any
 
@@ -48,19 +48,32 @@ class Channel:
 
     def write(self, payload: bytes, kind: bytes = b"") -> None:
         """Send one message; raises PeerGone when nobody reads any more."""
-        view = memoryview(kind + len(payload).to_bytes(4, "big") + payload)
         try:
-            while view:
-                view = view[os.write(self._sink, view) :]
+            self.write_all(self._sink, kind + len(payload).to_bytes(4, "big") + payload)
         except BrokenPipeError as error:
             raise PeerGone("nobody reads") from error
 
     def _exactly(self, size: int) -> bytes:
+        data = self.read_at_most(self._source, size)
+        if len(data) < size:
+            raise PeerGone("end of stream")
+        return data
+
+    @staticmethod
+    def write_all(descriptor: int, data: bytes) -> None:
+        """Write every byte; raises BrokenPipeError when nobody reads any more."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+    @staticmethod
+    def read_at_most(descriptor: int, size: int) -> bytes:
+        """Read until the end, but no more than `size` bytes."""
         parts = bytearray()
         while len(parts) < size:
-            chunk = os.read(self._source, min(size - len(parts), 1 << 20))
+            chunk = os.read(descriptor, min(size - len(parts), 1 << 20))
             if not chunk:
-                raise PeerGone("end of stream")
+                break
             parts += chunk
         return bytes(parts)
 
@@ -90,29 +103,21 @@ def confine(settings: Mapping[str, int]) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     cpu = settings["cpu_seconds"]
-    wanted = [
-        ("RLIMIT_CORE", 0, 0),
+    wanted: list[tuple[Any, ...]] = [
+        ("RLIMIT_CORE", 0),
         ("RLIMIT_CPU", cpu, cpu + 1),
-        ("RLIMIT_FSIZE", settings["file_bytes"], settings["file_bytes"]),
-        ("RLIMIT_NOFILE", 64, 64),
-        ("RLIMIT_STACK", 64 << 20, -1),
-        ("RLIMIT_NPROC", settings["processes"], settings["processes"]),
-        ("RLIMIT_AS", settings["memory_bytes"], settings["memory_bytes"]),
+        ("RLIMIT_FSIZE", settings["file_bytes"]),
+        ("RLIMIT_NOFILE", 64),
+        ("RLIMIT_STACK", 64 << 20, resource.RLIM_INFINITY),
+        ("RLIMIT_NPROC", settings["processes"]),
+        ("RLIMIT_AS", settings["memory_bytes"]),
     ]
-    for name, soft, hard in wanted:
+    for name, soft, *other in wanted:
         try:
             kind = getattr(resource, name)
-            old_hard = resource.getrlimit(kind)[1]
-            ceiling = (
-                old_hard
-                if hard == -1
-                else hard
-                if old_hard == resource.RLIM_INFINITY
-                else min(hard, old_hard)
-            )
-            resource.setrlimit(
-                kind, (soft if ceiling == resource.RLIM_INFINITY else min(soft, ceiling), ceiling)
-            )
+            bounds = {*(other or [soft]), resource.getrlimit(kind)[1]} - {resource.RLIM_INFINITY}
+            ceiling = min(bounds, default=resource.RLIM_INFINITY)
+            resource.setrlimit(kind, (min({soft, *bounds}), ceiling))
         except (OSError, ValueError, AttributeError):
             if settings.get("strict") and name != "RLIMIT_STACK":
                 raise
@@ -157,31 +162,42 @@ def candidate_sources(prompt: str, code: str, entry_point: str) -> list[str]:
         "    " + line if line.strip() else line for line in code.splitlines(keepends=True)
     )
     for joined in (prompt + code, prompt + "\n" + indented):
-        if _compiles(joined):
+        if _compiled(joined):
             return [joined]
     return [helpers, code]
 
 
 def defines(code: str, name: str) -> bool:
     """Tell whether `code` parses and binds `name` at its top level."""
-    try:
-        tree = compile(code, "<candidate>", "exec", _ONLY_AST, dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-        return False
-    for node in tree.body:
-        if getattr(node, "name", None) == name:
-            return True
-        if any(getattr(target, "id", None) == name for target in getattr(node, "targets", [])):
-            return True
-    return False
+    return any(
+        name in {getattr(each, "name", None), getattr(each, "id", None)}
+        for node in getattr(_compiled(code, _ONLY_AST), "body", [])
+        for each in (node, *getattr(node, "targets", []))
+    )
 
 
-def _compiles(code: str) -> bool:
+def _compiled(code: str, flags: int = 0) -> Any:
+    """The code object, or with a flag the syntax tree; None where it is no program."""
     try:
-        compile(code, "<candidate>", "exec", dont_inherit=True)
+        return compile(code, "<candidate>", "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-        return False
-    return True
+        return None
+
+
+def run_answer(job: Mapping[str, Any], namespace: dict[str, Any]) -> dict[str, Any]:
+    """Execute the answer; return what was provided of the standard library beside it."""
+    texts = candidate_sources(job["prompt"], job["code"], job["entry_point"])
+    trees = [parsed(text, "<candidate>") for text in texts]
+    provided = provide(trees, namespace, without=[job["entry_point"]])
+    for code in compiled(trees, "<candidate>"):
+        # the whole point of this process: it is confined, and what is worth stealing is out of reach
+        exec(code, namespace)
+    return provided
+
+
+def compiled(texts: Iterable[Any], file: str) -> Iterator[CodeType]:
+    """The code objects of these texts or syntax trees, one after the other."""
+    return (compile(text, file, "exec", dont_inherit=True) for text in texts)
 
 
 def serve_probe(settings: Mapping[str, Any]) -> None:
@@ -250,9 +266,7 @@ def write_line(out: int, kind: str, payload: bytes) -> None:
     """Write one message of a replayed program as a line: its kind, and its bytes in base64."""
     import binascii
 
-    data = memoryview(kind.encode() + b" " + binascii.b2a_base64(payload))
-    while data:
-        data = data[os.write(out, data) :]
+    Channel.write_all(out, kind.encode() + b" " + binascii.b2a_base64(payload))
 
 
 def steady_hashes() -> None:
@@ -260,6 +274,28 @@ def steady_hashes() -> None:
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def serve(
+    settings: Mapping[str, Any],
+    opened: Callable[[Any], tuple[bytes | None, Callable[[bytes], bytes] | None]],
+) -> None:
+    """Confine this process, take its job and answer every further message, until nobody asks.
+
+    `opened(job)` gives what is said first, if anything, and what answers.
+    """
+    confine(settings)
+    channel = take_standard_streams()
+    try:
+        job = decode(channel.read())
+        channel.write(b"")  # tells the parent that the clock may start
+        first, answer = opened(job)
+        if first:
+            channel.write(first)
+        while answer:
+            channel.write(answer(channel.read()))
+    except PeerGone:
+        return
 
 
 def serve_service(settings: Mapping[str, Any]) -> None:
@@ -270,29 +306,27 @@ def serve_service(settings: Mapping[str, Any]) -> None:
     back are an empty message when that begins, then ("ok", "") or ("error", what was raised), then
     one answer for each message.
     """
-    confine(settings)
-    os.nice(5)  # whoever serves others must not wait for the code it serves
-    sys.path += settings["paths"]
-    channel = take_standard_streams()
-    try:
-        first: Any = decode(channel.read())
-        channel.write(b"")
+
+    def opened(first: Any) -> tuple[bytes, Callable[[bytes], bytes] | None]:
+        os.nice(5)  # whoever serves others must not wait for the code it serves
+        sys.path.extend(settings["paths"])
         try:
             module = __import__(first["module"], fromlist=[first["function"]])
             answer: Callable[[bytes], bytes] = getattr(module, first["function"])(first["job"])
-            status = ("ok", "")
         except BaseException as error:  # noqa: BLE001 - told to the parent, which gives this process up
-            status = ("error", f"{type(error).__name__}: {error}"[:1000])
-        channel.write(encode(status))
+            return encode(("error", f"{type(error).__name__}: {error}"[:1000])), None
         own = os.getpid()
-        while status[0] == "ok":
-            reply = answer(channel.read())
+
+        def answered(message: bytes) -> bytes:
+            reply = answer(message)
             if os.getpid() != own:
                 # a fork of the code under test that came back here: only its parent answers
                 os._exit(0)
-            channel.write(reply)
-    except PeerGone:
-        return
+            return reply
+
+        return encode(("ok", "")), answered
+
+    serve(settings, opened)
 
 
 # -- names of the standard library that an answer uses without importing them, as harnesses of
@@ -322,8 +356,7 @@ _PROVIDED_MEMBERS = {
     "io": "StringIO",
 }
 _HOME = {name: module for module, names in _PROVIDED_MEMBERS.items() for name in names.split()}
-_TOP = frozenset(_PROVIDED_MODULES.split())
-_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
+_PROVIDED = frozenset((*_HOME, *_PROVIDED_MODULES.split()))
 
 
 def names_in(codes: list[CodeType]) -> set[str]:
@@ -342,6 +375,13 @@ def parsed(text: str, file: str) -> Any:
     return compile(text, file, "exec", _ONLY_AST, dont_inherit=True)
 
 
+def parts_of(node: Any) -> list[Any]:
+    """The nodes of a syntax tree that are right below one."""
+    values = [getattr(node, field, None) for field in node._fields]
+    lists = [value if type(value) is list else [value] for value in values]
+    return [part for parts in lists for part in parts if hasattr(part, "_fields")]
+
+
 def names_read(trees: list[Any]) -> set[str]:
     """Every plain name in these syntax trees; attributes, imports and definitions are none."""
     names: set[str] = set()
@@ -350,13 +390,7 @@ def names_read(trees: list[Any]) -> set[str]:
         node = pending.pop()
         if type(node).__name__ == "Name":
             names.add(node.id)
-        for field in node._fields:
-            value = getattr(node, field, None)
-            pending.extend(
-                part
-                for part in (value if type(value) is list else [value])
-                if hasattr(part, "_fields")
-            )
+        pending += parts_of(node)
     return names
 
 
@@ -369,7 +403,7 @@ def tools_in(trees: list[Any], own: set[str], entry: str, defined: set[str]) -> 
     without what only the answer can give: `Counter` in `assert Counter(f(2)) == Counter("bb")`.
     """
     used = names_read(trees) - defined
-    tools = {name for name in used if (name in _HOME or name in _TOP) and name != entry}
+    tools = (used & _PROVIDED) - {entry}
     tested = {name for name in used - tools if not hasattr(builtins, name)} | {"candidate"}
     if not used & tested:
         return set()
@@ -395,12 +429,10 @@ def provide(
     stays its own.
     """
     provided = {}
-    for name in names_read(trees) - {*without} - namespace.keys():
+    for name in (names_read(trees) & _PROVIDED) - {*without} - namespace.keys():
         home = _HOME.get(name)
-        if hasattr(builtins, name) or (home is None and name not in _TOP):
-            continue
-        module = __import__(home or name)
-        if home is None or hasattr(module, name):
+        module = None if hasattr(builtins, name) else __import__(home or name)
+        if module is not None and (home is None or hasattr(module, name)):
             provided[name] = getattr(module, name) if home else module
     namespace.update(provided)
     return provided

@@ -14,7 +14,7 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -69,46 +69,44 @@ class _Encoder:
             raise TooLarge(
                 f"value is larger than {self.limit} bytes or nested deeper than {MAX_DEPTH}"
             )
-        if value is None:
-            self.out += b"N"
-        elif value is True:
-            self.out += b"T"
-        elif value is False:
-            self.out += b"F"
+        if type(value) in _BUILTIN:
+            self.scalar_or_container(value, depth)
+        elif value is None or value is True or value is False:
+            self.out += _TAGS[value]
         elif isinstance(value, Ref):
             self.sized(b"R", _integer_bytes(value.number))
-        elif type(value) not in _BUILTIN and (kind := exact_kind(value)) is not None:
+        elif (kind := exact_kind(value)) is not None:
             self.data(kind, value, depth)
         else:
             self.scalar_or_container(value, depth)
 
     def scalar_or_container(self, value: object, depth: int) -> None:
         # unbound builtin methods: a subclass must not get a say in how it is flattened
-        if isinstance(value, int):
-            self.sized(b"i", _integer_bytes(int.__index__(value)))
-        elif isinstance(value, float):
-            self.out += b"d" + _FLOAT.pack(float.__float__(value))
-        elif isinstance(value, str):
-            self.sized(b"s", str.encode(value, "utf-8", "surrogatepass"))
-        elif isinstance(value, (bytes, bytearray)):
-            self.sized(b"b", bytes(memoryview(value)))
-        elif isinstance(value, list):
-            self.items(b"l", list.__len__(value), list.__iter__(value), depth)
-        elif isinstance(value, tuple):
-            self.items(b"t", tuple.__len__(value), tuple.__iter__(value), depth)
-        elif isinstance(value, dict):
-            flat = [part for pair in dict.items(value) for part in pair]
-            self.items(b"D", dict.__len__(value), iter(flat), depth)
-        elif isinstance(value, set):
-            self.items(b"S", set.__len__(value), set.__iter__(value), depth)
-        elif isinstance(value, frozenset):
-            self.items(b"Z", frozenset.__len__(value), frozenset.__iter__(value), depth)
-        elif isinstance(value, complex):
-            self.out += b"c" + _COMPLEX.pack(
-                complex.real.__get__(value), complex.imag.__get__(value)
-            )
-        else:
-            self.other(value, depth)
+        match value:
+            case int():
+                self.sized(b"i", _integer_bytes(int.__index__(value)))
+            case float():
+                self.out += b"d" + _FLOAT.pack(float.__float__(value))
+            case str():
+                self.sized(b"s", str.encode(value, "utf-8", "surrogatepass"))
+            case bytes() | bytearray():
+                self.sized(b"b", bytes(memoryview(value)))
+            case list():
+                self.items(b"l", list, value, depth)
+            case tuple():
+                self.items(b"t", tuple, value, depth)
+            case dict():
+                flat = [part for pair in dict.items(value) for part in pair]
+                self.items(b"D", list, flat, depth, each=2)
+            case set():
+                self.items(b"S", set, value, depth)
+            case frozenset():
+                self.items(b"Z", frozenset, value, depth)
+            case complex():
+                real, imag = complex.real.__get__(value), complex.imag.__get__(value)
+                self.out += b"c" + _COMPLEX.pack(real, imag)
+            case _:
+                self.other(value, depth)
 
     def other(self, value: object, depth: int) -> None:
         kind = data_kind(value)
@@ -129,11 +127,12 @@ class _Encoder:
             raise TooLarge(f"value is larger than {self.limit} bytes")
         self.out += tag + _LENGTH.pack(len(body)) + body
 
-    def items(self, tag: bytes, count: int, items: Iterable[object], depth: int) -> None:
+    def items(self, tag: bytes, kind: Any, items: object, depth: int, each: int = 1) -> None:
+        count = kind.__len__(items) // each
         if len(self.out) + count > self.limit:
             raise TooLarge(f"value is larger than {self.limit} bytes")
         self.out += tag + _LENGTH.pack(count)
-        for item in items:
+        for item in kind.__iter__(items):
             self.put(item, depth + 1)
 
 
@@ -166,17 +165,19 @@ def data_kind(value: object) -> str | None:
     return None
 
 
+_MADE: dict[bytes, Any] = {b"l": list, b"t": tuple, b"S": set, b"Z": frozenset}
+_SINGLE = {b"N": None, b"T": True, b"F": False}
+_TAGS = {value: tag for tag, value in _SINGLE.items()}
 _BUILTIN = frozenset({int, float, str, bytes, list, tuple, dict, set, frozenset, complex})
 _DERIVED = frozenset(
-    {
-        "collections.Counter",
-        "collections.OrderedDict",
-        "collections.defaultdict",
-        "builtins.bytearray",
-    }
+    "collections.Counter collections.OrderedDict collections.defaultdict builtins.bytearray".split()
 )
 """Types derived from builtin ones, or alike, whose methods tests use."""
 _FACTORIES = {kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)}
+
+
+def _bounds(value: Any) -> tuple[object, ...]:
+    return value.start, value.stop, value.step
 
 
 def _pairs(value: Any) -> list[tuple[object, object]]:
@@ -209,8 +210,8 @@ _PARTS: dict[str, Callable[[Any], object]] = {
     "builtins.dict_keys": list,
     "builtins.dict_values": list,
     "builtins.dict_items": list,
-    "builtins.range": lambda v: (v.start, v.stop, v.step),
-    "builtins.slice": lambda v: (v.start, v.stop, v.step),
+    "builtins.range": _bounds,
+    "builtins.slice": _bounds,
     "array.array": lambda v: (v.typecode, v.tolist()),
     "collections.Counter": lambda v: dict(_pairs(v)),
     "collections.OrderedDict": _pairs,
@@ -228,11 +229,11 @@ _PARTS: dict[str, Callable[[Any], object]] = {
     "datetime.date": lambda v: v.isoformat(),
     "datetime.time": lambda v: v.isoformat(),
     "datetime.timedelta": lambda v: (v.days, v.seconds, v.microseconds),
-    "decimal.Decimal": lambda v: str(v),
+    "decimal.Decimal": str,
     "fractions.Fraction": lambda v: (v.numerator, v.denominator),
     "re.Match": _match_parts,
     "uuid.UUID": lambda v: v.hex,
-    "pathlib.PurePath": lambda v: str(v),
+    "pathlib.PurePath": str,
     "numpy.generic": lambda v: v.item(),
     "numpy.ndarray": _array_parts,
 }
@@ -254,9 +255,9 @@ _REBUILT: dict[str, Callable[[Any], object]] = {
 
 
 def _build_value(kind: object, parts: Any) -> object:
+    if not isinstance(kind, str) or kind not in _PARTS:
+        raise CodecError(f"unknown type of data {kind!r}")
     try:
-        if not isinstance(kind, str) or kind not in _PARTS:
-            raise CodecError(f"unknown type of data {kind!r}")
         if kind == "numpy.generic":
             return parts
         if kind in _REBUILT:
@@ -328,7 +329,7 @@ class _Decoder:
             raise TooLarge(f"value is nested deeper than {MAX_DEPTH}")
         tag = self.raw(1)
         if tag in b"NTF":
-            return {b"N": None, b"T": True, b"F": False}[tag]
+            return _SINGLE[tag]
         if tag == b"d":
             return float(_FLOAT.unpack(self.raw(8))[0])
         if tag == b"c":
@@ -361,9 +362,6 @@ class _Decoder:
         try:
             if tag == b"D":
                 return {self.take(depth): self.take(depth) for _ in range(count)}
-            items = [self.take(depth) for _ in range(count)]
-            if tag == b"l":
-                return items
-            return tuple(items) if tag == b"t" else set(items) if tag == b"S" else frozenset(items)
+            return _MADE[tag]([self.take(depth) for _ in range(count)])
         except TypeError as error:
             raise CodecError("unhashable member of a set or dict") from error

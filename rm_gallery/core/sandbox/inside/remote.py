@@ -19,7 +19,7 @@ from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, e
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
 
@@ -48,11 +48,12 @@ def not_vacuous(array: Any) -> Any:
         return array
     numpy = __import__("numpy")
 
+    def bare(arrays: Iterable[Any]) -> list[Any]:
+        return [each.view(numpy.ndarray) if isinstance(each, Empty) else each for each in arrays]
+
     class Empty(numpy.ndarray):  # type: ignore[misc,name-defined]  # numpy is not looked at before there is an array
         def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-            plain = [
-                each.view(numpy.ndarray) if isinstance(each, Empty) else each for each in inputs
-            ]
+            plain = bare(inputs)
             if method == "__call__" and len(plain) == 2:
                 others = [numpy.ndim(each) for each in plain if numpy.size(each)]
                 # what tests do with both sides, such as a tolerance times a value, is no comparison
@@ -62,10 +63,7 @@ def not_vacuous(array: Any) -> Any:
                         "the answer's array is empty, and what it is compared with is not"
                     )
             if "out" in options:
-                options["out"] = tuple(
-                    each.view(numpy.ndarray) if isinstance(each, Empty) else each
-                    for each in options["out"]
-                )
+                options["out"] = tuple(bare(options["out"]))
             result = getattr(ufunc, method)(*plain, **options)
             return (
                 result.view(Empty)
@@ -137,11 +135,9 @@ class CandidateConnection:
         except PeerGone:
             raise self._give_up("gone") from None
         except TooLarge:
-            raise self.fail(
-                "output limit", CandidateError("the returned value is too large")
-            ) from None
+            raise self._too_large() from None
         except MemoryError:
-            raise self.fail("memory", CandidateError("the returned value is too large")) from None
+            raise self._too_large("memory") from None
         except CodecError:
             raise self._give_up("tampering") from None
         return self._reply_value(reply, number)
@@ -166,21 +162,16 @@ class CandidateConnection:
             f"sandbox"
         )
 
-    def _reply_value(self, reply: object, number: int) -> Any:
-        if (
-            not isinstance(reply, tuple)
-            or len(reply) < 2
-            or reply[0] != number
-            or type(reply[0]) is not int
-        ):
-            raise self._give_up("tampering")
-        if reply[1:2] == ("ok",) and len(reply) == 3:
-            return reply[2]
-        if reply[1:] == ("too large",):
-            raise self.fail("output limit", CandidateError("the returned value is too large"))
-        if reply[1] == "error" and len(reply) == 4 and is_description(*reply[2:]):
-            names, message = reply[2:]
-            raise self.fail(error_reason(names), self._native(names, message))
+    def _reply_value(self, reply: Any, number: int) -> Any:
+        match reply:
+            case (same, *_) if type(same) is not int or same != number:
+                pass
+            case (_, "ok", value):
+                return value
+            case (_, "too large"):
+                raise self._too_large()
+            case (_, "error", names, message) if is_description(names, message):
+                raise self.fail(error_reason(names), self._native(names, message))
         raise self._give_up("tampering")
 
     def _native(self, names: list[str], message: str) -> Exception:
@@ -198,6 +189,9 @@ class CandidateConnection:
         """Record why the answer fails the test, and return the error that ends it."""
         self.last_error, self.last_reason = error, reason
         return error
+
+    def _too_large(self, reason: str = "output limit") -> Exception:
+        return self.fail(reason, CandidateError("the returned value is too large"))
 
     def _give_up(self, reason: str) -> PeerGone:
         self.fatal = reason
@@ -246,10 +240,9 @@ class RemoteObject:
     """
 
     def __init__(self, link: CandidateConnection, number: int, depth: int) -> None:
-        object.__setattr__(self, "_link", link)
-        object.__setattr__(self, "_depth", depth)
-        object.__setattr__(self, "_number", number)
-        object.__setattr__(self, "_frozen", None)
+        # the class's own ways to attributes are requests
+        kept = object.__getattribute__(self, "__dict__")
+        kept.update(_link=link, _depth=depth, _number=number, _frozen=None)
 
     def _request(self, operation: str, *arguments: object) -> Any:
         return object.__getattribute__(self, "_link").ask(operation, self, *arguments)
@@ -270,9 +263,8 @@ class RemoteObject:
         return self._request("item", key)
 
     def __len__(self) -> int:
-        if self._is_result() and (items := self._items()) is not None:
-            return len(items)
-        return self._claimed_length()
+        items = self._items()
+        return self._claimed_length() if items is None else len(items)
 
     def __bool__(self) -> bool:
         return True
@@ -282,7 +274,7 @@ class RemoteObject:
 
     def __contains__(self, value: object) -> bool:
         """Whether it holds a value; all of it is read, so that what has no end holds nothing."""
-        items = self._items() if self._is_result() else None
+        items = self._items()
         if items is None:
             items = self._read_items(_MOST_ITEMS)
             if len(items) > _MOST_ITEMS:
@@ -290,20 +282,18 @@ class RemoteObject:
         return value in items
 
     def __iter__(self) -> Iterator[Any]:
-        if self._is_result() and (items := self._items()) is not None:
-            return iter(items)
-        return self._one_by_one()
-
-    def _is_result(self) -> bool:
-        """Whether it is what the answer returned, no object whose class the tests asked for."""
-        return _depth_of(self) <= 0
+        items = self._items()
+        return self._one_by_one() if items is None else iter(items)
 
     def _items(self) -> list[Any] | None:
-        """All items of a result that has a length, read once; None where it has none.
+        """All items of a result that has a length, read once; None where it has none, and of an
+        object whose class the tests asked for.
 
         An object of the answer's own may give one length and other items, and others each time; so
         it is read once, and tampering where both disagree.
         """
+        if _depth_of(self) > 0:
+            return None
         frozen: tuple[list[Any] | None] | None = object.__getattribute__(self, "_frozen")
         if frozen is None:
             try:
@@ -321,12 +311,7 @@ class RemoteObject:
 
     def _read_items(self, most: int) -> list[Any]:
         """Its items, at most one more than `most`."""
-        items: list[Any] = []
-        for item in self._one_by_one():
-            items.append(item)
-            if len(items) > most:
-                break
-        return items
+        return [item for _, item in zip(range(most + 1), self._one_by_one(), strict=False)]
 
     def _link_fails(self, reason: str, why: str) -> Exception:
         link: CandidateConnection = object.__getattribute__(self, "_link")

@@ -17,12 +17,11 @@ import sys
 
 from rm_gallery.core.sandbox.inside.base import (
     Channel,
-    candidate_sources,
+    compiled,
     confine,
     names_in,
-    parsed,
     prelude,
-    provide,
+    run_answer,
     take_standard_streams,
 )
 from rm_gallery.core.sandbox.inside.codec import decode
@@ -31,7 +30,7 @@ from rm_gallery.core.sandbox.inside.suite import (
     SOLUTION_MODULES,
     NotProvided,
     other_value,
-    provide_pytest,
+    provide_tools,
     run_case,
 )
 
@@ -48,37 +47,40 @@ _NEVER = frozenset(
     "sys._current_frames sys._current_exceptions sys.settrace sys.setprofile "
     "sys.monitoring.register_callback sys.addaudithook gc.get_objects gc.get_referrers gc.get_referents cpython.PyInterpreterState_New".split()
 )
-_FRAMES = frozenset(("tb_frame", "gi_frame", "cr_frame", "ag_frame"))
+_FRAMES = frozenset("tb_frame gi_frame cr_frame ag_frame".split())
 _MEMORY = frozenset(
     "ctypes _ctypes _ctypes_test _testcapi _testinternalcapi _testmultiphase _xxsubinterpreters "
     "_interpreters cffi _cffi_backend".split()
 )
 # who of the standard library may look at a frame: (end of its file, function, function that has to
-# have called it)
-_MAY_LOOK = (
-    ("/collections/__init__.py", "namedtuple", ""),
-    ("/typing.py", "_caller", ""),
-    ("/typing.py", "NamedTuple", ""),
-    ("/typing.py", "__init__", ""),
-    ("/enum.py", "", ""),
-    ("/dataclasses.py", "make_dataclass", ""),
-    ("/logging/__init__.py", "currentframe", "findCaller"),
-    ("/logging/__init__.py", "<lambda>", "findCaller"),
-    ("/traceback.py", "clear_frames", ""),
-    ("/traceback.py", "walk_tb", "_extract_from_extended_frame_gen"),
-    ("/traceback.py", "walk_tb", "extended_frame_gen"),
-    ("/traceback.py", "walk_tb", "extract"),
-    ("/traceback.py", "_walk_tb_with_full_positions", "_extract_from_extended_frame_gen"),
-    ("/traceback.py", "_get_code_position", "_walk_tb_with_full_positions"),
-)
+# have called it), * for any
+_MAY_LOOK = [
+    tuple(line.split())
+    for line in """
+/collections/__init__.py    namedtuple                  *
+/typing.py                  _caller                     *
+/typing.py                  NamedTuple                  *
+/typing.py                  __init__                    *
+/enum.py                    *                           *
+/dataclasses.py             make_dataclass              *
+/logging/__init__.py        currentframe                findCaller
+/logging/__init__.py        <lambda>                    findCaller
+/traceback.py               clear_frames                *
+/traceback.py               walk_tb                     _extract_from_extended_frame_gen
+/traceback.py               walk_tb                     extended_frame_gen
+/traceback.py               walk_tb                     extract
+/traceback.py               _walk_tb_with_full_positions _extract_from_extended_frame_gen
+/traceback.py               _get_code_position          _walk_tb_with_full_positions
+""".strip().splitlines()
+]
 
 
 def _may_look(frame: Any) -> bool:
     caller = frame.f_back.f_code if frame.f_back else frame.f_code
     place = frame.f_code
     for file, name, above in _MAY_LOOK:
-        if place.co_filename.endswith(file) and name in ("", place.co_name):
-            if not above or (
+        if place.co_filename.endswith(file) and name in ("*", place.co_name):
+            if above == "*" or (
                 caller.co_filename.endswith(file) and caller.co_name.split(".")[-1] == above
             ):
                 return True
@@ -151,14 +153,7 @@ def close_ways() -> None:
 
 def _load_answer(job: Mapping[str, Any], module: Any) -> dict[str, Any]:
     """Execute the answer; return what it defines itself."""
-    trees = [
-        parsed(text, "<candidate>")
-        for text in candidate_sources(job["prompt"], job["code"], job["entry_point"])
-    ]
-    given = provide(trees, module.__dict__, without=[job["entry_point"]])
-    for tree in trees:
-        # the process is sandboxed, and what the answer can reach in it is told above
-        exec(compile(tree, "<candidate>", "exec", dont_inherit=True), module.__dict__)
+    given = run_answer(job, module.__dict__)
     return {
         k: v
         for k, v in module.__dict__.items()
@@ -243,17 +238,12 @@ def _prepared(job: Mapping[str, Any]) -> tuple[list[CodeType], list[CodeType]]:
     """Compile the set-up and the tests, and load what the tests import, before anything of the
     answer runs.
     """
-    codes = [
-        compile(text, "<test>", "exec", dont_inherit=True) for text in [*job["before"], job["text"]]
-    ]
+    codes = list(compiled([*job["before"], job["text"]], "<test>"))
     texts = (prelude(job["prompt"], job["entry_point"]), job["setup"])
-    setup = [compile(text, "<setup>", "exec", dont_inherit=True) for text in texts]
-    if "pytest" in names_in(codes):
-        provide_pytest()
+    setup = list(compiled(texts, "<setup>"))
+    provide_tools(names_in([*setup, *codes]))
     for name in job["imports"]:
         __import__(name)
-    if "random" in job["imports"]:
-        sys.modules["random"].seed(0)
     return setup, codes
 
 

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-SOLUTION_MODULES = frozenset(
-    {"solution", "answer", "submission", "candidate", "main", "your_module"}
-)
+SOLUTION_MODULES = frozenset("solution answer submission candidate main your_module".split())
 """Names under which test files import what they test."""
 
 OTHER = "__other__"
@@ -55,19 +53,18 @@ def run_case(names: Mapping[str, Any], case: str) -> None:
         _run_unittest(definition, method)
     else:
         made = definition()
-        for name in ("setup_class", "setup_method"):
-            _called(made, name)
+        _call(made, "setup_class", "setup_method")
         try:
             _run_rows(getattr(made, method), names)
         finally:
-            for name in ("teardown_method", "teardown_class"):
-                _called(made, name)
+            _call(made, "teardown_method", "teardown_class")
 
 
-def _called(owner: Any, name: str) -> None:
-    function = getattr(owner, name, None)
-    if function is not None:
-        function()
+def _call(owner: Any, *names: str) -> None:
+    for name in names:
+        function = getattr(owner, name, None)
+        if function is not None:
+            function()
 
 
 def _run_unittest(kind: Any, method: str) -> None:
@@ -104,12 +101,8 @@ def _run_rows(function: Any, names: Mapping[str, Any]) -> None:
         made: list[Iterator[Any]] = []
         cache: dict[str, Any] = {}
         try:
-            code = getattr(function, "__func__", function).__code__
-            wanted = [
-                name
-                for name in code.co_varnames[: code.co_argcount]
-                if name not in row and name != "self"
-            ]
+            names_of = _parameters(getattr(function, "__func__", function))
+            wanted = [name for name in names_of if name not in row and name != "self"]
             required = len(wanted) - len(function.__defaults__ or ())
             fixtures = {
                 name: _fixture(name, names, made, cache) for name in wanted[: max(required, 0)]
@@ -120,6 +113,11 @@ def _run_rows(function: Any, names: Mapping[str, Any]) -> None:
                 next(iterator, None)
 
 
+def _parameters(function: Any) -> tuple[str, ...]:
+    code = function.__code__
+    return tuple(code.co_varnames[: code.co_argcount])
+
+
 def _fixture(
     name: str, names: Mapping[str, Any], made: list[Iterator[Any]], cache: dict[str, Any]
 ) -> Any:
@@ -127,10 +125,7 @@ def _fixture(
         function = names.get(name)
         if not getattr(function, "__fixture__", False):
             raise NotProvided(f"the fixture '{name}' is not provided")
-        code = function.__code__  # type: ignore[union-attr]
-        value = function(
-            *[_fixture(each, names, made, cache) for each in code.co_varnames[: code.co_argcount]]
-        )  # type: ignore[misc]
+        value = function(*[_fixture(each, names, made, cache) for each in _parameters(function)])  # type: ignore[misc]
         if hasattr(value, "gi_code"):
             made.append(value)
             value = next(value)
@@ -203,14 +198,15 @@ class Approx:
         return f"approx({self._expected!r})"
 
     def _equal(self, actual: Any, expected: Any) -> bool:
-        if isinstance(expected, dict):
-            return (
-                isinstance(actual, dict)
-                and actual.keys() == expected.keys()
-                and all(self._equal(actual[k], expected[k]) for k in expected)
-            )
-        if isinstance(expected, (list, tuple)):
-            return len(actual) == len(expected) and all(map(self._equal, actual, expected))
+        match expected, actual:
+            case (dict(), dict()):
+                return actual.keys() == expected.keys() and all(
+                    self._equal(actual[k], expected[k]) for k in expected
+                )
+            case (dict(), _):
+                return False
+            case (list() | tuple(), _):
+                return len(actual) == len(expected) and all(map(self._equal, actual, expected))
         if actual == expected:
             return True
         if expected != expected:
@@ -219,13 +215,10 @@ class Approx:
             actual, (int, float, complex)
         ):
             return False
-        least = 1e-12 if self._abs is None else self._abs
-        share = 1e-6 if self._rel is None else self._rel
-        if self._abs is not None and self._rel is None:
-            share = 0.0
-        return builtins.abs(actual - expected) <= max(
-            least, share * builtins.abs(expected)
-        ) and builtins.abs(expected) != float("inf")
+        rel = (1e-6 if self._abs is None else 0.0) if self._rel is None else self._rel
+        size = builtins.abs(expected)
+        bound = max(1e-12 if self._abs is None else self._abs, rel * size)
+        return builtins.abs(actual - expected) <= bound and size != float("inf")
 
 
 class _PytestMark:
@@ -303,3 +296,11 @@ def provide_pytest() -> None:
     }
     module.__dict__.update(given, main=_main, __getattr__=missing)
     sys.modules["pytest"] = module
+
+
+def provide_tools(used: set[str]) -> None:
+    """Make ready what tests that use these names need."""
+    if "pytest" in used:
+        provide_pytest()
+    if "random" in used:
+        __import__("random").seed(0)  # the same answer has to get the same score

@@ -4,6 +4,7 @@ the wall.
 
 from __future__ import annotations
 
+import _ast
 import builtins
 import math
 import os
@@ -13,10 +14,13 @@ from rm_gallery.core.sandbox.inside.base import (
     Channel,
     FrameTooLarge,
     PeerGone,
+    compiled,
     confine,
     names_in,
     names_read,
     own_stdout,
+    parsed,
+    parts_of,
     prelude,
     provide,
     take_standard_streams,
@@ -33,14 +37,13 @@ from rm_gallery.core.sandbox.inside.remote import (
 from rm_gallery.core.sandbox.inside.suite import (
     SOLUTION_MODULES,
     NotProvided,
-    provide_pytest,
+    provide_tools,
     run_case,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import CodeType
     from typing import Any
 
     Report = Callable[..., None]
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
 
 _RELATIVE = 1e-6
 _NEAR_ZERO = 1e-9
-_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the cost of importing ast
 
 
 def same_number(actual: float, expected: float) -> bool:
@@ -78,21 +80,24 @@ def same_value(actual: object, expected: object) -> bool:
 
 
 def _same_json(actual: object, expected: object) -> bool:
-    if isinstance(expected, (list, tuple)):
-        if not isinstance(actual, (list, tuple)) or len(actual) != len(expected):
-            return False
-        return all(map(_same_json, actual, expected))
-    if isinstance(expected, dict):
-        if not isinstance(actual, dict) or len(actual) != len(expected):
-            return False
-        # JSON has text keys only
-        plain = {key if key in expected else str(key): value for key, value in actual.items()}
-        return plain.keys() == expected.keys() and all(
-            _same_json(plain[key], expected[key]) for key in expected
-        )
-    if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
-        return same_number(actual, expected)
+    match expected:
+        case list() | tuple():
+            return isinstance(actual, (list, tuple)) and _all_same(_same_json, actual, expected)
+        case dict():
+            if not isinstance(actual, dict) or len(actual) != len(expected):
+                return False
+            # JSON has text keys only
+            plain = {key if key in expected else str(key): value for key, value in actual.items()}
+            return plain.keys() == expected.keys() and all(
+                _same_json(plain[key], expected[key]) for key in expected
+            )
+        case int() | float() if isinstance(actual, (int, float)):
+            return same_number(actual, expected)
     return bool(actual == expected)
+
+
+def _all_same(same: Callable[[Any, Any], bool], actual: Any, expected: Any) -> bool:
+    return len(actual) == len(expected) and all(map(same, actual, expected))
 
 
 def same_output(actual: str, expected: str) -> bool:
@@ -101,12 +106,8 @@ def same_output(actual: str, expected: str) -> bool:
     The number of blanks between words and blank lines at the end do not matter; where the expected
     word is a number with a point or an exponent, numbers compare as `same_number` does.
     """
-    actual_lines, expected_lines = _lines(actual), _lines(expected)
-    if actual_lines == expected_lines:
-        return True
-    if len(actual_lines) != len(expected_lines):
-        return False
-    return all(map(_same_line, actual_lines, expected_lines))
+    found, wanted = _lines(actual), _lines(expected)
+    return found == wanted or _all_same(_same_line, found, wanted)
 
 
 def _lines(text: str) -> list[str]:
@@ -117,12 +118,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _same_line(actual: str, expected: str) -> bool:
-    if actual == expected:
-        return True
-    actual_words, expected_words = actual.split(), expected.split()
-    return len(actual_words) == len(expected_words) and all(
-        map(_same_word, actual_words, expected_words)
-    )
+    return actual == expected or _all_same(_same_word, actual.split(), expected.split())
 
 
 def _same_word(actual: str, expected: str) -> bool:
@@ -134,14 +130,12 @@ def _same_word(actual: str, expected: str) -> bool:
 
 
 def _printed_number(word: str) -> float | None:
-    try:
-        return int(word)
-    except ValueError:
-        pass
-    try:
-        return float(word)
-    except ValueError:
-        return None
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return None
 
 
 class BrokenTests(Exception):
@@ -158,9 +152,6 @@ class Bench:
         sys.modules["tests"] = module
         self._names: dict[str, Any] = module.__dict__
         self._candidate = RemoteFunction(link, job["entry_point"])
-        self._codes: list[CodeType] = []
-        self._defines: list[set[str]] = []
-        self._trees: list[Any] = []
         self._suite_ran = False
 
     def prepare(self, hello: bytes) -> tuple[str, str]:
@@ -168,44 +159,32 @@ class Bench:
         tested, else ('', '').
         """
         job = self._job
-        setup = [prelude(job["prompt"], job["entry_point"])] if job["prompt"] else []
-        texts = (
-            [job["test"]]
-            if job["style"] in ("check", "suite")
-            else job["tests"]
-            if job["style"] == "asserts"
-            else []
-        )
+        setup = prelude(job["prompt"], job["entry_point"]), job["setup"]
         try:
-            self._trees = trees = [
-                compile(text, "<test>", "exec", _ONLY_AST, dont_inherit=True) for text in texts
-            ]
+            self._trees = trees = [parsed(text, "<test>") for text in job["texts"]]
             self._defines = [defined_in(tree) for tree in trees]
-            self._codes = [compile(tree, "<test>", "exec", dont_inherit=True) for tree in trees]
+            self._codes = list(compiled(trees, "<test>"))
             used = names_in(self._codes)
-            if "pytest" in used:
-                provide_pytest()
-            if "random" in used:
-                __import__("random").seed(0)  # the same answer has to get the same score
-            for text in [*setup, *filter(None, [job["setup"]])]:
+            provide_tools(used)
+            for code in compiled(setup, "<setup>"):
                 # tests are the caller's, not the answer's; they are confined as well
-                exec(compile(text, "<setup>", "exec", dont_inherit=True), self._names)
+                exec(code, self._names)
         except BaseException as error:
             raise BrokenTests(f"{type(error).__name__}: {str(error)[:200]}") from error
         return self._bind(hello, used)
 
     def _bind(self, hello: bytes, used: set[str]) -> tuple[str, str]:
         try:
-            record = decode(hello)
+            record: Any = decode(hello)
         except CodecError:
-            return "tampering", ""
-        if not isinstance(record, tuple) or len(record) < 2:
-            return "tampering", ""
-        if record[0] == "error" and len(record) == 3 and is_description(*record[1:]):
-            return error_reason(record[1]), record[2]
-        if record[0] != "ok" or not isinstance(record[1], list):
-            return "tampering", ""
-        own_names = {name for name in record[1] if isinstance(name, str)} - {"check"}
+            record = None
+        match record:
+            case ("ok", list(listed), *_):
+                own_names = {name for name in listed if isinstance(name, str)} - {"check"}
+            case ("error", names, message) if is_description(names, message):
+                return error_reason(names), message
+            case _:
+                return "tampering", ""
         defined = set().union(*self._defines)
         entry, prompt = self._job["entry_point"], self._job["prompt"] + self._job["setup"]
         tools = tools_in(self._trees, own_names, entry, defined)
@@ -221,11 +200,7 @@ class Bench:
         self._link.classes = {
             n for n in used | {entry} if f"class {n}" in prompt or (n[:1].isupper() and n != entry)
         }
-        kinds = [
-            getattr(builtins, name, None)
-            for name in used
-            if name not in ("Exception", "BaseException")
-        ]
+        kinds = [getattr(builtins, name, None) for name in used - {"Exception", "BaseException"}]
         self._link.named_exceptions = tuple(
             k for k in kinds if isinstance(k, type) and issubclass(k, Exception)
         )
@@ -240,9 +215,9 @@ class Bench:
                 raise AttributeError(name)
             return RemoteFunction(link, name)
 
-        for name in SOLUTION_MODULES - sys.modules.keys():
-            module = sys.modules[name] = type(sys)(name)
-            module.__dict__["__getattr__"] = named
+        module = type(sys)("candidate")
+        module.__dict__["__getattr__"] = named
+        sys.modules.update(dict.fromkeys(SOLUTION_MODULES - sys.modules.keys(), module))
 
     def catch_up(self) -> None:
         """After a restart, run the earlier lines that do not ask the answer again: what they define
@@ -266,24 +241,20 @@ class Bench:
         reason, detail = "passed", ""
         try:
             self._run_style(number)
-        except AssertionError as error:
-            if error is link.last_error:
-                reason, detail = link.last_reason, _short(error)
-            else:
-                reason, detail = "wrong answer", _short(error)
         except PeerGone:
             reason = link.fatal
-        except MemoryError as error:
-            reason, detail = "memory", _short(error)
         except BaseException as error:
-            if self._is_tests_fault(error, calls_before):
-                raise BrokenTests(
-                    f"unit {number}: {type(error).__name__}: {str(error)[:200]}"
-                ) from error
-            reason = (
-                link.last_reason if error is link.last_error else f"error: {type(error).__name__}"
-            )
             detail = _short(error)
+            if error is link.last_error:
+                reason = link.last_reason
+            elif isinstance(error, AssertionError):
+                reason = "wrong answer"
+            elif isinstance(error, MemoryError):
+                reason = "memory"
+            elif self._is_tests_fault(error, calls_before):
+                raise BrokenTests(f"unit {number}: {type(error).__name__}: {detail}") from error
+            else:
+                reason = f"error: {type(error).__name__}"
         if link.untestable:
             raise BrokenTests(f"unit {number}: {link.untestable}")
         return (link.fatal, "") if link.fatal else (reason, detail)
@@ -303,17 +274,14 @@ class Bench:
         style = self._job["style"]
         if style == "calls":
             arguments, expected = self._job["calls"][number]
-            result = self._candidate(*arguments)
-            assert same_value(result, expected)
+            assert same_value(self._candidate(*arguments), expected)
             return
+        if style != "suite" or not self._suite_ran:
+            exec(self._codes[0 if style == "suite" else number], self._names)
+            self._suite_ran = True
         if style == "suite":
-            if not self._suite_ran:
-                exec(self._codes[0], self._names)
-                self._suite_ran = True
             run_case(self._names, self._job["cases"][number])
-            return
-        exec(self._codes[number], self._names)
-        if style == "check":
+        elif style == "check":
             if "check" not in self._names:
                 raise BrokenTests("the test source defines no function 'check'")
             self._names["check"](self._candidate)
@@ -332,23 +300,15 @@ def defined_in(tree: Any) -> set[str]:
     pending = [tree]
     while pending:
         node = pending.pop()
-        kind = type(node).__name__
-        if kind == "alias":
-            names.add((node.asname or node.name).split(".")[0])
-        elif kind == "Name" and type(node.ctx).__name__ == "Store":
-            names.add(node.id)
-        # functions, classes, `except … as name`, patterns
-        elif isinstance(getattr(node, "name", None), str):
-            names.add(node.name)
-        if kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef", "Lambda"):
+        match node:
+            case _ast.alias(name=name, asname=other):
+                names.add((other or name).split(".")[0])
+            # functions, classes, `except … as name`, patterns
+            case _ast.Name(id=name, ctx=_ast.Store()) | object(name=str(name)):
+                names.add(name)
+        if isinstance(node, (_ast.FunctionDef, _ast.AsyncFunctionDef, _ast.ClassDef, _ast.Lambda)):
             continue
-        for field in node._fields:
-            value = getattr(node, field, None)
-            pending.extend(
-                part
-                for part in (value if type(value) is list else [value])
-                if hasattr(part, "_fields")
-            )
+        pending += parts_of(node)
     return names
 
 
@@ -394,11 +354,8 @@ def serve_testing(settings: Mapping[str, Any]) -> None:
         channel.read()
         report("started")
         hello = channel.read()
-    except FrameTooLarge:
-        report("dead", "tampering", "")
-        return
-    except PeerGone:
-        report("dead", "gone", "")
+    except PeerGone as error:
+        report("dead", "tampering" if isinstance(error, FrameTooLarge) else "gone", "")
         return
     run_tests(job, hello, exchange, report)
 
