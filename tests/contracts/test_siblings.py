@@ -64,16 +64,17 @@ KNOWN: dict[str, str] = {
     "neighbours of the blamed/environment-group/None": "an environment that returns None for a group does not say whose doing it is",
     **{
         f"neighbours/{kind}/answers-fault": "all answers have the worst score where one made the call impossible"
-        for kind in (
-            "batch-function",
-            "batch-function-async",
-            "weighted-sum-of-lists",
-            "environment-group",
-        )
+        for kind in ("weighted-sum-of-lists", "environment-group")
     },
     **{
         f"outcome/{kind}/answers-fault": "an answer that made itself impossible to compare has no score instead of the worst"
-        for kind in ("listwise", "pairwise", "grader-list")
+        for kind in (
+            "listwise",
+            "pairwise",
+            "grader-list",
+            "batch-function",
+            "batch-function-async",
+        )
     },
     "outcome/environment*/None": "an environment that returns None is a fault of the data, for other kinds of the rule",
     **{
@@ -414,6 +415,7 @@ OTHER_CLASSES = {
     "RuleReward": "the base of rules, which are pointwise",
     "KillableRule": "as above, in a process that can be killed",
     "AbstractGrader": "the base of graders",
+    "EachOutput": "what rewards share that say of every output what came of it",
     "RowReward": "graders over rows of named fields; their doors are asked as doors of graders",
     "AwaitingRowReward": "as RowReward, where a grader waits for a model",
 }
