@@ -16,6 +16,7 @@ import pytest
 
 from rm_gallery import (
     BaseListWiseReward,
+    BaseLLMReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseReward,
@@ -29,6 +30,7 @@ from rm_gallery import (
     GradingRunner,
     MessageRole,
     RewardResult,
+    Score,
     Stage,
     Step,
     TurnRewards,
@@ -506,3 +508,40 @@ def test_a_benchmark_gives_a_turned_judge_the_same_figures(name: str) -> None:
             for of_itself in ("seconds", "leads", "constant"):  # they show its scores as they are
                 told[-1].pop(of_itself, None)
         assert told[0] == told[1]
+
+
+class Falling(BaseReward):
+    """Says of scores how they are to be read, and nothing of their range."""
+
+    higher_is_better = False
+
+
+class Bounded:
+    """What is no reward may say it as well."""
+
+    score_range = (LOW, HIGH)
+
+
+class FallingPoint(Falling, Point):
+    pass
+
+
+class FallingPairs(Falling, BaseLLMReward, BasePairWiseReward):
+    pass
+
+
+class BoundedPoint(Bounded, Falling, BasePointWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[float]:
+        return Score(LOW)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds"),
+    [(FallingPoint, (LOW, HIGH)), (FallingPairs, (0.0, 1.0)), (BoundedPoint, (LOW, HIGH))],
+)
+def test_of_several_bases_the_one_that_says_more_of_scores_counts(
+    kind: type[BaseReward], bounds: tuple[float, float]
+) -> None:
+    assert (kind.score_range, kind.higher_is_better) == (bounds, False)
+    made = kind()
+    assert (made.score_range, made.higher_is_better, made.worst_score) == (bounds, False, bounds[1])

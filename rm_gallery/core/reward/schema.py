@@ -82,6 +82,11 @@ class RewardMeta(ModelMetaclass):
             for name, info in getattr(base, "model_fields", {}).items():
                 inherited.setdefault(name, _declared(info))
             class_variables |= set(getattr(base, "__class_vars__", ()))
+        said = frozenset(OF_SCORES).intersection(namespace)
+        for name in said ^ set(OF_SCORES) if len(bases) > 1 else ():
+            # pydantic would take that of the first base, though another one says more
+            if name in inherited and (owner := _owner(bases, name)) is not None:
+                namespace[name] = vars(owner).get(name, getattr(owner, name))
         annotations = _annotations(namespace)
         for name, value in list(namespace.items()):
             if name in annotations or name.startswith("_") or name == "model_config":
@@ -99,7 +104,9 @@ class RewardMeta(ModelMetaclass):
         namespace["__annotations__"] = annotations
         with warnings.catch_warnings():  # that a base can be asked for it is on purpose
             warnings.filterwarnings("ignore", f'Field name "({"|".join(OF_SCORES)})" .* shadows')
-            return super().__new__(mcs, cls_name, bases, namespace, **kwargs)
+            made = super().__new__(mcs, cls_name, bases, namespace, **kwargs)
+        type.__setattr__(made, "_said_here", said)
+        return made
 
     if not TYPE_CHECKING:  # they know the fields
 
@@ -108,6 +115,22 @@ class RewardMeta(ModelMetaclass):
             if name in OF_SCORES and name in cls.model_fields:
                 return cls.model_fields[name].default
             return super().__getattr__(name)
+
+
+def _owner(bases: tuple[type, ...], name: str) -> type | None:
+    """Of all that these bases inherit from, the class whose word on it counts, as in the order of
+    resolution; None for one that is there alone.
+    """
+    kinds = [
+        next(
+            (kind for kind in base.__mro__ if name in vars(kind).get("_said_here", vars(kind))),
+            None,
+        )
+        for base in bases
+    ]
+    owners = [kind for kind in dict.fromkeys(kinds) if kind is not None]
+    own = [one for one in owners if not any(o is not one and issubclass(o, one) for o in owners)]
+    return own[0] if len(owners) > 1 else None
 
 
 def _declared(info: FieldInfo) -> Any:
