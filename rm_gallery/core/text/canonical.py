@@ -20,6 +20,7 @@ import json
 import re
 import unicodedata
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cache
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -116,12 +117,10 @@ _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\ufe58"
 _SIGN = re.compile(rf"(?<![\w)\]}}%°{_DASHES}-])[{_DASHES}](?=[$€£¥]?(?:\.?\d|\\[a-zA-Z]|[√π∞]))")
 """A dash in front of a number, with none before it: a range (3–5) has no sign."""
 _OTHER = {
-    0x2028: "\n",
-    0x2029: "\n",
-    0x85: "\n",
-    0x66B: ".",
-    0x66C: ",",
-    **dict.fromkeys(map(ord, _MINUS), "-"),
+    **dict.fromkeys("\u2028\u2029\x85", "\n"),
+    **dict.fromkeys(_MINUS, "-"),
+    "\u066b": ".",
+    "\u066c": ",",
 }
 _QUOTES = str.maketrans(
     dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc\uff07", "'")
@@ -129,35 +128,29 @@ _QUOTES = str.maketrans(
 )
 
 
-class _Readable(dict[int, str]):
-    """Translation table of `readable`, filled as characters turn up."""
+class FilledTable(dict[int, str]):
+    """A table for `str.translate`, filled by a function as characters turn up."""
+
+    def __init__(self, plain: Callable[[str], str]) -> None:
+        self.plain = plain
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        if any(low <= code <= high for low, high in _INVISIBLE):
-            plain = ""
-        elif code in _OTHER:
-            plain = _OTHER[code]
-        else:
-            category = unicodedata.category(character)
-            plain = (
-                " "
-                if category == "Zs"
-                else str(unicodedata.digit(character))
-                if category == "Nd"
-                else character
-            )
-        self[code] = plain
-        return plain
-
-
-class _Visible(dict[int, str]):
-    def __missing__(self, code: int) -> str:
-        self[code] = "" if any(low <= code <= high for low, high in _INVISIBLE) else chr(code)
+        self[code] = self.plain(chr(code))
         return self[code]
 
 
-_READABLE, _VISIBLE = _Readable(), _Visible()
+def _visible_character(character: str) -> str:
+    return "" if any(low <= ord(character) <= high for low, high in _INVISIBLE) else character
+
+
+def _readable_character(character: str) -> str:
+    category = unicodedata.category(character)
+    if category == "Nd":
+        return str(unicodedata.digit(character))
+    return " " if category == "Zs" else _OTHER.get(character) or _visible_character(character)
+
+
+_READABLE, _VISIBLE = FilledTable(_readable_character), FilledTable(_visible_character)
 
 
 def visible(text: str) -> str:
@@ -200,16 +193,8 @@ def compared(text: str) -> str:
 @cache
 def _combining() -> str:
     """Combining marks, for a set in a pattern."""
-    return "".join(
-        map(
-            chr,
-            (
-                code
-                for code in range(0x300, 0x1E94B)
-                if unicodedata.category(chr(code)) in ("Mn", "Mc")
-            ),
-        )
-    )
+    signs = map(chr, range(0x300, 0x1E94B))
+    return "".join(sign for sign in signs if unicodedata.category(sign) in ("Mn", "Mc"))
 
 
 _MOST_MARKS_ON_A_LETTER = 30
@@ -246,6 +231,11 @@ UNSPACED = (
 """Scripts that put no spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
 
 
+def is_unspaced(character: str) -> bool:
+    """Whether a character's script puts no spaces between words."""
+    return any(low <= ord(character) <= high for low, high in UNSPACED)
+
+
 @cache
 def _edges(joins: str) -> tuple[str, str]:
     unspaced = "".join(f"{chr(low)}-{chr(high)}" for low, high in UNSPACED)
@@ -261,8 +251,7 @@ def whole_word(word: str, joins: str = "") -> str:
     """
 
     def of_words(sign: str) -> bool:
-        spaced = not any(low <= ord(sign) <= high for low, high in UNSPACED)
-        return spaced and (
+        return not is_unspaced(sign) and (
             sign.isalnum() or sign in joins or unicodedata.category(sign) in ("Mn", "Mc")
         )
 
@@ -276,18 +265,21 @@ _NAMES = (
     "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratchpad|antthinking|cot|"
 )
 _NAMES += "chain_of_thought|thought_process|inner_monologue|internal_monologue|deliberation|思考|思考过程|推理|推理过程|反思"
+_LENS = "(?:思考|思考过程|推理|推理过程)"
 # every alternative starts with its own uncased character, so the scan skips ordinary text fast
 _MARK = re.compile(
-    rf"(?i)<\s?(?P<a>/?)\s?(?:[A-Za-z]{{1,12}}[:_])?(?P<tag>{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
-    rf"|＜\s?(?P<b>/?)\s?(?P<wide>{_NAMES})\s?＞"
-    r"|\[(?P<c>/?)(?P<square>THINK|THINKING|REASONING)\]"
-    r"|◁(?P<d>/?)(?P<kimi>think)▷"
-    r"|<\|(?P<e>/|START_|END_|begin_of_|end_of_)?(?P<bar>think|thinking|thought|reasoning)\|>"
-    r"|<unused(?P<unused>94>thought|95>)"
-    r"|<details\s(?P<details>type=[\"']reasoning[\"'])[^<>]{0,200}>|<(?P<summary>/)details>"
-    r"|【(?P<h>/?)(?P<lens>思考|思考过程|推理|推理过程)(?P<i>开始|结束|完毕)?】|【(?P<j>(?:最终)?(?:回答|答案|结论))】"
-    r"|<\|end\|>\s?<\|start\|>assistant(?P<harmony><)\|channel\|>\s?final\b[^<]{0,40}<\|message\|>"
+    rf"(?i)<\s?(?:(?P<tag_end>/)|(?P<tag>))\s?(?:[A-Za-z]{{1,12}}[:_])?(?:{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
+    rf"|＜\s?(?:(?P<tag_wide_end>/)|(?P<tag_wide>))\s?(?:{_NAMES})\s?＞"
+    r"|\[(?:(?P<square_end>/)|(?P<square>))(?:THINK|THINKING|REASONING)\]"
+    r"|◁(?:(?P<kimi_end>/)|(?P<kimi>))think▷"
+    r"|<\|(?:(?P<bar_end>/|END_|end_of_)|(?P<bar>START_|begin_of_|))(?:think|thinking|thought|reasoning)\|>"
+    r"|<unused(?:(?P<unused>94>thought)|(?P<unused_end>95>))"
+    r"|<details\s(?P<details>type=[\"']reasoning[\"'])[^<>]{0,200}>|<(?P<details_end>/)details>"
+    rf"|【(?:(?P<lens_end>/{_LENS}(?:开始|结束|完毕)?|{_LENS}(?:结束|完毕))|(?P<lens>{_LENS}(?:开始)?))】"
+    r"|【(?P<lens_answer_end>(?:最终)?(?:回答|答案|结论))】"
+    r"|<\|end\|>\s?<\|start\|>assistant(?P<harmony_end><)\|channel\|>\s?final\b[^<]{0,40}<\|message\|>"
 )
+"""The one group that matches is called after the family of the mark; of one that closes it ends with `_end`."""
 _LEADING = re.compile(
     r"\s*(?:<\|(?:im_start|start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*)?"
 )
@@ -456,24 +448,7 @@ def _marks(text: str) -> list[_Mark]:
     marks = []
     for match in islice(_MARK.finditer(text), MOST_MARKS):
         kind = match.lastgroup or ""
-        group = match.group
-        if kind in ("tag", "wide"):
-            family, opens = "tag", not (group("a") or group("b"))
-        elif kind in ("square", "kimi"):
-            family, opens = kind, not (group("c") or group("d"))
-        elif kind == "bar":
-            family, opens = kind, (group("e") or "").lower() not in ("/", "end_", "end_of_")
-        elif kind == "unused":
-            family, opens = kind, group("unused").startswith("94")
-        elif kind in ("details", "summary"):
-            family, opens = "details", kind == "details"
-        elif kind == "harmony":
-            family, opens = kind, False
-        else:
-            family, opens = (
-                "lens",
-                bool(group("lens")) and not group("h") and group("i") in (None, "开始"),
-            )
+        opens, family = not kind.endswith("_end"), kind.partition("_")[0]
         marks.append(_Mark(match.start(), match.end(), opens, family))
     return marks
 
