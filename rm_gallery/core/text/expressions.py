@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Literal, NamedTuple
+from unicodedata import numeric
 
 from rm_gallery.core.text.answer import (
     CJK,
@@ -36,40 +39,16 @@ class FinalAnswer(NamedTuple):
 _LIMIT = 50_000
 _SHORT = 200
 _PUNCTUATION = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
-    **{0x3002: ". ", 0x3001: ", ", 0x2212: "-"},
-    **dict.fromkeys((0x3000, 0xA0, 0x2009, 0x202F), " "),
-    **dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
+    0x3002: ". ",
+    0x3001: ", ",
 }
-_SYMBOLS = str.maketrans(
-    {
-        **{
-            "π": r"\pi ",
-            "∞": r"\infty ",
-            "×": r"\times ",
-            "·": r"\cdot ",
-            "÷": r"\div ",
-            "±": r"\pm ",
-        },
-        **{
-            "≤": r"\le ",
-            "≥": r"\ge ",
-            "≠": r"\ne ",
-            "∪": r"\cup ",
-            "∩": r"\cap ",
-            "∅": r"\emptyset ",
-        },
-    }
-)
-_FRACTIONS = {
-    "½": "1/2",
-    "¼": "1/4",
-    "¾": "3/4",
-    "⅓": "1/3",
-    "⅔": "2/3",
-    "⅕": "1/5",
-    "⅛": "1/8",
-    "⅜": "3/8",
-    "⅝": "5/8",
+_SYMBOLS = {
+    ord(sign): rf"\{command} "
+    for sign, command in zip(
+        "π∞×·÷±≤≥≠∪∩∅",
+        "pi infty times cdot div pm le ge ne cup cap emptyset".split(),
+        strict=True,
+    )
 }
 _WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -96,12 +75,10 @@ _SCALES = {
 _CHINESE_DIGITS = {sign: n for n, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _CHINESE_POWERS = {"十": 1, "百": 2, "千": 3, "万": 4, "亿": 8}
 _NUMERAL = f"[{''.join((*_CHINESE_DIGITS, *_CHINESE_POWERS))}]{{1,20}}"
-_CHINESE = re.compile(
-    rf"(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?[个位只条本块元岁天]?"
-)
+_IN_CHINESE = rf"(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?"
+_CHINESE = re.compile(rf"{_IN_CHINESE}[个位只条本块元岁天]?")
 _CHINESE_NUMBER = re.compile(
-    rf"(?:(?<![{CJK}])|(?<=[是为约有共]))(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})"
-    rf"(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?(?![些样般起定直种下致旦切律])"
+    rf"(?:(?<![{CJK}])|(?<=[是为约有共])){_IN_CHINESE}(?![些样般起定直种下致旦切律])"
 )
 _PARTS = {
     word: n
@@ -141,11 +118,6 @@ _UNIT = re.compile(
     rf"(-?{_NUMBER}|-?\d+/\d+)\s+"
     r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s"
     r"|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
-)
-_LATEX_UNIT = re.compile(
-    r"(?i)(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm"
-    r"|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
-    r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$"
 )
 _LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+(?:[^\W\d_]|\()|\s*[{CJK}])")
 _SCALED = re.compile(
@@ -328,9 +300,10 @@ def without_asides(text: str, *, reference: bool = False) -> str:
         return ""
     tail = remaining
     kept = without_denied(tail)
-    if re.search(r"\d", kept) or not re.search(r"\d", tail):
-        return (kept if re.search(r"\d", kept) else tail).strip()
-    return "" if _IS_WRONG.search(tail) or _NOT_A_NUMBER.search(tail) else tail.strip()
+    if re.search(r"\d", kept):
+        return kept.strip()
+    denied = re.search(r"\d", tail) and (_IS_WRONG.search(tail) or _NOT_A_NUMBER.search(tail))
+    return "" if denied else tail.strip()
 
 
 def without_denied(text: str) -> str:
@@ -449,63 +422,15 @@ def _tidy(segment: str, factorial: bool) -> str:
     if (words := _TEXT_COMMAND.fullmatch(text)) is not None:
         text = words.group(1).strip()
     if not text.isascii():
-        text = _plain_symbols(text)
+        text = _rewritten(text, _PLAIN_SYMBOLS).translate(_SYMBOLS)
     return _plain_numbers(text.strip().removeprefix("=").strip())
-
-
-def _plain_symbols(text: str) -> str:
-    text = re.sub(r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}", text)
-    text = re.sub(
-        r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(SUPERSCRIPTS)}}}", text
-    )
-    text = re.sub(
-        f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}".lstrip(), text
-    )
-    text = re.sub(r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", "", text)
-    text = re.sub(r"^\s*[≈≃~∼]\s*", "", text)
-    return re.sub(r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", "", text).translate(_SYMBOLS)
 
 
 def _plain_numbers(text: str) -> str:
     """Rewrites numbers plainly: no separators or units, exponents and mixed fractions worked out."""
     if "\\" in text or "~" in text or "{" in text:
         text = _plain_latex(text)
-    text = re.sub(
-        r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda match: match[0].replace("_", ""), text
-    )
-    if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
-        text = text.replace(" ", "")
-    if re.fullmatch(r"-?\d{1,3}(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})", text):
-        text = text.replace(".", "").replace(",", ".")
-    text = re.sub(r"^\+(?=[\d.])", "", text)
-    if assigned := re.fullmatch(
-        rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text
-    ):
-        text = assigned[1]
-    text = re.sub(r"(?<![\w.)}])\.(?=\d)", "0.", text)
-    text = re.sub(r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi ", text)
-    text = re.sub(
-        r"(?<![\w.\\])\d+(?:\.\d+)?[eE][+-]?\d{1,2}(?![\w^])",
-        lambda f: format(Decimal(f[0]), "f"),
-        text,
-    )
-    text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text)
-    text = re.sub(r"\^(-\d+)", r"^{\1}", text)
-    text = re.sub(
-        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b",
-        "%",
-        text,
-        flags=re.IGNORECASE,
-    )
-    text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times ", text)
-    if spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text):
-        text = spelt[1]
-    if r"\overline" in text:
-        text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
-    text = re.sub(r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper, text)
-    text = re.sub(
-        r"^(\d{1,6})\s+dozen\b", lambda match: str(12 * int(match[1])), text, flags=re.IGNORECASE
-    )
+    text = _rewritten(text, _PLAIN_NUMBERS)
     if (scaled := _SCALED.match(text)) is not None:
         power = _SCALES[(scaled[2] or scaled[3]).lower()]
         text = f"{format(Decimal(scaled[1].replace(',', '')).scaleb(power), 'f')} {text[scaled.end() :]}".strip()
@@ -628,27 +553,10 @@ def _chinese_integer(text: str) -> int | None:
 
 def _plain_latex(text: str) -> str:
     text = text.replace(r"\$", "").replace("{,}", ",").replace("~", " ")
-    text = re.sub(
-        r"\\(?:text|mathrm)\s*\{\s*((?:hundred|thousand|[mbtr]+illion)\b[^{}]*)\}", r" \1", text
-    ).replace(r"\varnothing", r"\emptyset")
-    text = re.sub(r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", "", text)
-    text = re.sub(r"\\!", "", text)
-    text = re.sub(r"^\s*[A-Za-z]\s*\\in\s*(?=(?:\\left)?\s*(?:[\[(]|\\\{))", "", text)
-    text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", "", text)
-    text = re.sub(
-        r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text
-    )
+    text = _rewritten(text, _PLAIN_LATEX)
     if re.search(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
         return text
-    # a degree sign or a unit at the end
-    text = re.sub(
-        r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text"
-        r"|mathrm)\s*\{\s*)?[CFK])",
-        "",
-        text,
-    )
-    text = _LATEX_UNIT.sub(_without_unit, text)
-    return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
+    return _rewritten(text, _WITHOUT_LATEX_UNIT).strip()
 
 
 _UPRIGHT = re.compile(r"\\(?:text|mathrm|rm)\s*\{\s*([^{}]*?)\s*\}")
@@ -671,6 +579,85 @@ def _as_fraction(match: re.Match[str]) -> str:
 def _improper(match: re.Match[str]) -> str:
     sign, whole, numerator, denominator = match.groups()
     return f"{sign}{int(whole) * int(denominator) + int(numerator)}/{denominator}"
+
+
+_Rewrite = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
+
+
+def _rewrites(*pairs: tuple[str, str | Callable[[re.Match[str]], str]]) -> tuple[_Rewrite, ...]:
+    return tuple((re.compile(pattern), plain) for pattern, plain in pairs)
+
+
+def _rewritten(text: str, rewrites: tuple[_Rewrite, ...]) -> str:
+    for pattern, plain in rewrites:
+        text = pattern.sub(plain, text)
+    return text
+
+
+_PLAIN_SYMBOLS = _rewrites(
+    (r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}"),
+    (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(SUPERSCRIPTS)}}}"),
+    (
+        r"(\d?)([½¼¾⅓⅔⅕⅛⅜⅝])",
+        lambda match: f"{match[1]} {Fraction(numeric(match[2])).limit_denominator(8)}".lstrip(),
+    ),
+    (r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", ""),
+    (r"^\s*[≈≃~∼]\s*", ""),
+    (r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", ""),
+)
+_PLAIN_NUMBERS = _rewrites(
+    (r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda match: match[0].replace("_", "")),
+    (r"^-?\d{1,3}(?: \d{3})+(?:\.\d+)?\Z", lambda match: match[0].replace(" ", "")),
+    (
+        r"^-?\d{1,3}(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})\Z",
+        lambda match: match[0].replace(".", "").replace(",", "."),
+    ),
+    (r"^\+(?=[\d.])", ""),
+    (
+        rf"^(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)\Z",
+        r"\1",
+    ),
+    (r"(?<![\w.)}])\.(?=\d)", "0."),
+    (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi "),
+    (
+        r"(?<![\w.\\])\d+(?:\.\d+)?[eE][+-]?\d{1,2}(?![\w^])",
+        lambda match: format(Decimal(match[0]), "f"),
+    ),
+    (r"(?<=[\w)])\*\*(?=[\w(-])", "^"),
+    (r"\^(-\d+)", r"^{\1}"),
+    (
+        r"(?i)(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b",
+        "%",
+    ),
+    (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
+    (rf"^[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)\Z", r"\1"),
+    (r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction),
+    (r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper),
+    (r"(?i)^(\d{1,6})\s+dozen\b", lambda match: str(12 * int(match[1]))),
+)
+_PLAIN_LATEX = _rewrites(
+    (r"\\(?:text|mathrm)\s*\{\s*((?:hundred|thousand|[mbtr]+illion)\b[^{}]*)\}", r" \1"),
+    (r"\\varnothing", r"\\emptyset"),
+    (r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", ""),
+    (r"\\!", ""),
+    (r"^\s*[A-Za-z]\s*\\in\s*(?=(?:\\left)?\s*(?:[\[(]|\\\{))", ""),
+    (r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", ""),
+    (r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", ""),
+)
+_WITHOUT_LATEX_UNIT = _rewrites(
+    (
+        r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text"
+        r"|mathrm)\s*\{\s*)?[CFK])",
+        "",
+    ),
+    (
+        r"(?i)(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm"
+        r"|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
+        r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$",
+        _without_unit,
+    ),
+    (r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", ""),
+)
 
 
 def _spaced(text: str) -> str:
