@@ -235,7 +235,8 @@ _ANOTHERS = re.compile(
     r".*?(?=<\|(?:im_start|start|start_header_id)\|>\s*assistant\b|<\|assistant\|>"
     r"|<start_of_turn>\s*model\b|<｜Assistant｜>|\Z)"
 )
-_PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
+PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
+"""LaTeX that nobody sees."""
 
 
 def final_text(text: str) -> str:
@@ -252,7 +253,7 @@ def _seen(text: str) -> str:
     while (begin := text.find("<!--", place)) >= 0 and (end := text.find("-->", begin + 4)) >= 0:
         kept.append(text[place:begin])
         place = end + 3
-    return _PHANTOM.sub(" ", _ANOTHERS.sub(" ", "".join([*kept, text[place:]])))
+    return PHANTOM.sub(" ", _ANOTHERS.sub(" ", "".join([*kept, text[place:]])))
 
 
 def read_statements(

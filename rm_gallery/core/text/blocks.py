@@ -130,7 +130,7 @@ _KEY = re.compile(_STRING.pattern + r"|([A-Za-z_]\w{0,40}|\d{1,4})(?=\s*[:：])"
 _SCALAR = re.compile(r"[^\s,:\[\]{}\"'“”，：]{1,40}")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _ESCAPE = re.compile(r"(?s)\\(?:u([0-9a-fA-F]{4})|(.))")
-_PLAIN = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_PLAIN = dict(zip("ntrbf", "\n\t\r\b\f", strict=True))
 
 
 class TwoValues(ValueError):
@@ -182,7 +182,7 @@ def _lenient_value(text: str, at: int, depth: int) -> tuple[Any, int]:
         return _lenient_held(text, at + 1, depth, "}" if text[at] == "{" else "]")
     string = _STRING.match(text, at)
     if string:
-        return _unescaped(next(part for part in string.groups() if part is not None)), string.end()
+        return _unescaped(string[string.lastindex or 0]), string.end()
     scalar = _SCALAR.match(text, at)
     if scalar is None:
         raise ValueError("no value")
@@ -201,7 +201,7 @@ def _lenient_held(text: str, at: int, depth: int, closing: str) -> tuple[Any, in
             key = _KEY.match(text, at)
             if key is None:
                 raise ValueError("no key")
-            keys.append(next(part for part in key.groups() if part is not None))
+            keys.append(key[key.lastindex or 0])
             at = _after_space(text, key.end())
             if text[at] not in ":：":
                 raise ValueError("no colon")

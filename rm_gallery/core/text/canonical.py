@@ -107,10 +107,10 @@ def _turn_end(text: str) -> int:
 
 # -- characters ------------------------------------------------------------------------------------
 
-_INVISIBLE = (
-    (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E),
-    (0x2060, 0x206F), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
-)  # fmt: skip
+_INVISIBLE = re.compile(
+    r"[\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f"
+    r"\ufeff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 """Unicode's Default_Ignorable_Code_Point, without the Hangul fillers, which show as blanks."""
 _MINUS = "\u2212\ufe63\uff0d"
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\ufe58"
@@ -140,7 +140,7 @@ class FilledTable(dict[int, str]):
 
 
 def _visible_character(character: str) -> str:
-    return "" if any(low <= ord(character) <= high for low, high in _INVISIBLE) else character
+    return "" if _INVISIBLE.match(character) else character
 
 
 def _readable_character(character: str) -> str:
@@ -221,25 +221,42 @@ def normalized(form: Literal["NFC", "NFKC"], text: str) -> str:
     return "".join(unicodedata.normalize(form, part) for part in [*parts, text[start:]])
 
 
+# -- rewriting -------------------------------------------------------------------------------------
+
+Rewrites = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
+
+
+def rewrites(*pairs: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rewrites:
+    """Patterns, each with what replaces it, for `rewritten`."""
+    return tuple((re.compile(pattern), plain) for pattern, plain in pairs)
+
+
+def rewritten(text: str, pairs: Rewrites) -> str:
+    """The text after all replacements, one after the other."""
+    for pattern, plain in pairs:
+        text = pattern.sub(plain, text)
+    return text
+
+
 # -- words -----------------------------------------------------------------------------------------
 
 
-UNSPACED = (
-    (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF),
-    (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF),
-)  # fmt: skip
+_UNSPACED = (
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+)
 """Scripts that put no spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 
 
 def is_unspaced(character: str) -> bool:
     """Whether a character's script puts no spaces between words."""
-    return any(low <= ord(character) <= high for low, high in UNSPACED)
+    return _IS_UNSPACED.match(character) is not None
 
 
 @cache
 def _edges(joins: str) -> tuple[str, str]:
-    unspaced = "".join(f"{chr(low)}-{chr(high)}" for low, high in UNSPACED)
-    sign, mark = rf"[^\W_{unspaced}]", f"[{_combining()}{joins}]"
+    sign, mark = rf"[^\W_{_UNSPACED}]", f"[{_combining()}{joins}]"
     return rf"(?<!{sign})(?<!{mark})", rf"(?!{sign}|{mark})"
 
 
@@ -294,7 +311,7 @@ _MENTIONED = re.compile(
 """A tag in a sentence is followed by its punctuation or its name …"""
 _SPOKEN_OF = re.compile(r"[ \t](?:and|or|in|is|was)[ \t]")
 """… or, behind a blank, by the rest of the sentence."""
-_PAIRS = {"“": "”", "‘": "’", "«": "»", "「": "」", "『": "』", "（": "）", "(": ")", "'": "'"}
+_PAIRS = dict(zip("“‘«「『（('", "”’»」』）)'", strict=True))
 _FENCE = re.compile(r"^[ \t]{0,8}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 
 _HARMONY_START = re.compile(r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -17,6 +16,7 @@ from rm_gallery.core.text.answer import (
     read_statements,
     value_part,
 )
+from rm_gallery.core.text.canonical import rewrites, rewritten
 from rm_gallery.core.text.conclusion import CONTRAST, asserted, without_rejected
 from rm_gallery.core.text.moments import Moment, moments_in, read_moment
 from rm_gallery.core.text.quantities import SUPERSCRIPTS, is_unit
@@ -99,16 +99,7 @@ _COMMA_LANGUAGE = re.compile(
 _DECIMAL_COMMA = re.compile(
     r"(?<![\d.])(-?(?:\d{1,3}(?:[. ]\d{3})+|\d+)),(\d{1,2}|\d{4,})(?![\d,])"
 )
-_OPTION = re.compile(
-    r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*"
-    r"|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])"
-)
-_MINUS = re.compile(r"(?i)^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)")
-_AFTER_NUMBER = re.compile(r"(?<=[\d%])(?:\s?\[\d{1,3}\]|['’][^\W\d_]{1,6})$")
-"""A reference mark, 8 [3], and a suffix of a language that declines numbers, 42'dir."""
 _EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u26ff\u2705\u274c\u2728\ufe0f]+")
-_HTML = re.compile(r"(?i)</?(?:b|i|u|em|strong|p|span)>")
-_BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
 _WORD = re.compile(
@@ -398,31 +389,50 @@ def _shape(text: str) -> Shape:
     return "mixed" if re.search(r"\d", text) else "words"
 
 
+_WITHOUT_MARKUP = rewrites(
+    (r"(?<![\d)])\*\*|\*\*(?![\d(])", ""),
+    (r"(?i)</?(?:b|i|u|em|strong|p|span)>", ""),
+)
+_WITHOUT_FRAME = rewrites(
+    # a reference mark, 8 [3], and a suffix of a language that declines numbers, 42'dir
+    (r"(?<=[\d%])(?:\s?\[\d{1,3}\]|['’][^\W\d_]{1,6})$", ""),
+    (
+        r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*"
+        r"|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])",
+        "",
+    ),
+    (r"(?i)^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)", "-"),
+)
+_WITHOUT_MONEY = rewrites(
+    (r"\\\$", "$"),
+    (r"[$€£¥₹]\s*(?=-?[\d.])", ""),
+    (r"(?<=\d)\s*[€£¥₹]$", ""),
+)
+
+
 def _tidy(segment: str, factorial: bool) -> str:
     text = (
-        _HTML.sub("", _BOLD.sub("", segment))
+        rewritten(segment, _WITHOUT_MARKUP)
         .strip()
         .rstrip(".,;:? ")
         .strip("`\"'“”「」『』*_ ")
         .rstrip(" .,;:?")
         .strip()
     )
-    text = _MINUS.sub("-", _OPTION.sub("", _AFTER_NUMBER.sub("", text)))
+    text = rewritten(text, _WITHOUT_FRAME)
     if not factorial and text.endswith("!") and not FORMULA.search(text):
         text = text.rstrip("! .")
     if _PLAIN.fullmatch(text):
         return text
     whole = FORMULA.fullmatch(text)
     if whole is not None:
-        text = next(group for group in whole.groups() if group is not None).strip().rstrip(" .,;")
+        text = whole[whole.lastindex or 0].strip().rstrip(" .,;")
     elif text.count("$") == 1 or not FORMULA.search(text):
-        text = text.replace(r"\$", "$")
-        text = re.sub(r"[$€£¥₹]\s*(?=-?[\d.])", "", text)
-        text = re.sub(r"(?<=\d)\s*[€£¥₹]$", "", text)
+        text = rewritten(text, _WITHOUT_MONEY)
     if (words := _TEXT_COMMAND.fullmatch(text)) is not None:
         text = words.group(1).strip()
     if not text.isascii():
-        text = _rewritten(text, _PLAIN_SYMBOLS).translate(_SYMBOLS)
+        text = rewritten(text, _PLAIN_SYMBOLS).translate(_SYMBOLS)
     return _plain_numbers(text.strip().removeprefix("=").strip())
 
 
@@ -430,7 +440,7 @@ def _plain_numbers(text: str) -> str:
     """Rewrites numbers plainly: no separators or units, exponents and mixed fractions worked out."""
     if "\\" in text or "~" in text or "{" in text:
         text = _plain_latex(text)
-    text = _rewritten(text, _PLAIN_NUMBERS)
+    text = rewritten(text, _PLAIN_NUMBERS)
     if (scaled := _SCALED.match(text)) is not None:
         power = _SCALES[(scaled[2] or scaled[3]).lower()]
         text = f"{format(Decimal(scaled[1].replace(',', '')).scaleb(power), 'f')} {text[scaled.end() :]}".strip()
@@ -553,10 +563,10 @@ def _chinese_integer(text: str) -> int | None:
 
 def _plain_latex(text: str) -> str:
     text = text.replace(r"\$", "").replace("{,}", ",").replace("~", " ")
-    text = _rewritten(text, _PLAIN_LATEX)
+    text = rewritten(text, _PLAIN_LATEX)
     if re.search(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
         return text
-    return _rewritten(text, _WITHOUT_LATEX_UNIT).strip()
+    return rewritten(text, _WITHOUT_LATEX_UNIT).strip()
 
 
 _UPRIGHT = re.compile(r"\\(?:text|mathrm|rm)\s*\{\s*([^{}]*?)\s*\}")
@@ -581,20 +591,7 @@ def _improper(match: re.Match[str]) -> str:
     return f"{sign}{int(whole) * int(denominator) + int(numerator)}/{denominator}"
 
 
-_Rewrite = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
-
-
-def _rewrites(*pairs: tuple[str, str | Callable[[re.Match[str]], str]]) -> tuple[_Rewrite, ...]:
-    return tuple((re.compile(pattern), plain) for pattern, plain in pairs)
-
-
-def _rewritten(text: str, rewrites: tuple[_Rewrite, ...]) -> str:
-    for pattern, plain in rewrites:
-        text = pattern.sub(plain, text)
-    return text
-
-
-_PLAIN_SYMBOLS = _rewrites(
+_PLAIN_SYMBOLS = rewrites(
     (r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}"),
     (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(SUPERSCRIPTS)}}}"),
     (
@@ -605,7 +602,7 @@ _PLAIN_SYMBOLS = _rewrites(
     (r"^\s*[≈≃~∼]\s*", ""),
     (r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", ""),
 )
-_PLAIN_NUMBERS = _rewrites(
+_PLAIN_NUMBERS = rewrites(
     (r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda match: match[0].replace("_", "")),
     (r"^-?\d{1,3}(?: \d{3})+(?:\.\d+)?\Z", lambda match: match[0].replace(" ", "")),
     (
@@ -635,7 +632,7 @@ _PLAIN_NUMBERS = _rewrites(
     (r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper),
     (r"(?i)^(\d{1,6})\s+dozen\b", lambda match: str(12 * int(match[1]))),
 )
-_PLAIN_LATEX = _rewrites(
+_PLAIN_LATEX = rewrites(
     (r"\\(?:text|mathrm)\s*\{\s*((?:hundred|thousand|[mbtr]+illion)\b[^{}]*)\}", r" \1"),
     (r"\\varnothing", r"\\emptyset"),
     (r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", ""),
@@ -644,7 +641,7 @@ _PLAIN_LATEX = _rewrites(
     (r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", ""),
     (r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", ""),
 )
-_WITHOUT_LATEX_UNIT = _rewrites(
+_WITHOUT_LATEX_UNIT = rewrites(
     (
         r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text"
         r"|mathrm)\s*\{\s*)?[CFK])",

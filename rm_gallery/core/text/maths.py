@@ -17,13 +17,14 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.text.answer import (
+    PHANTOM,
     Extraction,
     concluded,
     final_text,
     last_boxed,
     read_statements,
 )
-from rm_gallery.core.text.canonical import readable, turn_text
+from rm_gallery.core.text.canonical import readable, rewrites, rewritten, turn_text
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_moment, find_reference
 from rm_gallery.core.text.moments import read_moment
 from rm_gallery.core.text.quantities import (
@@ -162,14 +163,6 @@ def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> Math
 
 
 _reference = functools.lru_cache(maxsize=1024)(find_reference)
-_FUNCTION_OF_DEGREES = re.compile(
-    r"(\\(?:sin|cos|tan|cot|sec"
-    r"|csc))\s*(?:\\left)?[({]?\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?"
-    r"|°)\s*(?:\\right)?[)}]?"
-)
-_CASES = re.compile(
-    r"\\begin\{(cases|aligned|array)\}(?:\{[^{}]{0,20}\})?([^&]{0,400}?)\\end\{\1\}"
-)
 _CONGRUENCE = re.compile(
     r"(?:([A-Za-z]\w{0,8})\s*(?:\\equiv|≡)\s*)?(-?\d{1,18})\s*(?:\\p?mod|\\bmod"
     r"|\\?\(\s*(?:\\text\{)?mod\}?)\s*\{?\s*((?!0+(?!\d))\d{1,18})\s*\}?\s*\)?"
@@ -196,12 +189,24 @@ _WORDS_FOR = {
 """Answers that are no value; an answer equals a reference that says the same."""
 
 
-_OPENS_ANGLE, _CLOSES_ANGLE = (
-    re.compile(rf"(?:\\{side})?\\{side[0]}angle") for side in ("left", "right")
-)
-_CONSTANT = re.compile(
-    r"(\\[A-Za-z]+)?(?:\\(?:mathrm|operatorname|textrm|text|mathit|rm)\s*\{\s*([ei])\s*\}"
-    r"|\{\s*\\rm\s+([ei])\s*\})"
+_WITHOUT_NOTATION = rewrites(
+    (
+        r"(\\[A-Za-z]+)?(?:\\(?:mathrm|operatorname|textrm|text|mathit|rm)\s*\{\s*([ei])\s*\}"
+        r"|\{\s*\\rm\s+([ei])\s*\})",
+        lambda match: (f"{match[1]} " if match[1] else "") + (match[2] or match[3]),
+    ),
+    (
+        r"(\\(?:sin|cos|tan|cot|sec"
+        r"|csc))\s*(?:\\left)?[({]?\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?"
+        r"|°)\s*(?:\\right)?[)}]?",
+        r"\1(\\frac{\2 \\pi}{180})",
+    ),
+    (r"(?:\\right)?\\rangle", ")"),
+    (r"(?:\\left)?\\langle", "("),
+    (
+        r"\\begin\{(cases|aligned|array)\}(?:\{[^{}]{0,20}\})?([^&]{0,400}?)\\end\{\1\}",
+        lambda match: ", ".join(part.strip() for part in match[2].split(r"\\") if part.strip()),
+    ),
 )
 
 
@@ -210,25 +215,7 @@ def _prepared(text: str) -> str:
     brackets for angle brackets.
     """
     text = readable(turn_text(text))
-    if "\\" in text:
-        text = _CONSTANT.sub(
-            lambda match: (
-                f"{match[1]} {match[2] or match[3]}" if match[1] else match[2] or match[3]
-            ),
-            text,
-        )
-        text = _FUNCTION_OF_DEGREES.sub(
-            lambda match: rf"{match[1]}(\frac{{{match[2]} \pi}}{{180}})", text
-        )
-        text = _OPENS_ANGLE.sub("(", _CLOSES_ANGLE.sub(")", text))
-        if r"\begin{" in text:
-            text = _CASES.sub(
-                lambda match: ", ".join(
-                    part.strip() for part in match[2].split(r"\\") if part.strip()
-                ),
-                text,
-            )
-    return text
+    return rewritten(text, _WITHOUT_NOTATION) if "\\" in text else text
 
 
 def _compared_as_statements(
@@ -362,7 +349,6 @@ def _compared_as_written(
 
 _NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,8}\}?)?(?:\(-?\d{1,9}\))?|\\[a-z]+)\s*=\s*[^=]+")
 _HEDGE = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\b(?:or|oder|ou|или)\b|或者?|∨")
-_UNSEEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 _LIST = re.compile(r"\\?[(（]?([^()\[\]{}]*,[^()\[\]{}]*)\\?[)）]?")
 
 
@@ -378,7 +364,7 @@ def _says_other(answer: str, reference: str) -> bool:
     )
     if len(ways) > 1 and all(re.search(r"\d", way) for way in ways) and not several:
         return True
-    if _UNSEEN.search(answer) and not re.search(r"\w", _UNSEEN.sub("", answer)):
+    if PHANTOM.search(answer) and not re.search(r"\w", PHANTOM.sub("", answer)):
         return True
     if (same := _equal_across_bases(answer, reference)) is not None:
         return not same

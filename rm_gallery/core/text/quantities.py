@@ -12,6 +12,7 @@ import unicodedata
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from rm_gallery.core.text.canonical import rewrites, rewritten
 from rm_gallery.core.text.language import function_words, word_table
 
 SMALL = 1e-4
@@ -210,32 +211,6 @@ _SHORT_SCALE = re.compile(r"([KMB])(?![A-Za-z0-9/^²³])")
 """K, M and B are thousand, million and billion, unless units are asked for."""
 _CLOCK = re.compile(r"(?i)\s?([ap])\.?m\b")
 _GOES_ON = re.compile(r"\s+[A-Za-z]")
-_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm|rm|operatorname|mathit|si|unit)\s*\{([^{}]*)\}")
-_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(\d{1,12})\s*\}\s*\{\s*(\d{1,12})\s*\}|(\d)(\d))")
-_MATH = re.compile(r"\$(?=\S)([^$\n]{1,200}?)(?<=\S)\$(?!\d)")
-_MINUS = re.compile(
-    r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus"
-    r"|negative)\s+(?=\$?\d)"
-)
-_GLUED = re.compile(r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)")
-_MINUTES = re.compile(r"(?<=\dh)(\s?[0-5]?\d)\s?m(?![\w/^²³])")
-_PER_HOUR = re.compile(
-    r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约"
-    r"|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
-)
-_FEET = re.compile(r"(?<!\d)(\d{1,2})\s?['′’]\s?(\d{1,2})\s?[\"″”]")
-_ERROR = re.compile(r"\(?\s?(-?\d[\d.,]{0,40})\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?")
-"""A value with its uncertainty: 12.6 ± 0.1. Bounded: it is tried at every digit of a long number."""
-_COMMA = re.compile(r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])")
-_COMPOUND = re.compile(r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)")
-_SPACED = re.compile(r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)")
-_SPACED_AND_UNIT = re.compile(
-    r"(?<![\d.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?=\s?(?P<unit>[^\W\d_]{1,12}|[%°€£¥]))"
-)
-"""Behind a word a space may stand between two numbers; before a unit it groups the digits, as SI
-and ISO 80000-1 write them.
-"""
-_SPACE = re.compile(r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])")
 
 
 def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
@@ -255,31 +230,6 @@ def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
     return quantities
 
 
-def plain_units(text: str) -> str:
-    """The text without the LaTeX that stands around units."""
-    text = _SPACED_AND_UNIT.sub(
-        lambda match: match[0].replace(" ", "") if is_unit(match["unit"]) else match[0], text
-    )
-    text = _SPACED.sub(
-        lambda match: match[0].replace(" ", ""),
-        _COMPOUND.sub(lambda match: re.sub("[ -]", "", match[0]), text),
-    )
-    text = _ERROR.sub(
-        r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text)))
-    )
-    text = _GLUED.sub(r"\1 ", _MINUTES.sub(r"\1 min", _MINUS.sub("-", text)))
-    if "\\" not in text and "$" not in text:
-        return text
-    text = _SIUNITX.sub(lambda match: f"{match[1]} {_siunitx(match[2])}", text)
-    text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _TEXT.sub(r" \1", text))
-    for latex, plain in word_table("units")["latex"].items():
-        text = text.replace(latex, plain)
-    return _MATH.sub(r"\1", _SPACE.sub(" ", text)).replace("\\$", "$")
-
-
-_SIUNITX = re.compile(
-    r"\\(?:SI|qty)\s*(?:\[[^\[\]]{0,80}\])?\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,120})\}"
-)
 _MACRO = re.compile(r"\\([A-Za-z]+)")
 
 
@@ -300,6 +250,67 @@ def _siunitx(unit: str) -> str:
 
 def _per_hour(match: re.Match[str]) -> str:
     return f"{match[5]} {match[6]}/{next(part for part in match.groups() if part)}"
+
+
+_PLAIN_UNITS = rewrites(
+    # behind a word a space may stand between two numbers; before a unit it groups the digits, as SI
+    # and ISO 80000-1 write them
+    (
+        r"(?<![\d.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?=\s?(?P<unit>[^\W\d_]{1,12}|[%°€£¥]))",
+        lambda match: match[0].replace(" ", "") if is_unit(match["unit"]) else match[0],
+    ),
+    (
+        r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)",
+        lambda match: re.sub("[ -]", "", match[0]),
+    ),
+    (
+        r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)",
+        lambda match: match[0].replace(" ", ""),
+    ),
+    (r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])", r"\1.\2"),
+    (
+        r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约"
+        r"|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})",
+        _per_hour,
+    ),
+    (r"(?<!\d)(\d{1,2})\s?['′’]\s?(\d{1,2})\s?[\"″”]", r"\1 ft \2 in"),
+    # a value with its uncertainty: 12.6 ± 0.1; bounded, for it is tried at every digit of a number
+    (r"\(?\s?(-?\d[\d.,]{0,40})\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?", r"\1"),
+    (
+        r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus"
+        r"|negative)\s+(?=\$?\d)",
+        "-",
+    ),
+    (r"(?<=\dh)(\s?[0-5]?\d)\s?m(?![\w/^²³])", r"\1 min"),
+    (r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)", r"\1 "),
+)
+_WITHOUT_COMMANDS = rewrites(
+    (
+        r"\\(?:SI|qty)\s*(?:\[[^\[\]]{0,80}\])?\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,120})\}",
+        lambda match: f"{match[1]} {_siunitx(match[2])}",
+    ),
+    (r"\\(?:text|mathrm|mbox|textrm|rm|operatorname|mathit|si|unit)\s*\{([^{}]*)\}", r" \1"),
+    (
+        r"\\[dt]?frac\s*(?:\{\s*(\d{1,12})\s*\}\s*\{\s*(\d{1,12})\s*\}|(\d)(\d))",
+        lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}",
+    ),
+)
+_WITHOUT_FORMULAS = rewrites(
+    (r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])", " "),
+    (r"\$(?=\S)([^$\n]{1,200}?)(?<=\S)\$(?!\d)", r"\1"),
+    (r"\\\$", "$"),
+)
+
+
+def plain_units(text: str) -> str:
+    """The text without the LaTeX that stands around units."""
+    text = rewritten(text, _PLAIN_UNITS)
+    if "\\" not in text and "$" not in text:
+        return text
+    text = rewritten(text, _WITHOUT_COMMANDS)
+    for latex, plain in word_table("units")["latex"].items():
+        text = text.replace(latex, plain)
+    return rewritten(text, _WITHOUT_FORMULAS)
 
 
 def same_kind(given: Quantity, wanted: Quantity) -> tuple[UnitOfMeasure, UnitOfMeasure] | None:

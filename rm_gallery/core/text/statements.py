@@ -14,12 +14,12 @@ MOST = 200
 """Verdicts and objects looked at in one reply, at most."""
 
 REASONS = (
-    "reason", "reasons", "reasoning", "rationale", "explanation", "analysis", "justification", "critique", "comment",
-    "comments", "feedback", "quote", "thought", "thoughts", "think", "thinking", "reflection", "work", "理由", "原因", "分析", "解释", "说明", "评语",
-)  # fmt: skip
+    "reason reasons reasoning rationale explanation analysis justification critique comment comments feedback quote "
+    "thought thoughts think thinking reflection work 理由 原因 分析 解释 说明 评语"
+).split()
 """Elements that hold prose about the candidates: nothing in them is a verdict."""
 
-_THOUGHTS = frozenset({"think", "thinking", "thought", "thoughts", "reasoning", "reflection"})
+_THOUGHTS = "think thinking thought thoughts reasoning reflection".split()
 Reader = Callable[[Any], Any]
 
 
@@ -166,7 +166,7 @@ _IN_BROKEN = re.compile(
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
 _OBJECT_IN_FENCE = re.compile(r"[^\n]*\n\s*\{")
 _BEFORE_CLOSE = re.compile(r"(^|[\s>])([\w.+-]{1,20})\s{0,4}$")
-_QUOTES = {"“": "”", "„": "“", "「": "」", "『": "』", "«": "»", "‘": "’"}
+_QUOTES = dict(zip("“„「『«‘", "”“」』»’", strict=True))
 
 
 def _list_tokens(text: str, form: Form) -> list[_Token]:

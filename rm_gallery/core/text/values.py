@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements
-from rm_gallery.core.text.canonical import normalized, visible
+from rm_gallery.core.text.canonical import normalized, rewrites, rewritten, visible
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.core.utils.shown import excerpt
 
@@ -279,12 +279,6 @@ def read_list(value: Any) -> list[Any]:
 LETTERS = "ABCDEFGHIJ"
 _LIMIT = 10_000
 
-_MARKS = re.compile(
-    r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)"
-    r"|\\[,;:! ]|~"
-)
-_QUOTED = re.compile(r"[\"'“”‘’«»「」<]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」>]")
-_IN_BRACES = re.compile(r"\{\s*(or|and|,)\s*\}")
 _HERE = re.compile(
     r"(?i)(?:(?:the|la|le|el|die|option|choice|letter|answer|correct|right|best|opción|вариант"
     r"|statement|antwort|réponse|ответ|верный|правильный)s?\b\s*){0,4}"
@@ -491,7 +485,18 @@ def _leading(phrase: str, letters: str) -> str | None:
     return letter if no_letter or other["letter"] == letter else ""
 
 
+_WITHOUT_MARKS = rewrites(
+    (
+        r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)"
+        r"|\\[,;:! ]|~",
+        "",
+    ),
+    (r"[\"'“”‘’«»「」<]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」>]", r"\1"),
+    (r"\{\s*(or|and|,)\s*\}", r" \1 "),
+)
+
+
 def _without_marks(text: str) -> str:
     if not text.isascii():
         text = normalized("NFKC", text).replace("【", "(").replace("】", ")")
-    return _IN_BRACES.sub(r" \1 ", _QUOTED.sub(r"\1", _MARKS.sub("", text))).strip()
+    return rewritten(text, _WITHOUT_MARKS).strip()
