@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from rm_gallery.core.text.canonical import readable, split_reasoning, turn_text
 from rm_gallery.core.text.conclusion import ANOTHERS, is_denied, taken_back
 
-Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
+Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction"]
 Extraction = Literal["boxed", "announced", "any"]
 """What counts as an answer's conclusion. boxed: `\\boxed{}` or `\\fbox{}` alone. announced: that,
 an `<answer>` tag, a JSON answer, `#### x`, "the answer is x" and their like, or a text that is
@@ -462,7 +462,7 @@ def last_boxed(text: str) -> str | None:
     last, end = None, 0
     starts: list[int] = []
     for sign in _SIGNS.finditer(text):
-        written = sign.group()
+        written = sign[0]
         if written.endswith("{") and written != r"\{":
             denied = len(written) > 1 and _NOT_THE_BOX.search(
                 text, max(0, sign.start() - 24), sign.start()
@@ -516,7 +516,7 @@ def _box_content(text: str, start: int) -> tuple[int, str]:
         return begin, token[0].rstrip("$.") if token else ""
     depth = 0
     for brace in _BRACES.finditer(text, begin):
-        depth += 1 if brace.group() == "{" else -1
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return brace.end(), text[begin + 1 : brace.start()]
     return len(text), text[begin + 1 :]

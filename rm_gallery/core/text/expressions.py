@@ -18,6 +18,7 @@ from rm_gallery.core.text.answer import (
 )
 from rm_gallery.core.text.canonical import rewrites, rewritten
 from rm_gallery.core.text.conclusion import CONTRAST, asserted, without_rejected
+from rm_gallery.core.text.language import NUMBERS
 from rm_gallery.core.text.moments import Moment, moments_in, read_moment
 from rm_gallery.core.text.quantities import SUPERSCRIPTS, is_unit
 
@@ -50,16 +51,11 @@ _SYMBOLS = {
         strict=True,
     )
 }
-_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen "
-)
-_WORDS += "eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
+_NUMBER_WORDS = {word: value for value, word in enumerate(NUMBERS)} | {
     f"{ten}{joint}{unit}" if unit else ten: 10 * tens + value
     for tens, ten in enumerate(_TENS, 2)
-    for value, unit in enumerate(["", *_WORDS.split()[1:10]])
+    for value, unit in enumerate(["", *NUMBERS[1:10]])
     for joint in ("-", " ")
 }
 _SCALES = {
@@ -77,9 +73,7 @@ _CHINESE_POWERS = {"十": 1, "百": 2, "千": 3, "万": 4, "亿": 8}
 _NUMERAL = f"[{''.join((*_CHINESE_DIGITS, *_CHINESE_POWERS))}]{{1,20}}"
 _IN_CHINESE = rf"(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?"
 _CHINESE = re.compile(rf"{_IN_CHINESE}[个位只条本块元岁天]?")
-_CHINESE_NUMBER = re.compile(
-    rf"(?:(?<![{CJK}])|(?<=[是为约有共])){_IN_CHINESE}(?![些样般起定直种下致旦切律])"
-)
+_CHINESE_NUMBER = rf"(?:(?<![{CJK}])|(?<=[是为约有共])){_IN_CHINESE}(?![些样般起定直种下致旦切律])"
 _PARTS = {
     word: n
     for n, word in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)
@@ -349,11 +343,7 @@ def _leading_number(answer: FinalAnswer) -> FinalAnswer:
     if answer.shape != "mixed" or _RESULT_FOLLOWS.search(answer.text):
         return answer
     leading = _LEADING_NUMBER.match(answer.text)
-    return (
-        answer
-        if leading is None
-        else answer._replace(text=leading.group(1), shape=_shape(leading.group(1)))
-    )
+    return answer if leading is None else answer._replace(text=leading[1], shape=_shape(leading[1]))
 
 
 _CONTINENTAL = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d{1,2}(?![\d,]|\.\d)")
@@ -430,7 +420,7 @@ def _tidy(segment: str, factorial: bool) -> str:
     elif text.count("$") == 1 or not FORMULA.search(text):
         text = rewritten(text, _WITHOUT_MONEY)
     if (words := _TEXT_COMMAND.fullmatch(text)) is not None:
-        text = words.group(1).strip()
+        text = words[1].strip()
     if not text.isascii():
         text = rewritten(text, _PLAIN_SYMBOLS).translate(_SYMBOLS)
     return _plain_numbers(text.strip().removeprefix("=").strip())
@@ -451,11 +441,7 @@ def _plain_numbers(text: str) -> str:
     if (money := re.match(r"(\d+)\s+dollars?\s+and\s+(\d{1,2})\s+cents?\b", text)) is not None:
         text = f"{money[1]}.{money[2]:0>2}"
     unit = _UNIT.fullmatch(text)
-    return (
-        unit.group(1)
-        if unit and not unit.group().rstrip(".").endswith(("am", "pm", "a.m", "p.m"))
-        else text
-    )
+    return unit[1] if unit and not text.rstrip(".").endswith(("am", "pm", "a.m", "p.m")) else text
 
 
 def _in_digits(words: str) -> str | None:
@@ -481,15 +467,10 @@ def _in_digits(words: str) -> str | None:
     return str(total + part_value) if any(token in _SCALES for token in tokens) else None
 
 
-_SPELT_WORD = rf"(?:{'|'.join(sorted({*_WORDS.split(), *_TENS, 'hundred', 'thousand', 'million', 'billion'}, key=len, reverse=True))})"
+_SPELT_WORD = rf"(?:{'|'.join(sorted({*NUMBERS, *_TENS, 'hundred', 'thousand', 'million', 'billion'}, key=len, reverse=True))})"
 _SPELT = re.compile(
     rf"(?i)\b(?:(?:minus|negative)\s+)?{_SPELT_WORD}(?:(?:\s+|-|\s+and\s+){_SPELT_WORD}){{0,12}}\b"
 )
-_PART_OF = re.compile(
-    r"(?i)\b(?:an?\s+|one\s+)?(half|quarter)\s+(?:of\s+)?an?\s+(?=[a-z])"
-    r"|\b(three)[\s-]quarters\s+of\s+an?\s+(?=[a-z])"
-)
-_AND_A_HALF = re.compile(r"(?i)\b(?:an?|one)\s+([a-z]+)\s+and\s+a\s+half\b")
 _PRONOUN = re.compile(
     r"(?i)\b(?:the|this|that|no|any|some|every|each|which|first|second|last|right|correct|other"
     r"|another|only|same)\s+$"
@@ -504,13 +485,8 @@ def with_digits(text: str) -> str:
     """A text without digits, its spelled-out numbers in digits: twelve meters, half an hour, 三公里."""
     if re.search(r"\d", text):
         return text
-    text = _PART_OF.sub(
-        lambda match: {"half": "0.5 ", "quarter": "0.25 "}.get((match[1] or "").lower(), "0.75 "),
-        text,
-    )
-    if not text.isascii():
-        text = _CHINESE_NUMBER.sub(lambda match: _from_chinese(match) or match[0], text)
-    text = _SPELT.sub(lambda match: _spelt(match, text), _AND_A_HALF.sub(r"1.5 \1", text))
+    text = rewritten(text, _SPELT_PARTS)
+    text = _SPELT.sub(lambda match: _spelt(match, text), text)
     return re.sub(r"(?i)(?<=\d) and a half\b", ".5", text)
 
 
@@ -537,6 +513,17 @@ def _from_chinese(spelt: re.Match[str]) -> str | None:
         return None
     decimals = "".join(str(_CHINESE_DIGITS[digit]) for digit in spelt["decimals"] or "")
     return f"{'-' if spelt['sign'] else ''}{whole}{f'.{decimals}' if decimals else ''}{f'/{below}' if below else ''}"
+
+
+_SPELT_PARTS = rewrites(
+    (
+        r"(?i)\b(?:an?\s+|one\s+)?(half|quarter)\s+(?:of\s+)?an?\s+(?=[a-z])"
+        r"|\b(three)[\s-]quarters\s+of\s+an?\s+(?=[a-z])",
+        lambda match: {"half": "0.5 ", "quarter": "0.25 "}.get((match[1] or "").lower(), "0.75 "),
+    ),
+    (_CHINESE_NUMBER, lambda match: _from_chinese(match) or match[0]),
+    (r"(?i)\b(?:an?|one)\s+([a-z]+)\s+and\s+a\s+half\b", r"1.5 \1"),
+)
 
 
 def _chinese_integer(text: str) -> int | None:

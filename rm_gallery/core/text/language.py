@@ -29,6 +29,12 @@ def function_words(language: str) -> list[str]:
     return list(word_table("languages")["function_words"][language].split())
 
 
+NUMBERS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
+).split()
+"""English numbers below twenty."""
+
 TokenizerName = Literal["words", "whitespace", "chars", "squad", "jieba"]
 """words: runs of letters and digits, each character of an unspaced script by itself; whitespace:
 what spaces separate; chars: every character that is no space; squad: SQuAD's normalisation, without
@@ -209,7 +215,7 @@ def _word_weights(
     }
 
 
-_EASTERN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"})
+_EASTERN = "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA IDEOGRAPHIC".split()
 
 
 class LanguageShares(NamedTuple):

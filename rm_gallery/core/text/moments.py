@@ -8,6 +8,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from rm_gallery.core.text.language import NUMBERS
+
 LONGEST = 60
 """Characters of a text that is nothing but a moment, at most."""
 
@@ -43,10 +45,10 @@ _MONTHS = (
     "october oct oktober okt octobre octubre ottobre", "november nov novembre noviembre",
     "december dec dezember dez décembre decembre diciembre dicembre",
 )  # fmt: skip
-_HOURS = "one two three four five six seven eight nine ten eleven twelve"
+_HOURS = NUMBERS[1:13]
 _NUMBERS = {name: n for n, names in enumerate(_MONTHS, 1) for name in names.split()}
 _MONTH = rf"(?:{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})\b\.?"
-_NUMBERS |= {name: n for n, name in enumerate(_HOURS.split(), 1)}
+_NUMBERS |= {name: n for n, name in enumerate(_HOURS, 1)}
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])(?!\d)"
 _YEAR = r"(?:1\d{3}|20\d{2}|21\d{2})(?!\d)"
 _MOMENT = re.compile(
@@ -67,7 +69,7 @@ _MOMENT = re.compile(
     r"(?:\s*(?P<half>[ap])\.?\s?m\b\.?)?(?![\d:])"
     r"|(?P<hour_whole>1[0-2]|[1-9])\s*(?:(?P<half_whole>[ap])\.?\s?m\b\.?"
     r"|o['’]clock(?:\s+in\s+the\s+(?P<half_clock>morning|afternoon|evening))?)"
-    rf"|(?P<spoken>half|quarter)\s+(?P<way>past|to)\s+(?P<hour_spoken>(?:{_HOURS.replace(' ', '|')}"
+    rf"|(?P<spoken>half|quarter)\s+(?P<way>past|to)\s+(?P<hour_spoken>(?:{'|'.join(_HOURS)}"
     r"|1[0-2]|[1-9])\b)(?:\s*(?P<half_spoken>[ap])\.?\s?m\b\.?)?"
     r"|(?P<named>noon|midnight)\b)"
 )

@@ -116,7 +116,7 @@ def _with_fraction(text: str, number: Number) -> Number:
 
 def _number_at(text: str, digits: re.Match[str]) -> Number:
     start, end = digits.span()
-    written = digits.group()
+    written = digits[0]
     if "." in written and _IS_EUROPEAN.fullmatch(written):
         written = written.replace(".", "").replace(",", ".")
     plain = written if written.isdigit() else _NOT_DIGITS.sub("", written)
@@ -399,7 +399,7 @@ def _things(text: str, position: int) -> frozenset[str]:
 def _currency(text: str, start: int, end: int) -> tuple[UnitOfMeasure, ...]:
     inside = _CURRENCY.search(text, start, end)
     before = inside or _BEFORE.search(text[max(0, start - 5) : start])
-    return _currency_of(before.group().strip()) if before else ()
+    return _currency_of(before[0].strip()) if before else ()
 
 
 def _currency_of(name: str) -> tuple[UnitOfMeasure, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements
 from rm_gallery.core.text.canonical import normalized, rewrites, rewritten, visible
+from rm_gallery.core.text.language import NUMBERS
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.core.utils.shown import excerpt
 
@@ -17,7 +18,7 @@ __all__ = ["LETTERS", "choice_letter"]
 LONGEST = 400
 """Characters of a short answer, at most."""
 
-_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_WORDS = NUMBERS[:13]
 _ORDINALS = "zeroth first second third fourth fifth sixth seventh eighth ninth tenth".split()
 _CHINESE = "零一二三四五六七八九十"
 _NAMED = {word: n for n, word in enumerate(_WORDS)} | {word: n for n, word in enumerate(_ORDINALS)}
@@ -110,10 +111,8 @@ def plain(text: str) -> str:
         text = _COMMENT.sub("", _CDATA.sub(r"\1", text))
     while element := _ELEMENT.fullmatch(text):
         text = element[2]
-    boxed = _BOXED.search(text)
-    while boxed:
+    while boxed := _BOXED.search(text):
         text = text[: boxed.start()] + (boxed[1] or boxed[2]) + text[boxed.end() :]
-        boxed = _BOXED.search(text)
     return text.strip(_MARKUP)
 
 
@@ -344,7 +343,7 @@ _IS_RIGHT = re.compile(
     r"|\b[Oo]nly\s+(?:option|choice|answer)\s+[(\[]?([A-J])(?![A-Za-z0-9])"
     r"|([A-J])\s*(?:项|选项)?\s*(?:是|为)?(?:正确的?|对的?)(?!吗|么)"
 )
-_SURE = frozenset({"correct", "best", "answer", "only", "it"})
+_SURE = "correct best answer only it".split()
 _REPEATED = re.compile(r"(?<![A-Za-z])([A-J])\1{3,5}(?![A-Za-z])")
 _ALSO = re.compile(r"(?<![A-Za-z])([A-J])[)\]]?\s*(?:,|/|&|and|or|、|和)\s*(?:option\s+)?[(\[]?$")
 _BEFORE_WRONG = re.compile(
@@ -453,7 +452,7 @@ def _called_right(text: str, letters: str) -> set[str]:
         letter = next(group for group in match.group(1, 3, 4, 5, 6, 7) if group)
         before = text[max(0, match.start() - 40) : match.start()]
         if letter in letters and not _BEFORE_WRONG.search(before):
-            sure = match["how"] in _SURE and not _SEEMS.search(match.group())
+            sure = match["how"] in _SURE and not _SEEMS.search(match[0])
             picks[sure] |= {letter, *_ALSO.findall(before)}
     return picks[True] or picks[False]
 
