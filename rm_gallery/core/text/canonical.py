@@ -495,10 +495,10 @@ def _is_mention(text: str, mark: _Mark, apart: list[tuple[int, int]]) -> bool:
         return True
     before = text[max(0, mark.start - _LINE) : mark.start].rpartition("\n")[2]
     after = text[mark.end : mark.end + _LINE].partition("\n")[0]
-    if any(before.count(quote) % 2 and quote in after for quote in '`"'):
-        return True
     closing = _PAIRS.get(before[-1:])
-    if closing and after.startswith(closing):
+    if (closing and after.startswith(closing)) or any(
+        before.count(quote) % 2 and quote in after for quote in '`"'
+    ):
         return True
     if mark.opens or not before.strip():
         return False

@@ -359,24 +359,19 @@ def _says_other(answer: str, reference: str) -> bool:
     pair, a choice between alternatives, and invisible text.
     """
     ways = _HEDGE.split(answer)
-    several = (
-        _HEDGE.search(reference) or "," in reference or r"\pm" in reference or "±" in reference
-    )
+    several = _HEDGE.search(reference) or re.search(r",|\\pm|±", reference)
     if len(ways) > 1 and all(re.search(r"\d", way) for way in ways) and not several:
-        return True
-    if PHANTOM.search(answer) and not re.search(r"\w", PHANTOM.sub("", answer)):
         return True
     if (same := _equal_across_bases(answer, reference)) is not None:
         return not same
-    if any(
-        _RADIANS.fullmatch(a) and _DEGREES.fullmatch(b)
-        for a, b in ((answer, reference), (reference, answer))
-    ):
-        return True
+    both = ((answer, reference), (reference, answer))
     names = [_NAMED.fullmatch(text) for text in (answer, reference)]
-    if names[0] and names[1] and names[0][1].lower() != names[1][1].lower():
-        return True
-    if _in_one_unit(answer, reference) is False:
+    if (
+        (PHANTOM.search(answer) and not re.search(r"\w", PHANTOM.sub("", answer)))
+        or any(_RADIANS.fullmatch(a) and _DEGREES.fullmatch(b) for a, b in both)
+        or (names[0] and names[1] and names[0][1].lower() != names[1][1].lower())
+        or _in_one_unit(answer, reference) is False
+    ):
         return True
     if answer.lstrip()[:1] not in ("(", "（", "\\") or reference.lstrip()[:1] in "(（\\{":
         return False
@@ -444,7 +439,7 @@ def _quantity(text: str) -> Quantity | None:
 
 
 def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
-    if gold.shape != "number" or answer.shape != "number":
+    if not gold.shape == answer.shape == "number":
         return None
     texts = [value.text.replace(",", "") for value in (gold, answer)]
     if any(_NEGATIVE_ZEROS.match(text) for text in texts):

@@ -466,14 +466,12 @@ def _units_of(text: str) -> tuple[UnitOfMeasure, ...]:
     sign = 1
     for part in re.split(
         r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)",
-        text.strip(),
+        text,
     ):
         mark = part.strip()
         if mark in ("/", "per", "pro", "par", "por", "每"):
             sign = -1
-        elif mark in ("·", "⋅", "×", "*"):
-            continue
-        else:
+        elif mark not in ("·", "⋅", "×", "*"):
             for word in _TERMS.findall(f" {mark.strip('()')}") or [mark]:
                 term = _term(word)
                 if not term:

@@ -212,9 +212,7 @@ class Scan:
 
     def _walk(self) -> None:
         for i, token in enumerate(self.tokens):
-            if token.start < self.position:
-                continue
-            if self.doubted and self._among_doubted(i):
+            if token.start < self.position or self.doubted and self._among_doubted(i):
                 continue
             if token.name == "<comment":
                 end = self.text.find("-->", token.end) if not self.doubtful else -1
@@ -367,9 +365,7 @@ class Scan:
         """Whether a verdict may have opened this unclosed element to hide the real one: nobody asked
         for the element, or it ends with a verdict on its own line.
         """
-        if not any(one.name.lower() not in self.prose for one in self.stated):
-            return False
-        return (
+        return any(one.name.lower() not in self.prose for one in self.stated) and (
             token.name not in self.names
             or _OWN_LINE.search(self.text[token.end :].rstrip()[-400:]) is not None
         )

@@ -136,8 +136,7 @@ def _read_reply(text: str, form: Form) -> dict[str, Any]:
     body = _unwrapped(text)
     if body.startswith("{"):
         _check_length(body)
-    if body.startswith("{") and body.endswith("}"):
-        whole = object_at(body, 0)
+        whole = object_at(body, 0) if body.endswith("}") else None
         if whole is not None and whole[1] == len(body):
             stated = members(whole[0], form).items()
             return {
@@ -373,23 +372,21 @@ def _is_revised(text: str, stated: list[StatedValue]) -> bool:
     """
     final, before = stated[-1], stated[:-1]
     behind = text[final.end :].strip()
-    if not final.marked or len(behind) > 120 or _SPEAKS_OF_TEXT.search(behind):
-        return False
-    # a quotation may have ended an object early; then nothing after it is final
-    if any(one.marked or one.doubtful or text[one.start] == "{" for one in before):
+    if (
+        not final.marked
+        or len(behind) > 120
+        or _SPEAKS_OF_TEXT.search(behind)
+        # a quotation may have ended an object early; then nothing after it is final
+        or any(one.marked or one.doubtful or text[one.start] == "{" for one in before)
+    ):
         return False
     for one, after in zip(before, before[1:], strict=False):
         if _SPEAKS_OF_TEXT.search(text, one.end, after.start) and not _of_a_part(text, after):
             return False
     between = text[before[-1].end : final.start]
-    between = (
-        between[: len(between) - len(final_label[0])]
-        if (final_label := FINAL.search(between))
-        else between
-    )
-    if len(between) > 300 or _SPEAKS_OF_TEXT.search(between):
-        return False
-    return (
+    if label := FINAL.search(between):
+        between = between[: len(between) - len(label[0])]
+    return not (len(between) > 300 or _SPEAKS_OF_TEXT.search(between)) and (
         not re.search(r"\w", between)
         or bool(_REVISES.match(between))
         or all(_of_a_part(text, one) for one in before)
