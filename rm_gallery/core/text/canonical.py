@@ -619,5 +619,4 @@ def _without_later(
             return Reasoned("".join(kept), "\n".join([*thoughts, text[mark.end :].strip()]), False)
         thoughts.append(text[mark.end : marks[close].start].strip())
         position = marks[close].end
-    kept.append(text[position:])
-    return Reasoned("".join(kept), "\n".join(thoughts), True)
+    return Reasoned("".join([*kept, text[position:]]), "\n".join(thoughts), True)

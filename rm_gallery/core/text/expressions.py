@@ -213,9 +213,8 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
     answer = _find(text, factorial)
     if (answer is None or _is_prose(answer)) and (spelt := with_digits(text)) is not text:
         number = _find(spelt, factorial)
-        answer = (
-            number if number is not None and len(_NUMBERS.findall(number.text)) == 1 else answer
-        )
+        if number is not None and len(_NUMBERS.findall(number.text)) == 1:
+            answer = number
     return None if answer is None else _leading_number(answer)
 
 
@@ -340,10 +339,13 @@ def _is_prose(answer: FinalAnswer) -> bool:
 
 
 def _leading_number(answer: FinalAnswer) -> FinalAnswer:
-    if answer.shape != "mixed" or _RESULT_FOLLOWS.search(answer.text):
+    if (
+        answer.shape != "mixed"
+        or _RESULT_FOLLOWS.search(answer.text)
+        or (leading := _LEADING_NUMBER.match(answer.text)) is None
+    ):
         return answer
-    leading = _LEADING_NUMBER.match(answer.text)
-    return answer if leading is None else answer._replace(text=leading[1], shape=_shape(leading[1]))
+    return answer._replace(text=leading[1], shape=_shape(leading[1]))
 
 
 _CONTINENTAL = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d{1,2}(?![\d,]|\.\d)")

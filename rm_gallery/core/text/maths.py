@@ -458,7 +458,8 @@ def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
 
 def _equal_decimals(gold: str, answer: str) -> bool | None:
     """Compares as Math-Verify does, to six decimals in floats of 15 digits; None if that rounds."""
-    if max(len(gold.partition(".")[0]), len(answer.partition(".")[0])) > _EXACT_DIGITS - _DECIMALS:
+    whole, decimals = zip(*(text.partition(".")[::2] for text in (gold, answer)), strict=True)
+    if max(map(len, whole)) > _EXACT_DIGITS - _DECIMALS:
         return None
     wanted, given = Decimal(gold), Decimal(answer)
     difference = abs(wanted - given)
@@ -466,8 +467,7 @@ def _equal_decimals(gold: str, answer: str) -> bool | None:
         return False
     if max(abs(wanted), abs(given)) < _SMALL and difference > abs(wanted) * _SMALL:
         return False
-    exact = max(len(gold.partition(".")[2]), len(answer.partition(".")[2])) <= _DECIMALS
-    return difference == 0 if exact else None
+    return difference == 0 if max(map(len, decimals)) <= _DECIMALS else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -496,15 +496,12 @@ def _parse(answer: FinalAnswer) -> _Parsed:
     """The expressions of a text and their source; cached, since answers share references."""
     library = _math_verify()
     plain, latex = library.ExprExtractionConfig(), library.LatexExtractionConfig()
-    if answer.shape in ("number", "mixed"):
-        text, targets = answer.text, [plain]
-    elif answer.shape == "text":
-        text, targets = answer.text, [latex, plain]
-    else:
-        text, targets = (
-            (rf"$\text{{{answer.text}}}$" if answer.shape == "words" else f"${answer.text}$"),
-            [latex],
-        )
+    text, targets = answer.text, [plain]
+    if answer.shape == "text":
+        targets = [latex, plain]
+    elif answer.shape not in ("number", "mixed"):
+        words = rf"\text{{{text}}}" if answer.shape == "words" else text
+        text, targets = f"${words}$", [latex]
     parsed = library.parse(text, targets, parsing_timeout=None)
     values = tuple(value for value in parsed if not isinstance(value, str))
     source = next((value for value in parsed if isinstance(value, str)), "")

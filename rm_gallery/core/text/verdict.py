@@ -260,11 +260,11 @@ def _unwrapped(text: str) -> str:
 
 
 def _json_string(body: str) -> str:
+    """The text in a JSON string; the body itself if it is none."""
     try:
-        inner = json.loads(body)
+        return str(json.loads(body)).strip()
     except (ValueError, RecursionError):
         return body
-    return inner.strip() if isinstance(inner, str) else body
 
 
 def _resolved(scan: Scan) -> dict[str, Any]:
