@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from rm_gallery.core.text.canonical import readable, split_reasoning, turn_text
 from rm_gallery.core.text.conclusion import ANOTHERS, is_denied, taken_back
 
-Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
+Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction"]
 Extraction = Literal["boxed", "announced", "any"]
 """What counts as an answer's conclusion. boxed: `\\boxed{}` or `\\fbox{}` alone. announced: that,
 an `<answer>` tag, a JSON answer, `#### x`, "the answer is x" and their like, or a text that is
@@ -236,7 +235,8 @@ _ANOTHERS = re.compile(
     r".*?(?=<\|(?:im_start|start|start_header_id)\|>\s*assistant\b|<\|assistant\|>"
     r"|<start_of_turn>\s*model\b|<｜Assistant｜>|\Z)"
 )
-_PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
+PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
+"""LaTeX that nobody sees."""
 
 
 def final_text(text: str) -> str:
@@ -253,7 +253,7 @@ def _seen(text: str) -> str:
     while (begin := text.find("<!--", place)) >= 0 and (end := text.find("-->", begin + 4)) >= 0:
         kept.append(text[place:begin])
         place = end + 3
-    return _PHANTOM.sub(" ", _ANOTHERS.sub(" ", "".join([*kept, text[place:]])))
+    return PHANTOM.sub(" ", _ANOTHERS.sub(" ", "".join([*kept, text[place:]])))
 
 
 def read_statements(
@@ -286,14 +286,8 @@ def concluded(text: str, extraction: Extraction, extra: re.Pattern[str] | None =
         return text
     reading = read_statements(text, extra)
     if extraction == "boxed":
-        boxes = reading.kind in ("tag", "json", "box") and any(
-            statement.kind == "box" for statement in reading.statements
-        )
-        return (
-            rf"\boxed{{{next(s.text for s in reading.statements if s.kind == 'box')}}}"
-            if boxes
-            else ""
-        )
+        box = next((one.text for one in reading.statements if one.kind == "box"), None)
+        return "" if box is None else rf"\boxed{{{box}}}"
     if reading.kind:
         return reading.text if reading.kind == "box" else text
     if reading.statements:
@@ -353,16 +347,14 @@ def _hashes(text: str) -> Statement | None:
 
 
 def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | None:
-    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = (
-        (_tagged, "tag"),
-        (_json_value, "json"),
-    )
-    for find, kind in kinds:
-        inside = find(text)
-        if inside is not None:
-            reading = _marked(inside, extra, boxes) or _announced(inside, extra)
-            whole = [Statement(inside, kind)] if len(inside) <= WINDOW else []
-            return Reading(inside, [*reading.statements, *whole], reading.rest, kind)
+    kind: Literal["tag", "json"] = "tag"
+    inside = _tagged(text)
+    if inside is None:
+        inside, kind = _json_value(text), "json"
+    if inside is not None:
+        reading = _marked(inside, extra, boxes) or _announced(inside, extra)
+        whole = [Statement(inside, kind)] if len(inside) <= WINDOW else []
+        return Reading(inside, [*reading.statements, *whole], reading.rest, kind)
     joined_boxes = _last_boxes(text) if boxes else []
     if not joined_boxes:
         return None
@@ -440,11 +432,7 @@ def _json_value(text: str) -> str | None:
         value, _ = json.JSONDecoder().raw_decode(text[end : end + WINDOW])
     except (ValueError, RecursionError):
         bare = _BARE_VALUE.match(text, end)
-        return (
-            next(part for part in (*bare.groups(), "") if part is not None).strip()
-            if bare
-            else None
-        )
+        return None if bare is None else (bare[bare.lastindex or 0]).strip()
     values = value if isinstance(value, list) else [value]
     if value is None or any(isinstance(part, dict | list) for part in values):
         return None
@@ -474,7 +462,7 @@ def last_boxed(text: str) -> str | None:
     last, end = None, 0
     starts: list[int] = []
     for sign in _SIGNS.finditer(text):
-        written = sign.group()
+        written = sign[0]
         if written.endswith("{") and written != r"\{":
             denied = len(written) > 1 and _NOT_THE_BOX.search(
                 text, max(0, sign.start() - 24), sign.start()
@@ -482,19 +470,9 @@ def last_boxed(text: str) -> str | None:
             starts.append(sign.end() if len(written) > 1 and not denied else -1)
         elif written == "}" and starts and (start := starts.pop()) >= 0:
             content = text[start : sign.start()]
-            last, end = (
-                (content, sign.end()) if last is None or _is_filled(content) else (last, end)
-            )
+            if last is None or _is_filled(content):
+                last, end = content, sign.end()
     return None if last is None or taken_back(text, end) is not None else last
-
-
-def last_boxes(text: str) -> list[str] | None:
-    """Contents of the last filled box and of those listed with it; a last box may be unclosed.
-
-    None without a box.
-    """
-    boxes = _last_boxes(text)
-    return list(dict.fromkeys(content.strip() for _, _, content in boxes)) if boxes else None
 
 
 def _last_boxes(text: str) -> list[tuple[int, int, str]]:
@@ -538,7 +516,7 @@ def _box_content(text: str, start: int) -> tuple[int, str]:
         return begin, token[0].rstrip("$.") if token else ""
     depth = 0
     for brace in _BRACES.finditer(text, begin):
-        depth += 1 if brace.group() == "{" else -1
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return brace.end(), text[begin + 1 : brace.start()]
     return len(text), text[begin + 1 :]
@@ -603,25 +581,26 @@ def _judge(text: str, start: int, end: int) -> Literal["sure", "doubtful", "deni
     lead = text[max(0, start - _BEFORE) : start]
     clause = _last(_CLAUSE, lead)
     before, cue = lead[clause.end() if clause else 0 :], text[start:end]
-    following = text[end : end + 60]
-    if _DENIES.match(following) or _DENIED_CUE.search(cue) or _DENIED_AFTER.search(following):
-        return "denied"
-    context = before + cue
+    following, context = text[end : end + 60], before + cue
     if (
-        _DENIED_BEFORE.search(before)
+        _DENIES.match(following)
+        or _DENIED_CUE.search(cue)
+        or _DENIED_AFTER.search(following)
+        or _DENIED_BEFORE.search(before)
         or _VALUE_BEFORE.search(before)
         or (cue.startswith("es") and before.lower().endswith("no "))
+        # only words close before the noun make it another answer
+        or _WRONG.search(context[-100:])
+        or _NOT_MEANT.search(context)
+        or ANOTHERS.search(context)
     ):
         return "denied"
-    # only words close before the noun make it another answer
-    if _WRONG.search(context[-100:]) or _NOT_MEANT.search(context) or ANOTHERS.search(context):
-        return "denied"
     stop = _SENTENCE.search(text, end, end + _BEFORE)
-    sentence_end = text[end : stop.start()] if stop else following
-    if _WOULD.search(cue) and _IF.search(before + " " + sentence_end):
-        return "denied"
-    asked = stop is not None and stop.group() in "?？"
-    if asked and _ASKED.match(context):
+    asked = stop is not None and stop[0] in "?？"
+    if (asked and _ASKED.match(context)) or (
+        _WOULD.search(cue)
+        and _IF.search(f"{before} {text[end : stop.start()] if stop else following}")
+    ):
         return "denied"
     return "doubtful" if asked or _DOUBT.search(context) else "sure"
 

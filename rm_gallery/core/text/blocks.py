@@ -130,7 +130,7 @@ _KEY = re.compile(_STRING.pattern + r"|([A-Za-z_]\w{0,40}|\d{1,4})(?=\s*[:：])"
 _SCALAR = re.compile(r"[^\s,:\[\]{}\"'“”，：]{1,40}")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _ESCAPE = re.compile(r"(?s)\\(?:u([0-9a-fA-F]{4})|(.))")
-_PLAIN = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_PLAIN = dict(zip("ntrbf", "\n\t\r\b\f", strict=True))
 
 
 class TwoValues(ValueError):
@@ -178,13 +178,11 @@ def _lenient_value(text: str, at: int, depth: int) -> tuple[Any, int]:
     at = _after_space(text, at)
     if depth > DEEPEST:
         raise ValueError("nested too deeply")
-    if text[at] == "{":
-        return _lenient_members(text, at + 1, depth)
-    if text[at] == "[":
-        return _lenient_items(text, at + 1, depth)
+    if text[at] in "{[":
+        return _lenient_held(text, at + 1, depth, "}" if text[at] == "{" else "]")
     string = _STRING.match(text, at)
     if string:
-        return _unescaped(next(part for part in string.groups() if part is not None)), string.end()
+        return _unescaped(string[string.lastindex or 0]), string.end()
     scalar = _SCALAR.match(text, at)
     if scalar is None:
         raise ValueError("no value")
@@ -194,39 +192,29 @@ def _lenient_value(text: str, at: int, depth: int) -> tuple[Any, int]:
     return json.loads(word), scalar.end()
 
 
-def _lenient_items(text: str, at: int, depth: int) -> tuple[list[Any], int]:
-    items = []
+def _lenient_held(text: str, at: int, depth: int, closing: str) -> tuple[Any, int]:
+    """The object or list whose content begins at `at`."""
+    keys, values = [], []
     at = _after_space(text, at)
-    while text[at] != "]":
+    while text[at] != closing:
+        if closing == "}":
+            key = _KEY.match(text, at)
+            if key is None:
+                raise ValueError("no key")
+            keys.append(key[key.lastindex or 0])
+            at = _after_space(text, key.end())
+            if text[at] not in ":：":
+                raise ValueError("no colon")
+            at += 1
         value, at = _lenient_value(text, at, depth + 1)
-        items.append(value)
-        at = _after_comma(text, at, "]")
-    return items, at + 1
-
-
-def _lenient_members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
-    pairs = []
-    at = _after_space(text, at)
-    while text[at] != "}":
-        key = _KEY.match(text, at)
-        if key is None:
-            raise ValueError("no key")
-        at = _after_space(text, key.end())
-        if text[at] not in ":：":
-            raise ValueError("no colon")
-        value, at = _lenient_value(text, at + 1, depth + 1)
-        pairs.append((next(part for part in key.groups() if part is not None), value))
-        at = _after_comma(text, at, "}")
-    return _unique_members(pairs), at + 1
-
-
-def _after_comma(text: str, at: int, closing: str) -> int:
-    at = _after_space(text, at)
-    if text[at] in ",，":
-        return _after_space(text, at + 1)
-    if text[at] != closing:
-        raise ValueError("no comma")
-    return at
+        values.append(value)
+        at = _after_space(text, at)
+        if text[at] in ",，":
+            at = _after_space(text, at + 1)
+        elif text[at] != closing:
+            raise ValueError("no comma")
+    held = _unique_members(list(zip(keys, values, strict=True))) if closing == "}" else values
+    return held, at + 1
 
 
 def _unescaped(text: str) -> str:

@@ -20,6 +20,7 @@ import json
 import re
 import unicodedata
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cache
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -106,22 +107,20 @@ def _turn_end(text: str) -> int:
 
 # -- characters ------------------------------------------------------------------------------------
 
-_INVISIBLE = (
-    (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E),
-    (0x2060, 0x206F), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
-)  # fmt: skip
+_INVISIBLE = re.compile(
+    r"[\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f"
+    r"\ufeff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 """Unicode's Default_Ignorable_Code_Point, without the Hangul fillers, which show as blanks."""
 _MINUS = "\u2212\ufe63\uff0d"
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\ufe58"
 _SIGN = re.compile(rf"(?<![\w)\]}}%°{_DASHES}-])[{_DASHES}](?=[$€£¥]?(?:\.?\d|\\[a-zA-Z]|[√π∞]))")
 """A dash in front of a number, with none before it: a range (3–5) has no sign."""
 _OTHER = {
-    0x2028: "\n",
-    0x2029: "\n",
-    0x85: "\n",
-    0x66B: ".",
-    0x66C: ",",
-    **dict.fromkeys(map(ord, _MINUS), "-"),
+    **dict.fromkeys("\u2028\u2029\x85", "\n"),
+    **dict.fromkeys(_MINUS, "-"),
+    "\u066b": ".",
+    "\u066c": ",",
 }
 _QUOTES = str.maketrans(
     dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc\uff07", "'")
@@ -129,35 +128,29 @@ _QUOTES = str.maketrans(
 )
 
 
-class _Readable(dict[int, str]):
-    """Translation table of `readable`, filled as characters turn up."""
+class FilledTable(dict[int, str]):
+    """A table for `str.translate`, filled by a function as characters turn up."""
+
+    def __init__(self, plain: Callable[[str], str]) -> None:
+        self.plain = plain
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        if any(low <= code <= high for low, high in _INVISIBLE):
-            plain = ""
-        elif code in _OTHER:
-            plain = _OTHER[code]
-        else:
-            category = unicodedata.category(character)
-            plain = (
-                " "
-                if category == "Zs"
-                else str(unicodedata.digit(character))
-                if category == "Nd"
-                else character
-            )
-        self[code] = plain
-        return plain
-
-
-class _Visible(dict[int, str]):
-    def __missing__(self, code: int) -> str:
-        self[code] = "" if any(low <= code <= high for low, high in _INVISIBLE) else chr(code)
+        self[code] = self.plain(chr(code))
         return self[code]
 
 
-_READABLE, _VISIBLE = _Readable(), _Visible()
+def _visible_character(character: str) -> str:
+    return "" if _INVISIBLE.match(character) else character
+
+
+def _readable_character(character: str) -> str:
+    category = unicodedata.category(character)
+    if category == "Nd":
+        return str(unicodedata.digit(character))
+    return " " if category == "Zs" else _OTHER.get(character) or _visible_character(character)
+
+
+_READABLE, _VISIBLE = FilledTable(_readable_character), FilledTable(_visible_character)
 
 
 def visible(text: str) -> str:
@@ -200,16 +193,8 @@ def compared(text: str) -> str:
 @cache
 def _combining() -> str:
     """Combining marks, for a set in a pattern."""
-    return "".join(
-        map(
-            chr,
-            (
-                code
-                for code in range(0x300, 0x1E94B)
-                if unicodedata.category(chr(code)) in ("Mn", "Mc")
-            ),
-        )
-    )
+    signs = map(chr, range(0x300, 0x1E94B))
+    return "".join(sign for sign in signs if unicodedata.category(sign) in ("Mn", "Mc"))
 
 
 _MOST_MARKS_ON_A_LETTER = 30
@@ -236,20 +221,42 @@ def normalized(form: Literal["NFC", "NFKC"], text: str) -> str:
     return "".join(unicodedata.normalize(form, part) for part in [*parts, text[start:]])
 
 
+# -- rewriting -------------------------------------------------------------------------------------
+
+Rewrites = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
+
+
+def rewrites(*pairs: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rewrites:
+    """Patterns, each with what replaces it, for `rewritten`."""
+    return tuple((re.compile(pattern), plain) for pattern, plain in pairs)
+
+
+def rewritten(text: str, pairs: Rewrites) -> str:
+    """The text after all replacements, one after the other."""
+    for pattern, plain in pairs:
+        text = pattern.sub(plain, text)
+    return text
+
+
 # -- words -----------------------------------------------------------------------------------------
 
 
-UNSPACED = (
-    (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF),
-    (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF),
-)  # fmt: skip
+_UNSPACED = (
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+)
 """Scripts that put no spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+
+
+def is_unspaced(character: str) -> bool:
+    """Whether a character's script puts no spaces between words."""
+    return _IS_UNSPACED.match(character) is not None
 
 
 @cache
 def _edges(joins: str) -> tuple[str, str]:
-    unspaced = "".join(f"{chr(low)}-{chr(high)}" for low, high in UNSPACED)
-    sign, mark = rf"[^\W_{unspaced}]", f"[{_combining()}{joins}]"
+    sign, mark = rf"[^\W_{_UNSPACED}]", f"[{_combining()}{joins}]"
     return rf"(?<!{sign})(?<!{mark})", rf"(?!{sign}|{mark})"
 
 
@@ -261,8 +268,7 @@ def whole_word(word: str, joins: str = "") -> str:
     """
 
     def of_words(sign: str) -> bool:
-        spaced = not any(low <= ord(sign) <= high for low, high in UNSPACED)
-        return spaced and (
+        return not is_unspaced(sign) and (
             sign.isalnum() or sign in joins or unicodedata.category(sign) in ("Mn", "Mc")
         )
 
@@ -276,18 +282,21 @@ _NAMES = (
     "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratchpad|antthinking|cot|"
 )
 _NAMES += "chain_of_thought|thought_process|inner_monologue|internal_monologue|deliberation|思考|思考过程|推理|推理过程|反思"
+_LENS = "(?:思考|思考过程|推理|推理过程)"
 # every alternative starts with its own uncased character, so the scan skips ordinary text fast
 _MARK = re.compile(
-    rf"(?i)<\s?(?P<a>/?)\s?(?:[A-Za-z]{{1,12}}[:_])?(?P<tag>{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
-    rf"|＜\s?(?P<b>/?)\s?(?P<wide>{_NAMES})\s?＞"
-    r"|\[(?P<c>/?)(?P<square>THINK|THINKING|REASONING)\]"
-    r"|◁(?P<d>/?)(?P<kimi>think)▷"
-    r"|<\|(?P<e>/|START_|END_|begin_of_|end_of_)?(?P<bar>think|thinking|thought|reasoning)\|>"
-    r"|<unused(?P<unused>94>thought|95>)"
-    r"|<details\s(?P<details>type=[\"']reasoning[\"'])[^<>]{0,200}>|<(?P<summary>/)details>"
-    r"|【(?P<h>/?)(?P<lens>思考|思考过程|推理|推理过程)(?P<i>开始|结束|完毕)?】|【(?P<j>(?:最终)?(?:回答|答案|结论))】"
-    r"|<\|end\|>\s?<\|start\|>assistant(?P<harmony><)\|channel\|>\s?final\b[^<]{0,40}<\|message\|>"
+    rf"(?i)<\s?(?:(?P<tag_end>/)|(?P<tag>))\s?(?:[A-Za-z]{{1,12}}[:_])?(?:{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
+    rf"|＜\s?(?:(?P<tag_wide_end>/)|(?P<tag_wide>))\s?(?:{_NAMES})\s?＞"
+    r"|\[(?:(?P<square_end>/)|(?P<square>))(?:THINK|THINKING|REASONING)\]"
+    r"|◁(?:(?P<kimi_end>/)|(?P<kimi>))think▷"
+    r"|<\|(?:(?P<bar_end>/|END_|end_of_)|(?P<bar>START_|begin_of_|))(?:think|thinking|thought|reasoning)\|>"
+    r"|<unused(?:(?P<unused>94>thought)|(?P<unused_end>95>))"
+    r"|<details\s(?P<details>type=[\"']reasoning[\"'])[^<>]{0,200}>|<(?P<details_end>/)details>"
+    rf"|【(?:(?P<lens_end>/{_LENS}(?:开始|结束|完毕)?|{_LENS}(?:结束|完毕))|(?P<lens>{_LENS}(?:开始)?))】"
+    r"|【(?P<lens_answer_end>(?:最终)?(?:回答|答案|结论))】"
+    r"|<\|end\|>\s?<\|start\|>assistant(?P<harmony_end><)\|channel\|>\s?final\b[^<]{0,40}<\|message\|>"
 )
+"""The one group that matches is called after the family of the mark; of one that closes it ends with `_end`."""
 _LEADING = re.compile(
     r"\s*(?:<\|(?:im_start|start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*)?"
 )
@@ -302,7 +311,7 @@ _MENTIONED = re.compile(
 """A tag in a sentence is followed by its punctuation or its name …"""
 _SPOKEN_OF = re.compile(r"[ \t](?:and|or|in|is|was)[ \t]")
 """… or, behind a blank, by the rest of the sentence."""
-_PAIRS = {"“": "”", "‘": "’", "«": "»", "「": "」", "『": "』", "（": "）", "(": ")", "'": "'"}
+_PAIRS = dict(zip("“‘«「『（('", "”’»」』）)'", strict=True))
 _FENCE = re.compile(r"^[ \t]{0,8}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 
 _HARMONY_START = re.compile(r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>")
@@ -456,24 +465,7 @@ def _marks(text: str) -> list[_Mark]:
     marks = []
     for match in islice(_MARK.finditer(text), MOST_MARKS):
         kind = match.lastgroup or ""
-        group = match.group
-        if kind in ("tag", "wide"):
-            family, opens = "tag", not (group("a") or group("b"))
-        elif kind in ("square", "kimi"):
-            family, opens = kind, not (group("c") or group("d"))
-        elif kind == "bar":
-            family, opens = kind, (group("e") or "").lower() not in ("/", "end_", "end_of_")
-        elif kind == "unused":
-            family, opens = kind, group("unused").startswith("94")
-        elif kind in ("details", "summary"):
-            family, opens = "details", kind == "details"
-        elif kind == "harmony":
-            family, opens = kind, False
-        else:
-            family, opens = (
-                "lens",
-                bool(group("lens")) and not group("h") and group("i") in (None, "开始"),
-            )
+        opens, family = not kind.endswith("_end"), kind.partition("_")[0]
         marks.append(_Mark(match.start(), match.end(), opens, family))
     return marks
 
@@ -503,10 +495,10 @@ def _is_mention(text: str, mark: _Mark, apart: list[tuple[int, int]]) -> bool:
         return True
     before = text[max(0, mark.start - _LINE) : mark.start].rpartition("\n")[2]
     after = text[mark.end : mark.end + _LINE].partition("\n")[0]
-    if any(before.count(quote) % 2 and quote in after for quote in '`"'):
-        return True
     closing = _PAIRS.get(before[-1:])
-    if closing and after.startswith(closing):
+    if (closing and after.startswith(closing)) or any(
+        before.count(quote) % 2 and quote in after for quote in '`"'
+    ):
         return True
     if mark.opens or not before.strip():
         return False
@@ -627,5 +619,4 @@ def _without_later(
             return Reasoned("".join(kept), "\n".join([*thoughts, text[mark.end :].strip()]), False)
         thoughts.append(text[mark.end : marks[close].start].strip())
         position = marks[close].end
-    kept.append(text[position:])
-    return Reasoned("".join(kept), "\n".join(thoughts), True)
+    return Reasoned("".join([*kept, text[position:]]), "\n".join(thoughts), True)

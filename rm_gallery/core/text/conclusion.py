@@ -144,7 +144,7 @@ def taken_back(text: str, end: int) -> int | None:
     The clause is in the sentence of the value or the next one, and is no supposition.
     """
     reach = text[end : end + _REACH]
-    parts = [*sentences(reach)[:2]]
+    parts = sentences(reach)[:2]
     if parts and not parts[0].strip(" .,;:!*_$)}\n。"):
         parts = sentences(reach)[:3]
     near = (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from fractions import Fraction
 from typing import Literal, NamedTuple
+from unicodedata import numeric
 
 from rm_gallery.core.text.answer import (
     CJK,
@@ -14,7 +16,9 @@ from rm_gallery.core.text.answer import (
     read_statements,
     value_part,
 )
+from rm_gallery.core.text.canonical import rewrites, rewritten
 from rm_gallery.core.text.conclusion import CONTRAST, asserted, without_rejected
+from rm_gallery.core.text.language import NUMBERS
 from rm_gallery.core.text.moments import Moment, moments_in, read_moment
 from rm_gallery.core.text.quantities import SUPERSCRIPTS, is_unit
 
@@ -36,51 +40,22 @@ class FinalAnswer(NamedTuple):
 _LIMIT = 50_000
 _SHORT = 200
 _PUNCTUATION = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
-    **{0x3002: ". ", 0x3001: ", ", 0x2212: "-"},
-    **dict.fromkeys((0x3000, 0xA0, 0x2009, 0x202F), " "),
-    **dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
+    0x3002: ". ",
+    0x3001: ", ",
 }
-_SYMBOLS = str.maketrans(
-    {
-        **{
-            "π": r"\pi ",
-            "∞": r"\infty ",
-            "×": r"\times ",
-            "·": r"\cdot ",
-            "÷": r"\div ",
-            "±": r"\pm ",
-        },
-        **{
-            "≤": r"\le ",
-            "≥": r"\ge ",
-            "≠": r"\ne ",
-            "∪": r"\cup ",
-            "∩": r"\cap ",
-            "∅": r"\emptyset ",
-        },
-    }
-)
-_FRACTIONS = {
-    "½": "1/2",
-    "¼": "1/4",
-    "¾": "3/4",
-    "⅓": "1/3",
-    "⅔": "2/3",
-    "⅕": "1/5",
-    "⅛": "1/8",
-    "⅜": "3/8",
-    "⅝": "5/8",
+_SYMBOLS = {
+    ord(sign): rf"\{command} "
+    for sign, command in zip(
+        "π∞×·÷±≤≥≠∪∩∅",
+        "pi infty times cdot div pm le ge ne cup cap emptyset".split(),
+        strict=True,
+    )
 }
-_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen "
-)
-_WORDS += "eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
+_NUMBER_WORDS = {word: value for value, word in enumerate(NUMBERS)} | {
     f"{ten}{joint}{unit}" if unit else ten: 10 * tens + value
     for tens, ten in enumerate(_TENS, 2)
-    for value, unit in enumerate(["", *_WORDS.split()[1:10]])
+    for value, unit in enumerate(["", *NUMBERS[1:10]])
     for joint in ("-", " ")
 }
 _SCALES = {
@@ -96,13 +71,9 @@ _SCALES = {
 _CHINESE_DIGITS = {sign: n for n, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _CHINESE_POWERS = {"十": 1, "百": 2, "千": 3, "万": 4, "亿": 8}
 _NUMERAL = f"[{''.join((*_CHINESE_DIGITS, *_CHINESE_POWERS))}]{{1,20}}"
-_CHINESE = re.compile(
-    rf"(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?[个位只条本块元岁天]?"
-)
-_CHINESE_NUMBER = re.compile(
-    rf"(?:(?<![{CJK}])|(?<=[是为约有共]))(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})"
-    rf"(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?(?![些样般起定直种下致旦切律])"
-)
+_IN_CHINESE = rf"(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?"
+_CHINESE = re.compile(rf"{_IN_CHINESE}[个位只条本块元岁天]?")
+_CHINESE_NUMBER = rf"(?:(?<![{CJK}])|(?<=[是为约有共])){_IN_CHINESE}(?![些样般起定直种下致旦切律])"
 _PARTS = {
     word: n
     for n, word in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)
@@ -122,16 +93,7 @@ _COMMA_LANGUAGE = re.compile(
 _DECIMAL_COMMA = re.compile(
     r"(?<![\d.])(-?(?:\d{1,3}(?:[. ]\d{3})+|\d+)),(\d{1,2}|\d{4,})(?![\d,])"
 )
-_OPTION = re.compile(
-    r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*"
-    r"|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])"
-)
-_MINUS = re.compile(r"(?i)^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)")
-_AFTER_NUMBER = re.compile(r"(?<=[\d%])(?:\s?\[\d{1,3}\]|['’][^\W\d_]{1,6})$")
-"""A reference mark, 8 [3], and a suffix of a language that declines numbers, 42'dir."""
 _EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u26ff\u2705\u274c\u2728\ufe0f]+")
-_HTML = re.compile(r"(?i)</?(?:b|i|u|em|strong|p|span)>")
-_BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
 _WORD = re.compile(
@@ -141,11 +103,6 @@ _UNIT = re.compile(
     rf"(-?{_NUMBER}|-?\d+/\d+)\s+"
     r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s"
     r"|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
-)
-_LATEX_UNIT = re.compile(
-    r"(?i)(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm"
-    r"|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
-    r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$"
 )
 _LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+(?:[^\W\d_]|\()|\s*[{CJK}])")
 _SCALED = re.compile(
@@ -256,9 +213,8 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
     answer = _find(text, factorial)
     if (answer is None or _is_prose(answer)) and (spelt := with_digits(text)) is not text:
         number = _find(spelt, factorial)
-        answer = (
-            number if number is not None and len(_NUMBERS.findall(number.text)) == 1 else answer
-        )
+        if number is not None and len(_NUMBERS.findall(number.text)) == 1:
+            answer = number
     return None if answer is None else _leading_number(answer)
 
 
@@ -328,9 +284,10 @@ def without_asides(text: str, *, reference: bool = False) -> str:
         return ""
     tail = remaining
     kept = without_denied(tail)
-    if re.search(r"\d", kept) or not re.search(r"\d", tail):
-        return (kept if re.search(r"\d", kept) else tail).strip()
-    return "" if _IS_WRONG.search(tail) or _NOT_A_NUMBER.search(tail) else tail.strip()
+    if re.search(r"\d", kept):
+        return kept.strip()
+    denied = re.search(r"\d", tail) and (_IS_WRONG.search(tail) or _NOT_A_NUMBER.search(tail))
+    return "" if denied else tail.strip()
 
 
 def without_denied(text: str) -> str:
@@ -382,14 +339,13 @@ def _is_prose(answer: FinalAnswer) -> bool:
 
 
 def _leading_number(answer: FinalAnswer) -> FinalAnswer:
-    if answer.shape != "mixed" or _RESULT_FOLLOWS.search(answer.text):
+    if (
+        answer.shape != "mixed"
+        or _RESULT_FOLLOWS.search(answer.text)
+        or (leading := _LEADING_NUMBER.match(answer.text)) is None
+    ):
         return answer
-    leading = _LEADING_NUMBER.match(answer.text)
-    return (
-        answer
-        if leading is None
-        else answer._replace(text=leading.group(1), shape=_shape(leading.group(1)))
-    )
+    return answer._replace(text=leading[1], shape=_shape(leading[1]))
 
 
 _CONTINENTAL = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d{1,2}(?![\d,]|\.\d)")
@@ -425,87 +381,58 @@ def _shape(text: str) -> Shape:
     return "mixed" if re.search(r"\d", text) else "words"
 
 
+_WITHOUT_MARKUP = rewrites(
+    (r"(?<![\d)])\*\*|\*\*(?![\d(])", ""),
+    (r"(?i)</?(?:b|i|u|em|strong|p|span)>", ""),
+)
+_WITHOUT_FRAME = rewrites(
+    # a reference mark, 8 [3], and a suffix of a language that declines numbers, 42'dir
+    (r"(?<=[\d%])(?:\s?\[\d{1,3}\]|['’][^\W\d_]{1,6})$", ""),
+    (
+        r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*"
+        r"|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])",
+        "",
+    ),
+    (r"(?i)^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)", "-"),
+)
+_WITHOUT_MONEY = rewrites(
+    (r"\\\$", "$"),
+    (r"[$€£¥₹]\s*(?=-?[\d.])", ""),
+    (r"(?<=\d)\s*[€£¥₹]$", ""),
+)
+
+
 def _tidy(segment: str, factorial: bool) -> str:
     text = (
-        _HTML.sub("", _BOLD.sub("", segment))
+        rewritten(segment, _WITHOUT_MARKUP)
         .strip()
         .rstrip(".,;:? ")
         .strip("`\"'“”「」『』*_ ")
         .rstrip(" .,;:?")
         .strip()
     )
-    text = _MINUS.sub("-", _OPTION.sub("", _AFTER_NUMBER.sub("", text)))
+    text = rewritten(text, _WITHOUT_FRAME)
     if not factorial and text.endswith("!") and not FORMULA.search(text):
         text = text.rstrip("! .")
     if _PLAIN.fullmatch(text):
         return text
     whole = FORMULA.fullmatch(text)
     if whole is not None:
-        text = next(group for group in whole.groups() if group is not None).strip().rstrip(" .,;")
+        text = whole[whole.lastindex or 0].strip().rstrip(" .,;")
     elif text.count("$") == 1 or not FORMULA.search(text):
-        text = text.replace(r"\$", "$")
-        text = re.sub(r"[$€£¥₹]\s*(?=-?[\d.])", "", text)
-        text = re.sub(r"(?<=\d)\s*[€£¥₹]$", "", text)
+        text = rewritten(text, _WITHOUT_MONEY)
     if (words := _TEXT_COMMAND.fullmatch(text)) is not None:
-        text = words.group(1).strip()
+        text = words[1].strip()
     if not text.isascii():
-        text = _plain_symbols(text)
+        text = rewritten(text, _PLAIN_SYMBOLS).translate(_SYMBOLS)
     return _plain_numbers(text.strip().removeprefix("=").strip())
-
-
-def _plain_symbols(text: str) -> str:
-    text = re.sub(r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}", text)
-    text = re.sub(
-        r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(SUPERSCRIPTS)}}}", text
-    )
-    text = re.sub(
-        f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}".lstrip(), text
-    )
-    text = re.sub(r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", "", text)
-    text = re.sub(r"^\s*[≈≃~∼]\s*", "", text)
-    return re.sub(r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", "", text).translate(_SYMBOLS)
 
 
 def _plain_numbers(text: str) -> str:
     """Rewrites numbers plainly: no separators or units, exponents and mixed fractions worked out."""
     if "\\" in text or "~" in text or "{" in text:
         text = _plain_latex(text)
-    text = re.sub(
-        r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda match: match[0].replace("_", ""), text
-    )
-    if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
-        text = text.replace(" ", "")
-    if re.fullmatch(r"-?\d{1,3}(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})", text):
-        text = text.replace(".", "").replace(",", ".")
-    text = re.sub(r"^\+(?=[\d.])", "", text)
-    if assigned := re.fullmatch(
-        rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text
-    ):
-        text = assigned[1]
-    text = re.sub(r"(?<![\w.)}])\.(?=\d)", "0.", text)
-    text = re.sub(r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi ", text)
-    text = re.sub(
-        r"(?<![\w.\\])\d+(?:\.\d+)?[eE][+-]?\d{1,2}(?![\w^])",
-        lambda f: format(Decimal(f[0]), "f"),
-        text,
-    )
-    text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text)
-    text = re.sub(r"\^(-\d+)", r"^{\1}", text)
-    text = re.sub(
-        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b",
-        "%",
-        text,
-        flags=re.IGNORECASE,
-    )
-    text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times ", text)
-    if spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text):
-        text = spelt[1]
-    if r"\overline" in text:
-        text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
-    text = re.sub(r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper, text)
-    text = re.sub(
-        r"^(\d{1,6})\s+dozen\b", lambda match: str(12 * int(match[1])), text, flags=re.IGNORECASE
-    )
+    text = rewritten(text, _PLAIN_NUMBERS)
     if (scaled := _SCALED.match(text)) is not None:
         power = _SCALES[(scaled[2] or scaled[3]).lower()]
         text = f"{format(Decimal(scaled[1].replace(',', '')).scaleb(power), 'f')} {text[scaled.end() :]}".strip()
@@ -516,11 +443,7 @@ def _plain_numbers(text: str) -> str:
     if (money := re.match(r"(\d+)\s+dollars?\s+and\s+(\d{1,2})\s+cents?\b", text)) is not None:
         text = f"{money[1]}.{money[2]:0>2}"
     unit = _UNIT.fullmatch(text)
-    return (
-        unit.group(1)
-        if unit and not unit.group().rstrip(".").endswith(("am", "pm", "a.m", "p.m"))
-        else text
-    )
+    return unit[1] if unit and not text.rstrip(".").endswith(("am", "pm", "a.m", "p.m")) else text
 
 
 def _in_digits(words: str) -> str | None:
@@ -546,15 +469,10 @@ def _in_digits(words: str) -> str | None:
     return str(total + part_value) if any(token in _SCALES for token in tokens) else None
 
 
-_SPELT_WORD = rf"(?:{'|'.join(sorted({*_WORDS.split(), *_TENS, 'hundred', 'thousand', 'million', 'billion'}, key=len, reverse=True))})"
+_SPELT_WORD = rf"(?:{'|'.join(sorted({*NUMBERS, *_TENS, 'hundred', 'thousand', 'million', 'billion'}, key=len, reverse=True))})"
 _SPELT = re.compile(
     rf"(?i)\b(?:(?:minus|negative)\s+)?{_SPELT_WORD}(?:(?:\s+|-|\s+and\s+){_SPELT_WORD}){{0,12}}\b"
 )
-_PART_OF = re.compile(
-    r"(?i)\b(?:an?\s+|one\s+)?(half|quarter)\s+(?:of\s+)?an?\s+(?=[a-z])"
-    r"|\b(three)[\s-]quarters\s+of\s+an?\s+(?=[a-z])"
-)
-_AND_A_HALF = re.compile(r"(?i)\b(?:an?|one)\s+([a-z]+)\s+and\s+a\s+half\b")
 _PRONOUN = re.compile(
     r"(?i)\b(?:the|this|that|no|any|some|every|each|which|first|second|last|right|correct|other"
     r"|another|only|same)\s+$"
@@ -569,13 +487,8 @@ def with_digits(text: str) -> str:
     """A text without digits, its spelled-out numbers in digits: twelve meters, half an hour, 三公里."""
     if re.search(r"\d", text):
         return text
-    text = _PART_OF.sub(
-        lambda match: {"half": "0.5 ", "quarter": "0.25 "}.get((match[1] or "").lower(), "0.75 "),
-        text,
-    )
-    if not text.isascii():
-        text = _CHINESE_NUMBER.sub(lambda match: _from_chinese(match) or match[0], text)
-    text = _SPELT.sub(lambda match: _spelt(match, text), _AND_A_HALF.sub(r"1.5 \1", text))
+    text = rewritten(text, _SPELT_PARTS)
+    text = _SPELT.sub(lambda match: _spelt(match, text), text)
     return re.sub(r"(?i)(?<=\d) and a half\b", ".5", text)
 
 
@@ -604,6 +517,17 @@ def _from_chinese(spelt: re.Match[str]) -> str | None:
     return f"{'-' if spelt['sign'] else ''}{whole}{f'.{decimals}' if decimals else ''}{f'/{below}' if below else ''}"
 
 
+_SPELT_PARTS = rewrites(
+    (
+        r"(?i)\b(?:an?\s+|one\s+)?(half|quarter)\s+(?:of\s+)?an?\s+(?=[a-z])"
+        r"|\b(three)[\s-]quarters\s+of\s+an?\s+(?=[a-z])",
+        lambda match: {"half": "0.5 ", "quarter": "0.25 "}.get((match[1] or "").lower(), "0.75 "),
+    ),
+    (_CHINESE_NUMBER, lambda match: _from_chinese(match) or match[0]),
+    (r"(?i)\b(?:an?|one)\s+([a-z]+)\s+and\s+a\s+half\b", r"1.5 \1"),
+)
+
+
 def _chinese_integer(text: str) -> int | None:
     if text and all(sign in _CHINESE_DIGITS for sign in text):
         return int("".join(str(_CHINESE_DIGITS[sign]) for sign in text))
@@ -628,27 +552,10 @@ def _chinese_integer(text: str) -> int | None:
 
 def _plain_latex(text: str) -> str:
     text = text.replace(r"\$", "").replace("{,}", ",").replace("~", " ")
-    text = re.sub(
-        r"\\(?:text|mathrm)\s*\{\s*((?:hundred|thousand|[mbtr]+illion)\b[^{}]*)\}", r" \1", text
-    ).replace(r"\varnothing", r"\emptyset")
-    text = re.sub(r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", "", text)
-    text = re.sub(r"\\!", "", text)
-    text = re.sub(r"^\s*[A-Za-z]\s*\\in\s*(?=(?:\\left)?\s*(?:[\[(]|\\\{))", "", text)
-    text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", "", text)
-    text = re.sub(
-        r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text
-    )
+    text = rewritten(text, _PLAIN_LATEX)
     if re.search(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
         return text
-    # a degree sign or a unit at the end
-    text = re.sub(
-        r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text"
-        r"|mathrm)\s*\{\s*)?[CFK])",
-        "",
-        text,
-    )
-    text = _LATEX_UNIT.sub(_without_unit, text)
-    return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
+    return rewritten(text, _WITHOUT_LATEX_UNIT).strip()
 
 
 _UPRIGHT = re.compile(r"\\(?:text|mathrm|rm)\s*\{\s*([^{}]*?)\s*\}")
@@ -671,6 +578,72 @@ def _as_fraction(match: re.Match[str]) -> str:
 def _improper(match: re.Match[str]) -> str:
     sign, whole, numerator, denominator = match.groups()
     return f"{sign}{int(whole) * int(denominator) + int(numerator)}/{denominator}"
+
+
+_PLAIN_SYMBOLS = rewrites(
+    (r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}"),
+    (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(SUPERSCRIPTS)}}}"),
+    (
+        r"(\d?)([½¼¾⅓⅔⅕⅛⅜⅝])",
+        lambda match: f"{match[1]} {Fraction(numeric(match[2])).limit_denominator(8)}".lstrip(),
+    ),
+    (r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", ""),
+    (r"^\s*[≈≃~∼]\s*", ""),
+    (r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", ""),
+)
+_PLAIN_NUMBERS = rewrites(
+    (r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda match: match[0].replace("_", "")),
+    (r"^-?\d{1,3}(?: \d{3})+(?:\.\d+)?\Z", lambda match: match[0].replace(" ", "")),
+    (
+        r"^-?\d{1,3}(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})\Z",
+        lambda match: match[0].replace(".", "").replace(",", "."),
+    ),
+    (r"^\+(?=[\d.])", ""),
+    (
+        rf"^(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)\Z",
+        r"\1",
+    ),
+    (r"(?<![\w.)}])\.(?=\d)", "0."),
+    (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi "),
+    (
+        r"(?<![\w.\\])\d+(?:\.\d+)?[eE][+-]?\d{1,2}(?![\w^])",
+        lambda match: format(Decimal(match[0]), "f"),
+    ),
+    (r"(?<=[\w)])\*\*(?=[\w(-])", "^"),
+    (r"\^(-\d+)", r"^{\1}"),
+    (
+        r"(?i)(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b",
+        "%",
+    ),
+    (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
+    (rf"^[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)\Z", r"\1"),
+    (r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction),
+    (r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper),
+    (r"(?i)^(\d{1,6})\s+dozen\b", lambda match: str(12 * int(match[1]))),
+)
+_PLAIN_LATEX = rewrites(
+    (r"\\(?:text|mathrm)\s*\{\s*((?:hundred|thousand|[mbtr]+illion)\b[^{}]*)\}", r" \1"),
+    (r"\\varnothing", r"\\emptyset"),
+    (r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", ""),
+    (r"\\!", ""),
+    (r"^\s*[A-Za-z]\s*\\in\s*(?=(?:\\left)?\s*(?:[\[(]|\\\{))", ""),
+    (r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", ""),
+    (r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", ""),
+)
+_WITHOUT_LATEX_UNIT = rewrites(
+    (
+        r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text"
+        r"|mathrm)\s*\{\s*)?[CFK])",
+        "",
+    ),
+    (
+        r"(?i)(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm"
+        r"|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
+        r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$",
+        _without_unit,
+    ),
+    (r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", ""),
+)
 
 
 def _spaced(text: str) -> str:

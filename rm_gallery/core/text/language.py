@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.text.canonical import UNSPACED, normalized
+from rm_gallery.core.text.canonical import FilledTable, is_unspaced, normalized
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 
 
@@ -29,6 +29,12 @@ def function_words(language: str) -> list[str]:
     return list(word_table("languages")["function_words"][language].split())
 
 
+NUMBERS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
+).split()
+"""English numbers below twenty."""
+
 TokenizerName = Literal["words", "whitespace", "chars", "squad", "jieba"]
 """words: runs of letters and digits, each character of an unspaced script by itself; whitespace:
 what spaces separate; chars: every character that is no space; squad: SQuAD's normalisation, without
@@ -42,27 +48,14 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def is_unspaced(code: int) -> bool:
-    """Whether a character's script puts no spaces between words: Chinese, Japanese, Thai, Lao,
-    Khmer, Burmese.
-    """
-    return any(low <= code <= high for low, high in UNSPACED)
+def _spaced(character: str) -> str:
+    """The character; between spaces in a script without them; a space for what is no letter."""
+    if unicodedata.category(character)[0] not in "LNM":
+        return " "
+    return f" {character} " if is_unspaced(character) else character
 
 
-class _Words(dict[int, str]):
-    """Translation table: a character stays, gets spaces around it, or separates; filled on use."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        if unicodedata.category(character)[0] not in "LNM":
-            replacement = " "
-        else:
-            replacement = f" {character} " if is_unspaced(code) else character
-        self[code] = replacement
-        return replacement
-
-
-_WORDS = _Words()
+_WORDS = FilledTable(_spaced)
 
 
 def words(text: str) -> list[str]:
@@ -222,7 +215,7 @@ def _word_weights(
     }
 
 
-_EASTERN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"})
+_EASTERN = "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA IDEOGRAPHIC".split()
 
 
 class LanguageShares(NamedTuple):

@@ -17,13 +17,14 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.text.answer import (
+    PHANTOM,
     Extraction,
     concluded,
     final_text,
     last_boxed,
     read_statements,
 )
-from rm_gallery.core.text.canonical import readable, turn_text
+from rm_gallery.core.text.canonical import readable, rewrites, rewritten, turn_text
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_moment, find_reference
 from rm_gallery.core.text.moments import read_moment
 from rm_gallery.core.text.quantities import (
@@ -45,7 +46,7 @@ _INTEGER = re.compile(r"-?\d+")
 _NEGATIVE_ZEROS = re.compile(r"-0\d")
 """Math-Verify does not read "-007" everywhere."""
 _DECIMAL = re.compile(r"-?\d+\.\d{1,100}")
-_FRACTION = re.compile(r"-?\d{1,6}/\d{1,6}")
+_FRACTION = re.compile(r"-?\d{1,6}/(?!0+$)\d{1,6}")
 _PLAIN_LOG = re.compile(r"\\log(?![A-Za-z]|\s*_)")
 _EXACT_DIGITS = 15
 _DECIMALS = 6
@@ -76,6 +77,8 @@ def verify_answer(answer: str, gold: str, extraction: Extraction = "any") -> Mat
     letter of a choice as `choice_letter` reads it. "It is 5!" is 5 or 120, whichever the reference
     is.
     """
+    if (quick := fast_verdict(answer, gold, extraction)) is not None:
+        return quick
     answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
     verdict = _verify(answer, gold, False)
     if verdict.status in ("wrong", "no_answer") and _FACTORIAL.search(answer):
@@ -86,23 +89,20 @@ def verify_answer(answer: str, gold: str, extraction: Extraction = "any") -> Mat
 
 def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     final, reference = find_answer(answer, factorial=factorial), _reference(gold)
-    if (stated := _compared_as_statements(final, answer, gold)) is not None:
-        return stated
+    given, wanted = _as_given(answer), _as_given(gold)
     of_integers = any(
         value is not None and _OF_INTEGERS.search(value.text) for value in (final, reference)
     )
     final, reference = (value and _unquantified(value) for value in (final, reference))
     gold_values = _parse(reference).values if reference is not None else ()
-    if reference is None or not gold_values:
-        if _written_alike(answer, gold):
-            return MathVerdict("correct", _as_given(answer), _as_given(gold))
-        return MathVerdict(
-            "no_gold", final.text if final else "", reference.text if reference else ""
-        )
     final = _as_number(final, reference)
-    if final is None:
+    if final is None or reference is None or not gold_values:
+        if _written_alike(given, wanted):
+            return MathVerdict("correct", given, wanted)
         return MathVerdict(
-            "correct" if _written_alike(answer, gold) else "no_answer", "", reference.text
+            "no_answer" if gold_values else "no_gold",
+            final.text if final else "",
+            reference.text if reference else "",
         )
     if (label := _compared_as_written(final, reference, answer)) is not None:
         return label
@@ -113,20 +113,25 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
         parsed = _parse(FinalAnswer(final.fallback, "text", ""))
     if not parsed.values:
         return MathVerdict("no_answer", parsed.text, reference.text)
-    equal = _equal(gold_values, parsed.values) or _equal_otherwise(
-        reference, gold_values, final, parsed.values
+    equal = (
+        (
+            _equal(gold_values, parsed.values)
+            or _equal_otherwise(reference, gold_values, final, parsed.values)
+        )
+        and not _says_other(final.text, reference.text)
+        and not _says_other(given, wanted)
     )
     equal = (
         equal
-        and not _says_other(final.text, reference.text)
-        and not _says_other(_as_given(answer), _as_given(gold))
+        or _equal_families(gold_values[0], parsed.values[0], of_integers)
+        or _equal_angles((given, parsed.values), (wanted, gold_values))
+        or _in_one_unit(given, wanted) is True
     )
-    equal = equal or _equal_families(gold_values[0], parsed.values[0], of_integers)
-    equal = equal or _equal_angles(
-        (_as_given(answer), parsed.values), (_as_given(gold), gold_values)
-    )
-    equal = equal or _in_one_unit(_as_given(answer), _as_given(gold)) is True
-    return MathVerdict("correct" if equal else "wrong", parsed.text, reference.text)
+    return _compared(equal, parsed.text, reference.text)
+
+
+def _compared(equal: object, answer: str, gold: str, stated: object = True) -> MathVerdict:
+    return MathVerdict("correct" if equal else "wrong" if stated else "no_answer", answer, gold)
 
 
 def _allowed(answer: str, extraction: Extraction) -> str:
@@ -150,30 +155,17 @@ def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> Math
         return None
     if final is None:
         return MathVerdict("no_answer", "", reference.text) if reference.shape == "number" else None
-    equal = _equal_plainly(reference, final)
-    if equal and _says_other(_as_given(answer), _as_given(gold)):
-        equal = False
-    if equal is False and _in_one_unit(_as_given(answer), _as_given(gold)):
-        equal = True
-    return (
-        None
-        if equal is None
-        else MathVerdict("correct" if equal else "wrong", final.text, reference.text)
-    )
+    equal, given, wanted = _equal_plainly(reference, final), _as_given(answer), _as_given(gold)
+    if equal is None:
+        return None
+    equal = equal and not _says_other(given, wanted) or _in_one_unit(given, wanted)
+    return _compared(equal, final.text, reference.text)
 
 
 _reference = functools.lru_cache(maxsize=1024)(find_reference)
-_FUNCTION_OF_DEGREES = re.compile(
-    r"(\\(?:sin|cos|tan|cot|sec"
-    r"|csc))\s*(?:\\left)?[({]?\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?"
-    r"|°)\s*(?:\\right)?[)}]?"
-)
-_CASES = re.compile(
-    r"\\begin\{(cases|aligned|array)\}(?:\{[^{}]{0,20}\})?([^&]{0,400}?)\\end\{\1\}"
-)
 _CONGRUENCE = re.compile(
     r"(?:([A-Za-z]\w{0,8})\s*(?:\\equiv|≡)\s*)?(-?\d{1,18})\s*(?:\\p?mod|\\bmod"
-    r"|\\?\(\s*(?:\\text\{)?mod\}?)\s*\{?\s*(\d{1,18})\s*\}?\s*\)?"
+    r"|\\?\(\s*(?:\\text\{)?mod\}?)\s*\{?\s*((?!0+(?!\d))\d{1,18})\s*\}?\s*\)?"
 )
 _WORDS_FOR = {
     "nothing": re.compile(
@@ -197,9 +189,24 @@ _WORDS_FOR = {
 """Answers that are no value; an answer equals a reference that says the same."""
 
 
-_CONSTANT = re.compile(
-    r"(\\[A-Za-z]+)?(?:\\(?:mathrm|operatorname|textrm|text|mathit|rm)\s*\{\s*([ei])\s*\}"
-    r"|\{\s*\\rm\s+([ei])\s*\})"
+_WITHOUT_NOTATION = rewrites(
+    (
+        r"(\\[A-Za-z]+)?(?:\\(?:mathrm|operatorname|textrm|text|mathit|rm)\s*\{\s*([ei])\s*\}"
+        r"|\{\s*\\rm\s+([ei])\s*\})",
+        lambda match: (f"{match[1]} " if match[1] else "") + (match[2] or match[3]),
+    ),
+    (
+        r"(\\(?:sin|cos|tan|cot|sec"
+        r"|csc))\s*(?:\\left)?[({]?\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?"
+        r"|°)\s*(?:\\right)?[)}]?",
+        r"\1(\\frac{\2 \\pi}{180})",
+    ),
+    (r"(?:\\right)?\\rangle", ")"),
+    (r"(?:\\left)?\\langle", "("),
+    (
+        r"\\begin\{(cases|aligned|array)\}(?:\{[^{}]{0,20}\})?([^&]{0,400}?)\\end\{\1\}",
+        lambda match: ", ".join(part.strip() for part in match[2].split(r"\\") if part.strip()),
+    ),
 )
 
 
@@ -208,26 +215,7 @@ def _prepared(text: str) -> str:
     brackets for angle brackets.
     """
     text = readable(turn_text(text))
-    if "\\" in text:
-        text = _CONSTANT.sub(
-            lambda match: (
-                f"{match[1]} {match[2] or match[3]}" if match[1] else match[2] or match[3]
-            ),
-            text,
-        )
-        text = _FUNCTION_OF_DEGREES.sub(
-            lambda match: rf"{match[1]}(\frac{{{match[2]} \pi}}{{180}})", text
-        )
-        text = text.replace(r"\left\langle", r"\langle").replace(r"\right\rangle", r"\rangle")
-        text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
-        if r"\begin{" in text:
-            text = _CASES.sub(
-                lambda match: ", ".join(
-                    part.strip() for part in match[2].split(r"\\") if part.strip()
-                ),
-                text,
-            )
-    return text
+    return rewritten(text, _WITHOUT_NOTATION) if "\\" in text else text
 
 
 def _compared_as_statements(
@@ -237,70 +225,51 @@ def _compared_as_statements(
     "no solution".
     """
     wanted = _as_given(gold)
-    if len(wanted) > 80 or not wanted:
+    if not wanted:
         return None
+    shown = final.text if final else ""
     if (moment := read_moment(wanted)) is not None:
         stated = find_moment(answer)
-        status: Status = "wrong" if final or stated else "no_answer"
-        return MathVerdict(
-            "correct" if stated and stated.same_as(moment) else status,
-            final.text if final else "",
-            wanted,
-        )
+        return _compared(stated and stated.same_as(moment), shown, wanted, final or stated)
     text = wanted.replace(r"\text{", "").replace(r"\;", "").strip("{} ")
-    given = _as_given(answer) or (final.text if final else "")
-    modulo = _CONGRUENCE.fullmatch(text)
-    if modulo is not None:
-        congruences = list(_CONGRUENCE.finditer(given or answer[-2000:]))
-        if (
-            not congruences
-            and not modulo[1]
-            and final
-            and _INTEGER.fullmatch(final.text)
-            and len(final.text) < _EXACT_DIGITS
-        ):
-            n = int(modulo[3])
-            same = n > 0 and int(final.text) == int(modulo[2]) % n
-            return MathVerdict("correct" if same else "wrong", final.text, wanted)
+    given = _as_given(answer) or shown
+    if modulo := _CONGRUENCE.fullmatch(text):
+        congruences = [*_CONGRUENCE.finditer(given or answer[-2000:])]
         if not congruences:
-            return MathVerdict(
-                "wrong" if final else "no_answer", final.text if final else "", wanted
-            )
-        last, n = congruences[-1], int(modulo[3])
-        same = n == int(last[3]) and n > 0 and (int(last[2]) - int(modulo[2])) % n == 0
-        same = same and (not modulo[1] or not last[1] or modulo[1] == last[1])
-        return MathVerdict("correct" if same else "wrong", last[0], wanted)
-    if (
-        _INTEGER.fullmatch(text)
-        and (residue := _CONGRUENCE.fullmatch(given))
-        and int(residue[3]) > 0
-    ):
-        same = len(text) < _EXACT_DIGITS and int(text) == int(residue[2]) % int(residue[3])
-        return MathVerdict("correct" if same else "wrong", given, wanted)
-    if (bound := _bound(text)) is not None and (
-        stated_bound := _stated_bound(answer, given)
-    ) is not None:
-        return MathVerdict("correct" if stated_bound == bound else "wrong", given, wanted)
+            return _compared(not modulo[1] and _is_residue(shown, modulo), shown, wanted, final)
+        last = congruences[-1]
+        same = (
+            int(modulo[3]) == int(last[3])
+            and (int(last[2]) - int(modulo[2])) % int(last[3]) == 0
+            and (not modulo[1] or not last[1] or modulo[1] == last[1])
+        )
+        return _compared(same, last[0], wanted)
+    if _INTEGER.fullmatch(text) and (residue := _CONGRUENCE.fullmatch(given)):
+        return _compared(_is_residue(text, residue), given, wanted)
+    if (bound := _bound(text)) is not None:
+        statements = read_statements(answer).statements[:1]
+        texts = [given, *(statement.text.rstrip(". ") for statement in statements)]
+        if stated_bound := next(filter(None, map(_bound, texts)), None):
+            return _compared(stated_bound == bound, given, wanted)
     meant = next((name for name, words in _WORDS_FOR.items() if words.fullmatch(text)), None)
     if meant is None:
         return None
-    lines = [
-        given,
-        final.text if final else "",
-        answer.strip().rpartition("\n")[2].rpartition(". ")[2][-200:],
-    ]
-    plain = (
-        [re.sub(r"\\text\s*\{|[{}$.!。]", " ", line).strip() for line in lines]
-        if text not in ("{}", r"\{\}")
-        else lines
-    )
-    for line, bare in zip(lines, plain, strict=True):
-        if _WORDS_FOR[meant].fullmatch(bare) or _WORDS_FOR[meant].fullmatch(line.strip("$ .")):
+    for line in (given, shown, answer.strip().rpartition("\n")[2].rpartition(". ")[2][-200:]):
+        plain = line
+        if text not in ("{}", r"\{\}"):
+            plain = re.sub(r"\\text\s*\{|[{}$.!。]", " ", line).strip()
+        if any(map(_WORDS_FOR[meant].fullmatch, (plain, line.strip("$ .")))):
             return MathVerdict("correct", line, wanted)
-    if "infinity" in meant:  # a value, too
-        return None
-    return MathVerdict(
-        "wrong" if final or given else "no_answer", final.text if final else given, wanted
+    # infinity is a value, too
+    return None if "infinity" in meant else _compared(False, shown or given, wanted, given)
+
+
+def _is_residue(number: str, congruence: re.Match[str]) -> bool:
+    """Whether a text is the least residue that a congruence such as 3 (mod 7) names."""
+    return (
+        _INTEGER.fullmatch(number) is not None
+        and len(number) < _EXACT_DIGITS
+        and int(number) == int(congruence[2]) % int(congruence[3])
     )
 
 
@@ -322,15 +291,7 @@ def _bound(text: str) -> tuple[str, Decimal] | None:
     return next(name for name in ("ge", "gt", "le", "lt") if bound[name]), Decimal(bound["value"])
 
 
-_DECIMAL_COMMA = re.compile(r"(-?\d{1,9}),(\d{1,9})")
-
-
-def _stated_bound(answer: str, given: str) -> tuple[str, Decimal] | None:
-    return _bound(given) or next(
-        (_bound(one.text.rstrip(". ")) for one in read_statements(answer).statements[:1]), None
-    )
-
-
+_DECIMAL_COMMA = re.compile(r"(-?\d{1,9}),(\d{1,2}|\d{4,9})")
 _PROSE_PERCENT = re.compile(r"[^\d\\$%=<>]{3,80}?\s(-?\d{1,9}(?:\.\d{1,9})?\s?%)[.\s]*")
 _SHORT_SCALE = re.compile(r"(-?\d[\d,]{0,18}(?:\.\d{1,12})?)\s?(k|K|M|B)n?")
 
@@ -346,14 +307,10 @@ def _as_number(final: FinalAnswer | None, reference: FinalAnswer | None) -> Fina
             {"k": 3, "m": 6, "b": 9}[short[2].lower()]
         )
         return final._replace(text=format(value, "f"), shape="number")
-    if not _DECIMAL.fullmatch(reference.text):
-        return final
     comma = _DECIMAL_COMMA.fullmatch(final.text)
-    return (
-        final._replace(text=f"{comma[1]}.{comma[2]}", shape="number")
-        if comma and len(comma[2]) != 3
-        else final
-    )
+    if comma and _DECIMAL.fullmatch(reference.text):
+        return final._replace(text=f"{comma[1]}.{comma[2]}", shape="number")
+    return final
 
 
 _DEGREES = re.compile(
@@ -384,17 +341,14 @@ def _compared_as_written(
     based = [_BASED.fullmatch(value.text) for value in (final, reference)]
     if based[0] and based[1]:
         same = len({(number[1].lower().lstrip("0"), number[2]) for number in based if number}) == 1
-        return MathVerdict("correct" if same else "wrong", final.text, reference.text)
+        return _compared(same, final.text, reference.text)
     if _LETTER.fullmatch(reference.text) and (letter := choice_letter(answer)) is not None:
-        return MathVerdict(
-            "correct" if letter in reference.text else "wrong", letter, reference.text
-        )
+        return _compared(letter in reference.text, letter, reference.text)
     return None
 
 
 _NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,8}\}?)?(?:\(-?\d{1,9}\))?|\\[a-z]+)\s*=\s*[^=]+")
 _HEDGE = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\b(?:or|oder|ou|или)\b|或者?|∨")
-_UNSEEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 _LIST = re.compile(r"\\?[(（]?([^()\[\]{}]*,[^()\[\]{}]*)\\?[)）]?")
 
 
@@ -405,68 +359,53 @@ def _says_other(answer: str, reference: str) -> bool:
     pair, a choice between alternatives, and invisible text.
     """
     ways = _HEDGE.split(answer)
-    several = (
-        _HEDGE.search(reference) or "," in reference or r"\pm" in reference or "±" in reference
-    )
+    several = _HEDGE.search(reference) or re.search(r",|\\pm|±", reference)
     if len(ways) > 1 and all(re.search(r"\d", way) for way in ways) and not several:
         return True
-    if _UNSEEN.search(answer) and not re.search(r"\w", _UNSEEN.sub("", answer)):
-        return True
-    based = [_BASED.fullmatch(text.strip()) for text in (answer, reference)]
-    if (based[0] is None) != (based[1] is None):
-        number = next(one for one in based if one)
-        return _digits_value(number) != _plain_value(reference if based[0] else answer)
-    if any(
-        _RADIANS.fullmatch(a) and _DEGREES.fullmatch(b)
-        for a, b in ((answer, reference), (reference, answer))
-    ):
-        return True
+    if (same := _equal_across_bases(answer, reference)) is not None:
+        return not same
+    both = ((answer, reference), (reference, answer))
     names = [_NAMED.fullmatch(text) for text in (answer, reference)]
-    if names[0] and names[1] and names[0][1].lower() != names[1][1].lower():
-        return True
-    if _in_one_unit(answer, reference) is False:
-        return True
-    pairs = [_LIST.fullmatch(text.strip()) for text in (answer, reference)]
     if (
-        pairs[0]
-        and pairs[1]
-        and answer.strip()[0] in "(（\\"
-        and reference.strip()[0] not in "(（\\{"
+        (PHANTOM.search(answer) and not re.search(r"\w", PHANTOM.sub("", answer)))
+        or any(_RADIANS.fullmatch(a) and _DEGREES.fullmatch(b) for a, b in both)
+        or (names[0] and names[1] and names[0][1].lower() != names[1][1].lower())
+        or _in_one_unit(answer, reference) is False
     ):
-        parts = [[part.strip() for part in pair[1].split(",")] for pair in pairs if pair]
-        return sorted(parts[0]) == sorted(parts[1]) and parts[0] != parts[1]
-    return False
+        return True
+    if answer.lstrip()[:1] not in ("(", "（", "\\") or reference.lstrip()[:1] in "(（\\{":
+        return False
+    lists = [_LIST.fullmatch(text.strip()) for text in (answer, reference)]
+    parts = [[part.strip() for part in found[1].split(",")] for found in lists if found]
+    return len(parts) == 2 and sorted(parts[0]) == sorted(parts[1]) and parts[0] != parts[1]
 
 
-def _digits_value(numeral: re.Match[str]) -> int | None:
-    try:
-        return int(numeral[1], int(numeral[2]))
-    except ValueError:  # a digit that the base has not, a base above 36
+def _equal_across_bases(left: str, right: str) -> bool | None:
+    """Whether a numeral with its base, 101_2, is a plain integer; None unless just one has a base."""
+    numeral, plain = _BASED.fullmatch(left.strip()), right
+    if numeral is None:
+        numeral, plain = _BASED.fullmatch(right.strip()), left
+    if numeral is None or _BASED.fullmatch(plain.strip()):
         return None
+    try:
+        return int(numeral[1], int(numeral[2])) == int(plain)
+    except ValueError:  # no integer, a digit that the base has not, a base above 36
+        return False
 
 
-def _plain_value(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\s*-?\d{1,18}\s*", text) else None
-
-
-def _written_alike(answer: str, gold: str) -> bool:
+def _written_alike(given: str, wanted: str) -> bool:
     """Whether two short texts differ only in typesetting."""
-    given, wanted = (
-        re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", _as_given(text))
-        for text in (answer, gold)
-    )
-    return given != "" and given == wanted
+    plain = [re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", text) for text in (given, wanted)]
+    return plain[0] != "" and plain[0] == plain[1]
 
 
 def _as_given(text: str) -> str:
     """A short answer, or the last box of a long one, without dollar signs and full stop."""
     box = last_boxed(text[-2000:])
-    given = (
-        (box if box is not None else text)
-        if len(box or text) <= 80 and "<" not in (box or text)
-        else ""
-    )
-    return str(given).replace("$", "").strip().removesuffix(".").strip()
+    given = text if box is None else box
+    if len(given) > 80 or "<" in given:
+        return ""
+    return given.replace("$", "").strip().removesuffix(".").strip()
 
 
 def _in_one_unit(answer: str, reference: str) -> bool | None:
@@ -500,7 +439,7 @@ def _quantity(text: str) -> Quantity | None:
 
 
 def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
-    if gold.shape != "number" or answer.shape != "number":
+    if not gold.shape == answer.shape == "number":
         return None
     texts = [value.text.replace(",", "") for value in (gold, answer)]
     if any(_NEGATIVE_ZEROS.match(text) for text in texts):
@@ -512,15 +451,15 @@ def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
     if all(_INTEGER.fullmatch(text) or _DECIMAL.fullmatch(text) for text in texts):
         return _equal_decimals(*texts)
     if all(_INTEGER.fullmatch(text) or _FRACTION.fullmatch(text) for text in texts):
-        if max(map(len, texts)) > _EXACT_DIGITS or any(re.search(r"/0+$", text) for text in texts):
-            return None
-        return Fraction(texts[0]) == Fraction(texts[1])
+        if max(map(len, texts)) <= _EXACT_DIGITS:
+            return Fraction(texts[0]) == Fraction(texts[1])
     return None
 
 
 def _equal_decimals(gold: str, answer: str) -> bool | None:
     """Compares as Math-Verify does, to six decimals in floats of 15 digits; None if that rounds."""
-    if max(len(gold.partition(".")[0]), len(answer.partition(".")[0])) > _EXACT_DIGITS - _DECIMALS:
+    whole, decimals = zip(*(text.partition(".")[::2] for text in (gold, answer)), strict=True)
+    if max(map(len, whole)) > _EXACT_DIGITS - _DECIMALS:
         return None
     wanted, given = Decimal(gold), Decimal(answer)
     difference = abs(wanted - given)
@@ -528,8 +467,7 @@ def _equal_decimals(gold: str, answer: str) -> bool | None:
         return False
     if max(abs(wanted), abs(given)) < _SMALL and difference > abs(wanted) * _SMALL:
         return False
-    exact = max(len(gold.partition(".")[2]), len(answer.partition(".")[2])) <= _DECIMALS
-    return difference == 0 if exact else None
+    return difference == 0 if max(map(len, decimals)) <= _DECIMALS else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -558,15 +496,12 @@ def _parse(answer: FinalAnswer) -> _Parsed:
     """The expressions of a text and their source; cached, since answers share references."""
     library = _math_verify()
     plain, latex = library.ExprExtractionConfig(), library.LatexExtractionConfig()
-    if answer.shape in ("number", "mixed"):
-        text, targets = answer.text, [plain]
-    elif answer.shape == "text":
-        text, targets = answer.text, [latex, plain]
-    else:
-        text, targets = (
-            (rf"$\text{{{answer.text}}}$" if answer.shape == "words" else f"${answer.text}$"),
-            [latex],
-        )
+    text, targets = answer.text, [plain]
+    if answer.shape == "text":
+        targets = [latex, plain]
+    elif answer.shape not in ("number", "mixed"):
+        words = rf"\text{{{text}}}" if answer.shape == "words" else text
+        text, targets = f"${words}$", [latex]
     parsed = library.parse(text, targets, parsing_timeout=None)
     values = tuple(value for value in parsed if not isinstance(value, str))
     source = next((value for value in parsed if isinstance(value, str)), "")
@@ -588,23 +523,23 @@ def _exactly_equal(gold: Any, answer: Any) -> bool:
     Double precision takes (1/2)^2023 for (1/2)^2024. Sets and tuples are compared member by member;
     decimals and values with a variable are left to Math-Verify.
     """
-    held = [
-        value.args for value in (gold, answer) if type(value).__name__ in ("FiniteSet", "Tuple")
-    ]
-    if len(held) == 2:
+    held = [_members(value) for value in (gold, answer)]
+    if all(held):
         return all(any(_exactly_equal(a, b) for b in held[1]) for a in held[0])
-    if not all(
+    exact = all(
         getattr(value, "is_number", False) and getattr(value, "is_finite", True) is not False
         for value in (gold, answer)
-    ):
-        return True
-    floats = [
-        [part for part in value.atoms() if type(part).__name__ == "Float"]
-        for value in (gold, answer)
-    ]
-    if any(floats):
-        return True
-    return not _differs(gold, answer)
+    )
+    return not exact or _holds_floats(gold, answer) or not _differs(gold, answer)
+
+
+def _members(value: Any) -> tuple[Any, ...]:
+    """The members of a set or tuple; empty for any other value."""
+    return tuple(value.args) if type(value).__name__ in ("FiniteSet", "Tuple") else ()
+
+
+def _holds_floats(*values: Any) -> bool:
+    return any(type(part).__name__ == "Float" for value in values for part in value.atoms())
 
 
 def _differs(gold: Any, answer: Any) -> bool:
@@ -647,29 +582,24 @@ def _numbers_in(value: Any) -> list[float]:
             return [float(value)]
         except (TypeError, OverflowError, ValueError):
             return []
-    held = value.args if type(value).__name__ in ("FiniteSet", "Tuple") else ()
-    return [number for part in held for number in _numbers_in(part)]
+    return [number for part in _members(value) for number in _numbers_in(part)]
 
 
 def _equal_otherwise(
     reference: FinalAnswer, gold: tuple[Any, ...], final: FinalAnswer, answer: tuple[Any, ...]
 ) -> bool:
     """Equality in notations Math-Verify keeps apart: x > 3 and (3, oo), log 2 for ln 2."""
-    kinds = {type(value).__name__ for value in gold}
-    if (
-        kinds & {"Interval", "Union"}
-        and (ways := _HEDGE.split(_TEXT_WORD.sub(r" \1 ", final.text)))[1:]
-    ):
-        return _equal_sets(
-            gold[0], [_parse(final._replace(text=way.strip(" ,;"))).values for way in ways]
-        )
-    if kinds & {"Interval", "Union"} and (
-        getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"
-    ):
-        return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
+    if {"Interval", "Union"}.intersection(type(value).__name__ for value in gold):
+        ways = _HEDGE.split(_TEXT_WORD.sub(r" \1 ", final.text))
+        if len(ways) > 1:
+            return _equal_sets(
+                gold[0], [_parse(final._replace(text=way.strip(" ,;"))).values for way in ways]
+            )
+        if getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And":
+            return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
     large = [_numbers_in(values[0]) for values in (gold, answer)]
-    if all(len(numbers) == 1 and abs(numbers[0]) > _LARGE for numbers in large) and any(
-        "Float" in {type(part).__name__ for part in values[0].atoms()} for values in (gold, answer)
+    if all(len(numbers) == 1 and abs(numbers[0]) > _LARGE for numbers in large) and _holds_floats(
+        gold[0], answer[0]
     ):
         # no machine floats: all above 2^1024 are infinite
         wanted, given = gold[0].evalf(20), answer[0].evalf(20)
@@ -691,10 +621,8 @@ def _equal_otherwise(
         r"[A-Za-z]", reference.text.replace(r"\pi", "").replace(r"\sqrt", "").replace(r"\frac", "")
     ):
         return _equal(gold, _parse(final._replace(text=measured[1])).values)
-    based = [_BASED.fullmatch(text.strip()) for text in texts]
-    if (based[0] is None) != (based[1] is None):
-        number = next(one for one in based if one)
-        return _digits_value(number) == _plain_value(texts[0] if based[1] else texts[1])
+    if (same := _equal_across_bases(*texts)) is not None:
+        return same
     if any(r"\ln" in text for text in texts) and any(_PLAIN_LOG.search(text) for text in texts):
         natural = [
             value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, final)
@@ -796,6 +724,6 @@ def _equal_complex(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
         named = named or bool(names)
     if not named or not all(value.is_number for value in values):
         return False
-    if any(value.atoms(sympy.Float) for value in values):
+    if _holds_floats(*values):
         return bool(abs(complex((values[0] - values[1]).evalf(15))) < 1e-9)
     return not _differs(*values)

@@ -8,6 +8,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from rm_gallery.core.text.language import NUMBERS
+
 LONGEST = 60
 """Characters of a text that is nothing but a moment, at most."""
 
@@ -43,34 +45,36 @@ _MONTHS = (
     "october oct oktober okt octobre octubre ottobre", "november nov novembre noviembre",
     "december dec dezember dez décembre decembre diciembre dicembre",
 )  # fmt: skip
-_MONTH_NUMBERS = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
-_MONTH = rf"(?:{'|'.join(sorted(_MONTH_NUMBERS, key=len, reverse=True))})\b\.?"
+_HOURS = NUMBERS[1:13]
+_NUMBERS = {name: n for n, names in enumerate(_MONTHS, 1) for name in names.split()}
+_MONTH = rf"(?:{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})\b\.?"
+_NUMBERS |= {name: n for n, name in enumerate(_HOURS, 1)}
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])(?!\d)"
 _YEAR = r"(?:1\d{3}|20\d{2}|21\d{2})(?!\d)"
-_HOURS = "one two three four five six seven eight nine ten eleven twelve".split()
-_HOUR_WORD = rf"(?:{'|'.join(_HOURS)}|1[0-2]|[1-9])\b"
 _MOMENT = re.compile(
     rf"(?i)(?<![\w.,/:-])(?:"
-    rf"(?P<iso_year>\d{{4}})(?P<sign>[-/.])(?P<iso_month>\d{{1,2}})(?P=sign)(?P<iso_day>\d{{1,2}})(?![\d:])"
-    rf"|(?P<first>\d{{1,2}})(?P<mark>[-/.])(?P<second>\d{{1,2}})(?P=mark)(?P<last_year>{_YEAR})"
+    rf"(?P<year_iso>\d{{4}})(?P<sign>[-/.])(?P<month_iso>\d{{1,2}})(?P=sign)(?P<day_iso>\d{{1,2}})(?![\d:])"
+    rf"|(?P<month_marked>\d{{1,2}})(?P<mark>[-/.])(?P<day_marked>\d{{1,2}})(?P=mark)(?P<year_marked>{_YEAR})"
     rf"|(?P<month>{_MONTH})\s+(?:the\s+)?(?P<day>{_DAY})(?:st|nd|rd"
     rf"|th)?(?:,?\s+(?P<year>{_YEAR}))?(?![\d:])"
     rf"|(?:the\s+)?(?P<day_first>{_DAY})(?:st|nd|rd|th|er|º|\.)?\s+(?:of\s+"
     rf"|de\s+)?(?P<month_second>{_MONTH})(?:,?\s+(?:de\s+|del\s+)?(?P<year_third>{_YEAR}))?"
-    rf"|(?P<month_alone>{_MONTH})\s+(?P<its_year>{_YEAR})"
-    r"|(?:(?P<zh_year>\d{4})\s?年\s?)?(?P<zh_month>1[0-2]|0?[1-9])\s?月\s?(?P<zh_day>[12]\d|3[01]"
+    rf"|(?P<month_alone>{_MONTH})\s+(?P<year_alone>{_YEAR})"
+    r"|(?:(?P<year_zh>\d{4})\s?年\s?)?(?P<month_zh>1[0-2]|0?[1-9])\s?月\s?(?P<day_zh>[12]\d|3[01]"
     r"|0?[1-9])\s?[日号號]"
-    r"|(?:(?P<zh_half>上午|早上|凌晨|下午|晚上|中午)\s?)?(?P<zh_hour>[01]?\d"
-    r"|2[0-3])\s?[点點时時]\s?(?P<zh_minute>[0-5]?\d)\s?分"
+    r"|(?:(?P<half_zh>上午|早上|凌晨|下午|晚上|中午)\s?)?(?P<hour_zh>[01]?\d"
+    r"|2[0-3])\s?[点點时時]\s?(?P<minute_zh>[0-5]?\d)\s?分"
     r"|(?:(?P<half_before>上午|早上|凌晨|下午|晚上|中午)\s?)?(?P<hour>[01]?\d"
     r"|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?"
     r"(?:\s*(?P<half>[ap])\.?\s?m\b\.?)?(?![\d:])"
-    r"|(?P<whole_hour>1[0-2]|[1-9])\s*(?:(?P<whole_half>[ap])\.?\s?m\b\.?"
-    r"|o['’]clock(?:\s+in\s+the\s+(?P<clock_half>morning|afternoon|evening))?)"
-    rf"|(?P<spoken>half|quarter)\s+(?P<way>past"
-    rf"|to)\s+(?P<spoken_hour>{_HOUR_WORD})(?:\s*(?P<spoken_half>[ap])\.?\s?m\b\.?)?"
+    r"|(?P<hour_whole>1[0-2]|[1-9])\s*(?:(?P<half_whole>[ap])\.?\s?m\b\.?"
+    r"|o['’]clock(?:\s+in\s+the\s+(?P<half_clock>morning|afternoon|evening))?)"
+    rf"|(?P<spoken>half|quarter)\s+(?P<way>past|to)\s+(?P<hour_spoken>(?:{'|'.join(_HOURS)}"
+    r"|1[0-2]|[1-9])\b)(?:\s*(?P<half_spoken>[ap])\.?\s?m\b\.?)?"
     r"|(?P<named>noon|midnight)\b)"
 )
+"""A group is called after the part of a moment that it holds, and after its form behind a `_`."""
+_AFTERNOON = ("p", "下午", "晚上", "中午", "afternoon", "evening")
 _MAY_BE_ONE = re.compile(r"(?i)\d\s?[-/.:]\s?\d|\d\s*[ap]\.?\s?m\b|[年月点點时時]|[a-zé]{3}")
 _TYPESET = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{|\\[ ,;:!]|[{}$~*`]")
 
@@ -99,86 +103,34 @@ def _without_typesetting(text: str) -> str:
 
 
 def _moment(match: re.Match[str]) -> Moment | None:
-    part = match.groupdict()
-    day = _day_readings(part)
-    if day is not None:
-        valid = {(y, m, d) for y, m, d in day if 1 <= (m or 1) <= 12 and 1 <= (d or 1) <= 31}
-        return Moment(frozenset(valid), True) if valid else None
-    times = _time_readings(part)
-    names_half = any(
-        part[name]
-        for name in (
-            "half",
-            "whole_half",
-            "half_before",
-            "zh_half",
-            "clock_half",
-            "spoken_half",
-            "named",
-        )
-    )
-    return Moment(frozenset(times), False, names_half)
+    part = {
+        name.partition("_")[0]: text.lower() for name, text in match.groupdict().items() if text
+    }
+    if "month" not in part:
+        return Moment(_time_readings(part), False, "half" in part or "named" in part)
+    year, month, day = (_number(part.get(name)) for name in ("year", "month", "day"))
+    # of 3/4/2025 Americans write the month first, others the day
+    days = {(year, month, day), (year, day, month)} if "mark" in part else {(year, month, day)}
+    valid = frozenset((y, m, d) for y, m, d in days if (m or 1) <= 12 and (d or 1) <= 31)
+    return Moment(valid, True) if valid else None
 
 
-def _day_readings(
-    part: dict[str, str | None],
-) -> list[tuple[int | None, int | None, int | None]] | None:
-    if year := part["iso_year"]:
-        return [(int(year), _integer(part["iso_month"]), _integer(part["iso_day"]))]
-    if year := part["last_year"]:
-        # Americans write the month first, others the day
-        first, second = _integer(part["first"]), _integer(part["second"])
-        return [(int(year), first, second), (int(year), second, first)]
-    for name, day, of_year in (
-        ("month", "day", "year"),
-        ("month_second", "day_first", "year_third"),
-    ):
-        if part[name]:
-            return [(_integer(part[of_year]), _month(part[name]), _integer(part[day]))]
-    if part["month_alone"]:
-        return [(_integer(part["its_year"]), _month(part["month_alone"]), None)]
-    if part["zh_month"]:
-        return [(_integer(part["zh_year"]), _integer(part["zh_month"]), _integer(part["zh_day"]))]
-    return None
-
-
-def _time_readings(part: dict[str, str | None]) -> set[tuple[int | None, ...]]:
-    if part["named"]:
-        return {(12 if part["named"].lower() == "noon" else 0, 0, 0)}
-    if part["spoken"]:
-        word = (part["spoken_hour"] or "").lower()
-        hour = _HOURS.index(word) + 1 if word in _HOURS else int(word)
-        minute = 30 if part["spoken"].lower() == "half" else 15
+def _time_readings(part: dict[str, str]) -> frozenset[tuple[int | None, ...]]:
+    if "named" in part:
+        return frozenset({(12 if part["named"] == "noon" else 0, 0, 0)})
+    hour, minute = _number(part.get("hour")) or 0, _number(part.get("minute")) or 0
+    if "spoken" in part:
+        minute = 30 if part["spoken"] == "half" else 15
         if part["way"] == "to":
             hour, minute = (hour - 2) % 12 + 1, 60 - minute
-        half, seconds = part["spoken_half"], None
-    else:
-        hour = int(part["hour"] or part["zh_hour"] or part["whole_hour"] or 0)
-        minute = int(part["minute"] or part["zh_minute"] or 0)
-        half = (
-            part["half"]
-            or part["whole_half"]
-            or _HALVES.get(part["half_before"] or part["zh_half"] or part["clock_half"])
-        )
-        seconds = _integer(part["seconds"])
-    if hour > 12 or (hour == 0 and half != "p"):
-        return {(hour, minute, seconds)}
-    morning, afternoon = (hour % 12, minute, seconds), (hour % 12 + 12, minute, seconds)
-    if half:
-        return {afternoon if half.lower() == "p" else morning}
-    return {afternoon} if hour == 12 else {morning, afternoon}
+    half, seconds = part.get("half"), _number(part.get("seconds"))
+    late = half in _AFTERNOON
+    if hour > 12 or hour == 0 and not late:
+        return frozenset({(hour, minute, seconds)})
+    starts = (12,) if late or not half and hour == 12 else (0,) if half else (0, 12)
+    return frozenset((hour % 12 + start, minute, seconds) for start in starts)
 
 
-_HALVES: dict[str | None, str | None] = {
-    **dict.fromkeys(("上午", "早上", "凌晨", "morning"), "a"),
-    **dict.fromkeys(("下午", "晚上", "中午", "afternoon", "evening"), "p"),
-    None: None,
-}
-
-
-def _integer(text: str | None) -> int | None:
-    return None if text is None else int(text)
-
-
-def _month(name: str | None) -> int:
-    return _MONTH_NUMBERS[(name or "").lower().rstrip(".")]
+def _number(text: str | None) -> int | None:
+    """A number in digits, the name of a month or an hour in words."""
+    return None if text is None else _NUMBERS.get(text.rstrip(".")) or int(text)

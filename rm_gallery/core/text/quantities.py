@@ -12,6 +12,7 @@ import unicodedata
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from rm_gallery.core.text.canonical import rewrites, rewritten
 from rm_gallery.core.text.language import function_words, word_table
 
 SMALL = 1e-4
@@ -56,23 +57,12 @@ _MIXED = re.compile(r"\s(\d{1,6})\s?/\s?([1-9]\d{0,5})(?![\d/])")
 _FRACTION_SIGN = re.compile(r"\s?([¼½¾⅐-⅞])")
 _MAY_GO_ON = re.compile(r"[eEk%\\×*·⋅x万亿百千]|\s[%\\×*·⋅x万亿百千dhtmbpDHTMBP]")
 _DIGIT = re.compile(r"\d")
+_POINT = re.compile(r"(?<!\w)\.")
 _NUMBER_BEFORE = re.compile(
     r"(?P<percent_of>百分之)?(?P<sign>(?<![\w)\]}.])[-+])?(?:\\?[$€£¥₹]\s?)?$"
 )
 _BEFORE_SIZE = 6
 _MAY_STAND_BEFORE = frozenset("-+$€£¥₹之 ")
-_SCALES = {
-    **{
-        "k": 1e3,
-        "dozen": 12,
-        "hundred": 100,
-        "thousand": 1e3,
-        "million": 1e6,
-        "billion": 1e9,
-        "trillion": 1e12,
-    },
-    **{"万": 1e4, "亿": 1e8, "万亿": 1e12, "百万": 1e6, "千万": 1e7},
-}
 _NOT_DIGITS = re.compile(r"[^\d.]")
 
 
@@ -91,19 +81,15 @@ def find_numbers(text: str, *, fractions: bool = False) -> list[Number]:
     # searching for a digit is many times faster than for the signs that may precede it
     while (digit := _DIGIT.search(text, position)) is not None:
         start = digit.start()
-        if text[start - 1 : start] == "." and not (
-            start > 1 and (text[start - 2].isalnum() or text[start - 2] == "_")
-        ):
+        if text[start - 1 : start] == "." and _POINT.match(text, start - 1):
             start -= 1
         digits = _DIGITS.match(text, start)
         if digits is None:
             position = digit.end()
             continue
-        number = (
-            _with_fraction(text, _number_at(text, digits))
-            if fractions
-            else _number_at(text, digits)
-        )
+        number = _number_at(text, digits)
+        if fractions:
+            number = _with_fraction(text, number)
         position = number.end
         if math.isfinite(number.value):
             numbers.append(number)
@@ -112,57 +98,52 @@ def find_numbers(text: str, *, fractions: bool = False) -> list[Number]:
 
 def _with_fraction(text: str, number: Number) -> Number:
     """The number, joined with the fraction that follows: 3/4, 1 1/2, 2½."""
-    if sign := _FRACTION_SIGN.match(text, number.end):
-        value = number.value + math.copysign(unicodedata.numeric(sign[1]), number.value)
-        return number._replace(value=value, end=sign.end())
     written = text[number.start : number.end]
-    if not written.lstrip("-+").isdigit() or text[number.start - 1 : number.start] == "/":
+    if fraction := _FRACTION_SIGN.match(text, number.end):
+        part = unicodedata.numeric(fraction[1])
+    elif not written.lstrip("-+").isdigit() or text[number.start - 1 : number.start] == "/":
         return number
-    whole = _MIXED.match(text, number.end)
-    if whole is not None:
-        part = int(whole[1]) / int(whole[2])
-        return number._replace(
-            value=number.value + math.copysign(part, number.value), end=whole.end()
-        )
-    below = _BELOW.match(text, number.end)
-    return (
-        number
-        if below is None
-        else number._replace(value=number.value / int(below[1]), end=below.end())
+    elif fraction := _MIXED.match(text, number.end):
+        part = int(fraction[1]) / int(fraction[2])
+    elif below := _BELOW.match(text, number.end):
+        return number._replace(value=number.value / int(below[1]), end=below.end())
+    else:
+        return number
+    return number._replace(
+        value=number.value + math.copysign(part, number.value), end=fraction.end()
     )
 
 
 def _number_at(text: str, digits: re.Match[str]) -> Number:
     start, end = digits.span()
-    written = digits.group()
+    written = digits[0]
     if "." in written and _IS_EUROPEAN.fullmatch(written):
         written = written.replace(".", "").replace(",", ".")
     plain = written if written.isdigit() else _NOT_DIGITS.sub("", written)
     value: float = int(plain) if 15 < len(plain) < 300 and plain.isdigit() else float(plain)
     percent = False
-    if _MAY_GO_ON.match(text, end):
-        if (after := _AFTER.match(text, end)) is not None:
-            value, percent, end = _scaled(value, after), bool(after["percent"]), after.end()
-    if start and text[start - 1] in _MAY_STAND_BEFORE:
-        if (before := _NUMBER_BEFORE.search(text, max(0, start - _BEFORE_SIZE), start)) is not None:
-            start, percent = before.start(), percent or bool(before["percent_of"])
-            value = -value if before["sign"] == "-" else value
+    if _MAY_GO_ON.match(text, end) and (after := _AFTER.match(text, end)):
+        value, percent, end = _scaled(value, after), bool(after["percent"]), after.end()
+    if text[start - 1 : start] in _MAY_STAND_BEFORE and (
+        before := _NUMBER_BEFORE.search(text, max(0, start - _BEFORE_SIZE), start)
+    ):
+        start, percent = before.start(), percent or bool(before["percent_of"])
+        value = -value if before["sign"] == "-" else value
     return Number(value, percent, start, end)
 
 
 def _scaled(value: float, after: re.Match[str]) -> float:
-    if (
-        exponent := after["exponent"]
-        or after["power"]
-        or (after["raised"] or "").translate(SUPERSCRIPTS)
-    ):
-        try:
-            value *= 10.0 ** int(exponent)
-        except OverflowError:
-            return math.inf
-    if after["scale"]:
-        value *= _SCALES[after["scale"].strip().lower()]
-    return value
+    exponent = after["exponent"] or after["power"] or after["raised"]
+    try:
+        value *= 10.0 ** int(exponent.translate(SUPERSCRIPTS)) if exponent else 1
+    except OverflowError:
+        return math.inf
+    return value * (_scale(after["scale"]) if after["scale"] else 1)
+
+
+def _scale(name: str) -> float:
+    """What a word or letter behind a number multiplies it by: k, million, 万."""
+    return float(word_table("units")["scales"][name.strip().lower()])
 
 
 def close(a: float, b: float, tolerance: float) -> bool:
@@ -202,7 +183,6 @@ class Quantity(NamedTuple):
 PERCENT = UnitOfMeasure(0.01, ())
 
 _CJK = r"\u3400-\u9fff\u30a0-\u30ff\uac00-\ud7a3"
-_DATA: Dimension = (("bit", 1.0),)
 _WORD = rf"[А-Яа-яё]+|[A-Za-zÀ-ÖØ-öø-ÿµμΩ°º℃℉%％€£¥￥₹₩₽¢$]+|(?:(?!每)[{_CJK}]){{1,4}}"
 _POWER = (
     r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])"
@@ -219,7 +199,7 @@ _TERMS = re.compile(rf"(?i)\s({_TERM}(?!\S)|\S+)")
 _SINGLE = re.compile(_WORD)
 _TERM_PARTS = re.compile(
     r"(?i)(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^"
-    r"|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?"
+    r"|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|(⁻?[¹²³⁴]|[¹²³⁴]{2})|(squared|cubed))?"
 )
 _THING = re.compile(
     r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30})(?![A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё/^]|\.(?=\S))"
@@ -227,55 +207,10 @@ _THING = re.compile(
 _CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥₹₩₽]")
 _BEFORE = re.compile(r"(?:US\$?|USD|EUR|GBP|CNY|RMB|JPY|INR|CHF|AUD|CAD|KRW|RUB)\s?$")
 _SCALE = re.compile(r"\s?([kKmMbB])n?\b(?!\s?/)")
-_SHORT_SCALE = re.compile(r"[KMB](?![A-Za-z0-9/^²³])")
+_SHORT_SCALE = re.compile(r"([KMB])(?![A-Za-z0-9/^²³])")
 """K, M and B are thousand, million and billion, unless units are asked for."""
 _CLOCK = re.compile(r"(?i)\s?([ap])\.?m\b")
 _GOES_ON = re.compile(r"\s+[A-Za-z]")
-_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm|rm|operatorname|mathit|si|unit)\s*\{([^{}]*)\}")
-_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(\d{1,12})\s*\}\s*\{\s*(\d{1,12})\s*\}|(\d)(\d))")
-_MATH = re.compile(r"\$(?=\S)([^$\n]{1,200}?)(?<=\S)\$(?!\d)")
-_REPLACED = (
-    *(
-        ("\\left", ""),
-        ("\\right", ""),
-        ("\\circ", "°"),
-        ("^°", "°"),
-        ("^{°}", "°"),
-        ("\\degree", "°"),
-        ("\\%", "%"),
-    ),
-    *(
-        ("\\cdot", "·"),
-        ("\\times", "×"),
-        ("\\Omega", "Ω"),
-        ("\\mu", "µ"),
-        ("\\$", "$"),
-        ("{,}", ","),
-    ),
-)
-_MINUS = re.compile(
-    r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus"
-    r"|negative)\s+(?=\$?\d)"
-)
-_GLUED = re.compile(r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)")
-_MINUTES = re.compile(r"(?<=\dh)(\s?[0-5]?\d)\s?m(?![\w/^²³])")
-_PER_HOUR = re.compile(
-    r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约"
-    r"|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
-)
-_FEET = re.compile(r"(?<!\d)(\d{1,2})\s?['′’]\s?(\d{1,2})\s?[\"″”]")
-_ERROR = re.compile(r"\(?\s?(-?\d[\d.,]{0,40})\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?")
-"""A value with its uncertainty: 12.6 ± 0.1. Bounded: it is tried at every digit of a long number."""
-_COMMA = re.compile(r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])")
-_COMPOUND = re.compile(r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)")
-_SPACED = re.compile(r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)")
-_SPACED_AND_UNIT = re.compile(
-    r"(?<![\d.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?=\s?(?P<unit>[^\W\d_]{1,12}|[%°€£¥]))"
-)
-"""Behind a word a space may stand between two numbers; before a unit it groups the digits, as SI
-and ISO 80000-1 write them.
-"""
-_SPACE = re.compile(r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])")
 
 
 def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
@@ -295,53 +230,19 @@ def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
     return quantities
 
 
-def plain_units(text: str) -> str:
-    """The text without the LaTeX that stands around units."""
-    text = _SPACED_AND_UNIT.sub(
-        lambda match: match[0].replace(" ", "") if is_unit(match["unit"]) else match[0], text
-    )
-    text = _SPACED.sub(
-        lambda match: match[0].replace(" ", ""),
-        _COMPOUND.sub(lambda match: re.sub("[ -]", "", match[0]), text),
-    )
-    text = _ERROR.sub(
-        r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text)))
-    )
-    text = _GLUED.sub(r"\1 ", _MINUTES.sub(r"\1 min", _MINUS.sub("-", text)))
-    if "\\" not in text and "$" not in text:
-        return text
-    text = _SIUNITX.sub(lambda match: f"{match[1]} {_siunitx(match[2])}", text)
-    text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _TEXT.sub(r" \1", text))
-    for latex, plain in _REPLACED:
-        if latex != "\\$":
-            text = text.replace(latex, plain)
-    return _MATH.sub(r"\1", _SPACE.sub(" ", text)).replace("\\$", "$")
-
-
-_SIUNITX = re.compile(
-    r"\\(?:SI|qty)\s*(?:\[[^\[\]]{0,80}\])?\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,120})\}"
-)
 _MACRO = re.compile(r"\\([A-Za-z]+)")
-_MACROS = {
-    "per": "/",
-    "squared": "^2",
-    "cubed": "^3",
-    "square": "square ",
-    "cubic": "cubic ",
-    "percent": "%",
-    "degreeCelsius": "°C",
-}
 
 
 def _siunitx(unit: str) -> str:
     r"""A unit of the siunitx package as text: `\kilo\meter\per\second\squared` is
     kilometer/second^2.
     """
+    table = word_table("units")
     parts: list[str] = []
     for macro in _MACRO.findall(unit):
-        word = _MACROS.get(macro, macro)
+        word = table["macros"].get(macro, macro)
         joined = (
-            not parts or parts[-1] in _LONG_PREFIXES or parts[-1][-1] in "/ " or word[0] in "/^"
+            not parts or parts[-1] in table["prefixes"] or parts[-1][-1] in "/ " or word[0] in "/^"
         )
         parts += [word] if joined else ["·", word]
     return "".join(parts) or unit
@@ -349,6 +250,67 @@ def _siunitx(unit: str) -> str:
 
 def _per_hour(match: re.Match[str]) -> str:
     return f"{match[5]} {match[6]}/{next(part for part in match.groups() if part)}"
+
+
+_PLAIN_UNITS = rewrites(
+    # behind a word a space may stand between two numbers; before a unit it groups the digits, as SI
+    # and ISO 80000-1 write them
+    (
+        r"(?<![\d.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?=\s?(?P<unit>[^\W\d_]{1,12}|[%°€£¥]))",
+        lambda match: match[0].replace(" ", "") if is_unit(match["unit"]) else match[0],
+    ),
+    (
+        r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)",
+        lambda match: re.sub("[ -]", "", match[0]),
+    ),
+    (
+        r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)",
+        lambda match: match[0].replace(" ", ""),
+    ),
+    (r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])", r"\1.\2"),
+    (
+        r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约"
+        r"|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})",
+        _per_hour,
+    ),
+    (r"(?<!\d)(\d{1,2})\s?['′’]\s?(\d{1,2})\s?[\"″”]", r"\1 ft \2 in"),
+    # a value with its uncertainty: 12.6 ± 0.1; bounded, for it is tried at every digit of a number
+    (r"\(?\s?(-?\d[\d.,]{0,40})\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?", r"\1"),
+    (
+        r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus"
+        r"|negative)\s+(?=\$?\d)",
+        "-",
+    ),
+    (r"(?<=\dh)(\s?[0-5]?\d)\s?m(?![\w/^²³])", r"\1 min"),
+    (r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)", r"\1 "),
+)
+_WITHOUT_COMMANDS = rewrites(
+    (
+        r"\\(?:SI|qty)\s*(?:\[[^\[\]]{0,80}\])?\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,120})\}",
+        lambda match: f"{match[1]} {_siunitx(match[2])}",
+    ),
+    (r"\\(?:text|mathrm|mbox|textrm|rm|operatorname|mathit|si|unit)\s*\{([^{}]*)\}", r" \1"),
+    (
+        r"\\[dt]?frac\s*(?:\{\s*(\d{1,12})\s*\}\s*\{\s*(\d{1,12})\s*\}|(\d)(\d))",
+        lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}",
+    ),
+)
+_WITHOUT_FORMULAS = rewrites(
+    (r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])", " "),
+    (r"\$(?=\S)([^$\n]{1,200}?)(?<=\S)\$(?!\d)", r"\1"),
+    (r"\\\$", "$"),
+)
+
+
+def plain_units(text: str) -> str:
+    """The text without the LaTeX that stands around units."""
+    text = rewritten(text, _PLAIN_UNITS)
+    if "\\" not in text and "$" not in text:
+        return text
+    text = rewritten(text, _WITHOUT_COMMANDS)
+    for latex, plain in word_table("units")["latex"].items():
+        text = text.replace(latex, plain)
+    return rewritten(text, _WITHOUT_FORMULAS)
 
 
 def same_kind(given: Quantity, wanted: Quantity) -> tuple[UnitOfMeasure, UnitOfMeasure] | None:
@@ -369,27 +331,21 @@ def conversions(given: Quantity, wanted: Quantity) -> list[float]:
 
 
 def _is_binary(quantity: Quantity) -> bool:
-    units = quantity.units
-    return len(units) == 1 and units[0].dimension == _DATA and units[0].factor % 8192 == 0
+    return [unit.dimension for unit in quantity.units] == [(("bit", 1.0),)] and (
+        quantity.units[0].factor % 8192 == 0
+    )
 
 
 def _quantity(text: str, number: Number, units: bool) -> Quantity:
     if number.percent:
         return Quantity(number.value, (PERCENT,), frozenset(), number.start, number.end)
     currency = _currency(text, number.start, number.end)
+    scale = (_SCALE if currency else _SHORT_SCALE).match(text, number.end)
+    if scale and (currency or not units):
+        value = number.value * _scale(scale[1])
+        return Quantity(value, currency, frozenset(), number.start, scale.end())
     if currency:
-        scale = _SCALE.match(text, number.end)
-        factor = {"k": 1e3, "m": 1e6, "b": 1e9}[scale[1].lower()] if scale else 1.0
-        return Quantity(
-            number.value * factor,
-            currency,
-            frozenset(),
-            number.start,
-            scale.end() if scale else number.end,
-        )
-    if not units and (short := _SHORT_SCALE.match(text, number.end)):
-        factor = {"K": 1e3, "M": 1e6, "B": 1e9}[short[0]]
-        return Quantity(number.value * factor, (), frozenset(), number.start, short.end())
+        return Quantity(number.value, currency, frozenset(), number.start, number.end)
     readings, end = _unit_after(text, number.end, units)
     things = _things(text, number.end) if units and not readings else frozenset()
     if not readings and (clock := _CLOCK.match(text, number.end)):
@@ -443,21 +399,25 @@ def _things(text: str, position: int) -> frozenset[str]:
 def _currency(text: str, start: int, end: int) -> tuple[UnitOfMeasure, ...]:
     inside = _CURRENCY.search(text, start, end)
     before = inside or _BEFORE.search(text[max(0, start - 5) : start])
-    return _currency_of(before.group().strip()) if before else ()
+    return _currency_of(before[0].strip()) if before else ()
 
 
 def _currency_of(name: str) -> tuple[UnitOfMeasure, ...]:
-    if name in ("%", "％", "percent", "pct"):
-        return (PERCENT,)
+    return _currencies().get(name, ())
+
+
+@cache
+def _currencies() -> dict[str, tuple[UnitOfMeasure, ...]]:
+    """Currencies, their parts and percent by name."""
     table = word_table("units")
-    if name in table["parts"]:
-        factor, code = table["parts"][name].split()
-        return (UnitOfMeasure(float(factor), ((code, 1.0),)),)
-    return tuple(
-        UnitOfMeasure(1.0, ((code, 1.0),))
-        for code, names in table["currencies"].items()
-        if name in names.split() or name == code
-    )
+    units: dict[str, tuple[UnitOfMeasure, ...]] = {}
+    for name, definition in table["parts"].items():
+        factor, *codes = definition.split()
+        units[name] = (UnitOfMeasure(float(factor), tuple((code, 1.0) for code in codes)),)
+    for code, names in table["currencies"].items():
+        for name in names.split():
+            units[name] = (*units.get(name, ()), UnitOfMeasure(1.0, ((code, 1.0),)))
+    return units
 
 
 def _extends(quantities: list[Quantity], part: Quantity, text: str) -> bool:
@@ -469,19 +429,19 @@ def _extends(quantities: list[Quantity], part: Quantity, text: str) -> bool:
     small, large = same
     if large.offset or not large.dimension or small.factor >= large.factor or part.value < 0:
         return False
+    between = text[whole.end : part.start]
     if (
-        text[whole.end : part.start].strip(" ,").removeprefix("and").strip()
+        between.strip(" ,").removeprefix("and").strip()
         or part.value * small.factor >= large.factor
+        or ("and" in between and large.dimension not in _JOINED_BY_AND)
     ):
-        return False
-    if "and" in text[whole.end : part.start] and large.dimension not in _JOINED_BY_AND:
         return False
     value = whole.value + part.value * small.factor / large.factor
     quantities[-1] = Quantity(value, (large,), frozenset(), whole.start, part.end)
     return True
 
 
-_JOINED_BY_AND = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
+_JOINED_BY_AND = ((("[time]", 1.0),), (("USD", 1.0),))
 
 
 @lru_cache(maxsize=4096)
@@ -506,14 +466,12 @@ def _units_of(text: str) -> tuple[UnitOfMeasure, ...]:
     sign = 1
     for part in re.split(
         r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)",
-        text.strip(),
+        text,
     ):
         mark = part.strip()
         if mark in ("/", "per", "pro", "par", "por", "每"):
             sign = -1
-        elif mark in ("·", "⋅", "×", "*"):
-            continue
-        else:
+        elif mark not in ("·", "⋅", "×", "*"):
             for word in _TERMS.findall(f" {mark.strip('()')}") or [mark]:
                 term = _term(word)
                 if not term:
@@ -545,23 +503,20 @@ def _term(text: str) -> tuple[UnitOfMeasure, ...]:
     match = _TERM_PARTS.fullmatch(text.strip())
     if match is None:
         return ()
-    power = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}.get(
-        (match[1] or "").lower(), 1
-    )
-    exponent = (
-        match[3]
-        or (match[4] or "").translate(SUPERSCRIPTS)
-        or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
-    )
-    try:
-        power *= int(exponent)
-    except ValueError:
-        return ()
-    units = _single(match[2])
+    before, name, digits, raised, after = match.groups("")
+    powers = word_table("units")["powers"]
+    power = int((digits or raised or "1").translate(SUPERSCRIPTS))
+    for word in (before, after):
+        power *= powers.get(word.lower(), 1)
+    units = _single(name)
     if power == 1:
         return units
-    raised = ((base, exponent * power) for unit in units for base, exponent in unit.dimension)
-    return tuple(UnitOfMeasure(unit.factor**power, tuple(raised)) for unit in units[:1])
+    return tuple(
+        UnitOfMeasure(
+            unit.factor**power, tuple((base, exponent * power) for base, exponent in unit.dimension)
+        )
+        for unit in units[:1]
+    )
 
 
 def _times(left: UnitOfMeasure, right: UnitOfMeasure, sign: int) -> UnitOfMeasure:
@@ -580,129 +535,51 @@ def is_unit(name: str) -> bool:
     return bool(_currency_of(name) or units_of(name))
 
 
-_BASES = {
-    **{
-        "L": "[length]",
-        "M": "[mass]",
-        "T": "[time]",
-        "I": "[current]",
-        "K": "[temperature]",
-        "N": "[substance]",
-    },
-    **{"J": "[luminosity]", "rad": "radian", "bit": "bit"},
-}
-_PREFIXES = {
-    **{
-        "y": -24,
-        "z": -21,
-        "a": -18,
-        "f": -15,
-        "p": -12,
-        "n": -9,
-        "u": -6,
-        "µ": -6,
-        "μ": -6,
-        "m": -3,
-        "c": -2,
-        "d": -1,
-    },
-    **{"da": 1, "h": 2, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18, "Z": 21, "Y": 24},
-}
-_LONG_PREFIXES = {
-    **{
-        "yocto": -24,
-        "zepto": -21,
-        "atto": -18,
-        "femto": -15,
-        "pico": -12,
-        "nano": -9,
-        "micro": -6,
-        "milli": -3,
-        "centi": -2,
-    },
-    **{
-        "deci": -1,
-        "deca": 1,
-        "deka": 1,
-        "hecto": 2,
-        "kilo": 3,
-        "mega": 6,
-        "giga": 9,
-        "tera": 12,
-        "peta": 15,
-        "exa": 18,
-    },
-}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_LONG_BINARY = {"kibi": 10, "mebi": 20, "gibi": 30, "tebi": 40, "pebi": 50}
+@cache
+def _units(symbols: bool) -> dict[str, UnitOfMeasure]:
+    """The table's units by name, also behind prefixes; those of symbols, such as km, if asked for."""
+    table = word_table("units")
+    kinds = {
+        kind: {name: _defined(definition) for name, definition in table[kind].items()}
+        for kind in ("symbols", "words", "plain")
+    }
+    short, long = (
+        {
+            prefix + name: unit._replace(factor=unit.factor * factor)
+            for prefix, factor in table[prefixes].items()
+            for name, unit in kinds[kind].items()
+        }
+        for prefixes, kind in (("symbol_prefixes", "symbols"), ("prefixes", "words"))
+    )
+    words = {**long, **kinds["words"], **kinds["plain"]}
+    return {**short, **words, **kinds["symbols"]} if symbols else words
+
+
 _POWERED = re.compile(r"(rad|bit|[A-Z])(-?\d(?:\.\d)?)?")
 
 
-@cache
-def _table(kind: str) -> dict[str, UnitOfMeasure]:
-    units = {}
-    for name, definition in word_table("units")[kind].items():
-        factor, *parts = definition.split()
-        offset = float(parts.pop()) if parts and parts[-1][0].isdigit() else 0.0
-        powers = {
-            powered[1]: float(powered[2] or 1)
-            for part in parts
-            if (powered := _POWERED.fullmatch(part))
-        }
-        dimension = tuple(sorted((_BASES[base], power) for base, power in powers.items()))
-        units[name] = UnitOfMeasure(float(factor), dimension, offset)
-    return units
+def _defined(definition: str) -> UnitOfMeasure:
+    factor, *parts = definition.split()
+    bases = word_table("units")["bases"]
+    powers = ((bases[base], float(power or 1)) for base, power in _POWERED.findall(definition))
+    offset = float(parts[-1]) if parts and parts[-1][0].isdigit() else 0.0
+    return UnitOfMeasure(float(factor), tuple(sorted(powers)), offset)
 
 
 @cache
-def _excluded(kind: str) -> frozenset[str]:
-    return frozenset(word_table("units")[kind].split())
+def _no_units() -> frozenset[str]:
+    return frozenset(word_table("units")["no_unit"].split())
 
 
 def _known_unit(name: str) -> tuple[UnitOfMeasure, ...]:
     """The table's entry for a word: as written, then in lower case, then without a plural ending."""
-    for spelling in dict.fromkeys((name, name.lower() if len(name) > 1 else name)):
-        if not spelling or spelling in _excluded("no_unit"):
+    for spelling in (name, name.lower() if len(name) > 1 else name):
+        if spelling in _no_units():
             return ()
-        endings = [spelling]
+        if unit := _units(symbols=True).get(spelling):
+            return (unit,)
         if len(spelling) > 3 and spelling.endswith("s"):
-            endings += [spelling[:-1], *([spelling[:-2]] if spelling.endswith("es") else [])]
-            endings += [spelling[:-3] + "y"] if spelling.endswith("ies") else []
-        endings += [_IRREGULAR[spelling]] if spelling in _IRREGULAR else []
-        for word in endings:
-            if (unit := _looked_up(word, plural=word is not spelling)) is not None:
-                return (unit,)
+            for plural, singular in (("s$", ""), ("es$", ""), ("ies$", "y")):
+                if unit := _units(symbols=False).get(re.sub(plural, singular, spelling)):
+                    return (unit,)
     return ()
-
-
-_IRREGULAR = {
-    "feet": "foot",
-    "inches": "inch",
-    "centuries": "century",
-    "henries": "henry",
-    "lbs": "lb",
-    "yds": "yd",
-    "hrs": "hr",
-}
-
-
-def _looked_up(word: str, plural: bool) -> UnitOfMeasure | None:
-    plain, words, symbols = (_table(kind) for kind in ("plain", "words", "symbols"))
-    for table in (symbols, plain, words):
-        if word in table and not (plural and (table is symbols or len(word) < 2)):
-            return table[word]
-    for prefixes, base, table in ((_LONG_PREFIXES, 10, words), (_LONG_BINARY, 2, words)):
-        for prefix, power in prefixes.items():
-            if word.startswith(prefix) and word[len(prefix) :] in table:
-                return _scaled_unit(table[word[len(prefix) :]], float(base) ** power)
-    if plural:
-        return None
-    for prefixes, base in ((_PREFIXES, 10), (_BINARY, 2)):
-        for prefix, power in prefixes.items():
-            if word.startswith(prefix) and word[len(prefix) :] in symbols:
-                return _scaled_unit(symbols[word[len(prefix) :]], float(base) ** power)
-    return None
-
-
-def _scaled_unit(unit: UnitOfMeasure, factor: float) -> UnitOfMeasure:
-    return unit._replace(factor=unit.factor * factor)

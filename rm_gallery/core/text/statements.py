@@ -14,12 +14,12 @@ MOST = 200
 """Verdicts and objects looked at in one reply, at most."""
 
 REASONS = (
-    "reason", "reasons", "reasoning", "rationale", "explanation", "analysis", "justification", "critique", "comment",
-    "comments", "feedback", "quote", "thought", "thoughts", "think", "thinking", "reflection", "work", "理由", "原因", "分析", "解释", "说明", "评语",
-)  # fmt: skip
+    "reason reasons reasoning rationale explanation analysis justification critique comment comments feedback quote "
+    "thought thoughts think thinking reflection work 理由 原因 分析 解释 说明 评语"
+).split()
 """Elements that hold prose about the candidates: nothing in them is a verdict."""
 
-_THOUGHTS = frozenset({"think", "thinking", "thought", "thoughts", "reasoning", "reflection"})
+_THOUGHTS = "think thinking thought thoughts reasoning reflection".split()
 Reader = Callable[[Any], Any]
 
 
@@ -54,8 +54,9 @@ class Form:
             r"|(?P<object>\{)(?=\s*[\"'“}/])"
             rf"|(?:<[ \t]?|&lt;|\[|[\"'“](?=\w+[\"'”]\s?[:：]))(?P<broken>{any_verdict})\b"
         )
-        keys = "|".join(re.escape(name) for name in sorted(verdicts))
-        self.member = re.compile(rf"(?i)[\"'“](?:{keys})[\"'”]\s*[:：]") if keys else None
+        self.member = re.compile(rf"(?i)[\"'“](?:{any_verdict})[\"'”]\s*[:：]")
+        self.in_words = verdicts if len(verdicts) == 1 else {"score", "best"}
+        """Fields that a line of words, "Score: 7/10", may state."""
         # the usual reply: at most one reason that holds no tag, then one verdict, and nothing else
         reason = r"\s*(?:<reason>([^<]*)</reason>\s*)?" if "reason" in self.names else r"\s*()"
         named = "|".join(re.escape(name) for name in fields if name.lower() in verdicts)
@@ -83,7 +84,7 @@ class _Token(NamedTuple):
     start: int
     end: int
     name: str
-    """The element's name in lower case, or one of the marks `<!--`, "fence", "{"."""
+    """The element's name in lower case, or the mark: `<comment`, `<fence`, `<object`, `<broken`."""
     opens: bool
     sure: bool
     """Whether its attributes call it final."""
@@ -162,24 +163,20 @@ _IN_BROKEN = re.compile(
     r"(?:<[ \t]?(?:(?:final|corrected|revised|overall)[_-])?|&lt;|\[|[\"'“])([\w-]+?)"
     r"(?:[\s:：=>\]\"'”]|&gt;){1,6}([\w.+-]{1,20})(?=\s*(?:$|[<\[\n/,;>\"'}&]|\.(?:\s|$)))"
 )
+_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
+_OBJECT_IN_FENCE = re.compile(r"[^\n]*\n\s*\{")
 _BEFORE_CLOSE = re.compile(r"(^|[\s>])([\w.+-]{1,20})\s{0,4}$")
-_QUOTES = {"“": "”", "„": "“", "「": "」", "『": "』", "«": "»", "‘": "’"}
+_QUOTES = dict(zip("“„「『«‘", "”“」』»’", strict=True))
 
 
 def _list_tokens(text: str, form: Form) -> list[_Token]:
     tokens = []
     for match in form.tokens.finditer(text):
-        kind = match.lastgroup
-        if match["name"]:
-            if match["self"] and not match["slash"]:
-                continue  # it holds nothing
-            sure = bool(match["sure"]) or "final" in (match["attributes"] or "").lower()
-            tokens.append(
-                _Token(match.start(), match.end(), match["name"].lower(), not match["slash"], sure)
-            )
-        else:
-            name = {"comment": "<!--", "fence": "fence", "broken": "broken"}.get(kind or "", "{")
-            tokens.append(_Token(match.start(), match.end(), name, True, False))
+        if match["self"] and not match["slash"]:
+            continue  # it holds nothing
+        name = match["name"].lower() if match["name"] else f"<{match.lastgroup}"
+        sure = bool(match["sure"]) or "final" in (match["attributes"] or "").lower()
+        tokens.append(_Token(match.start(), match.end(), name, not match["slash"], sure))
     return tokens
 
 
@@ -196,7 +193,7 @@ class Scan:
         self.tokens = _list_tokens(text, form)
         self.last: dict[str, int] = {}
         for i, token in enumerate(self.tokens):
-            if not token.opens or token.name == "fence":
+            if not token.opens or token.name == "<fence":
                 self.last[token.name] = i
         self.stated: list[StatedValue] = []
         self.broken: list[StatedValue] = []
@@ -215,23 +212,19 @@ class Scan:
 
     def _walk(self) -> None:
         for i, token in enumerate(self.tokens):
-            if token.start < self.position:
+            if token.start < self.position or self.doubted and self._among_doubted(i):
                 continue
-            if self.doubted and self._among_doubted(i):
-                continue
-            if token.name == "<!--":
+            if token.name == "<comment":
                 end = self.text.find("-->", token.end) if not self.doubtful else -1
                 if end >= 0:
                     self._skip(token.start, end + 3)
                 else:
                     self.doubtful = True
-            elif token.name == "fence":
+            elif token.name == "<fence":
                 self._fence(i)
-            elif token.name == "{":
+            elif token.name == "<object":
                 self._object(token.start)
-            elif token.name == "broken":
-                self._broken(i)
-            elif not token.opens:
+            elif token.name == "<broken" or not token.opens:
                 self._broken(i)
             elif token.name in self.prose:
                 self._prose(i)
@@ -264,7 +257,7 @@ class Scan:
                 self.position = self.counted = end
                 self.odd = False
             return False
-        if token.name == "{":
+        if token.name == "<object":
             self._object(token.start)
         elif token.opens and token.name in self.names and token.name not in self.prose:
             self._element(i)
@@ -280,20 +273,16 @@ class Scan:
     def _fence(self, i: int) -> None:
         """Skips from the first fence to the last: a quoted text may hold any number of fences."""
         token = self.tokens[i]
-        last = self.tokens[self.last["fence"]]
-        line = self.text.find("\n", token.end)
-        inside = len(self.text) if line < 0 else line + 1
-        while inside < len(self.text) and self.text[inside].isspace():
-            inside += 1
+        last = self.tokens[self.last["<fence"]]
+        holds_object = _OBJECT_IN_FENCE.match(self.text, token.end)
         if (
-            self.text.startswith("{", inside)
+            holds_object
             and not self._introduced(token.start)
-            and self._object(inside)
+            and self._object(holds_object.end() - 1)
         ):
-            close = re.compile(r"\s*(?:`{3,}|~{3,})").match(self.text, self.position)
+            close = _FENCE.match(self.text, self.position)
             self._skip(token.start, close.end() if close else self.position)
-            return
-        if last.start > token.start:
+        elif last.start > token.start:
             self._pass_over(token.start, last.end)
         elif token.start:
             self.doubtful = True
@@ -376,9 +365,7 @@ class Scan:
         """Whether a verdict may have opened this unclosed element to hide the real one: nobody asked
         for the element, or it ends with a verdict on its own line.
         """
-        if not any(one.name.lower() not in self.prose for one in self.stated):
-            return False
-        return (
+        return any(one.name.lower() not in self.prose for one in self.stated) and (
             token.name not in self.names
             or _OWN_LINE.search(self.text[token.end :].rstrip()[-400:]) is not None
         )
@@ -404,17 +391,11 @@ class Scan:
     def _element(self, i: int) -> None:
         token = self.tokens[i]
         name = self.names[token.name]
-        close = self.tokens[i + 1] if i + 1 < len(self.tokens) else None
-        inside = i + 1
-        while close is not None and (
-            close.name in ("{", "fence", "<!--")
-            or (close.name != token.name and close.name in self.names)
-        ):
-            inside += 1  # an object as the value, fenced or not; another field's tag in a text
-            if inside >= min(len(self.tokens), i + 40) or self.form.fields[name].prose:
-                close = None
-                break
-            close = self.tokens[inside]
+        # an object may be the value, fenced or not; another field's tag may stand in a text
+        held = {"<object", "<fence", "<comment", *self.names} - {token.name}
+        close = next(
+            (other for other in self.tokens[i + 1 : i + 40] if other.name not in held), None
+        )
         if close is None or close.name != token.name or close.opens:
             self._broken(i)
             return
@@ -424,11 +405,10 @@ class Scan:
             value = (
                 whole[0].get(name, value) if whole is not None and whole[1] == len(value) else value
             )
-        elif not self.form.fields[name].prose and (more := _GOES_ON.match(self.text, close.end)):
+        elif more := _GOES_ON.match(self.text, close.end):
             value += more[0]
-        doubtful = self._in_doubt(token.start)
         doubtful = (
-            doubtful
+            self._in_doubt(token.start)
             or not self._set_off(token.start, close.end)
             and self._after_its_line(token.start)
         )
@@ -503,24 +483,20 @@ class Scan:
         if not left_out and text[line_start : line_start + 8].lstrip().startswith(">"):
             return True
         near, next_to = before.rstrip(" \t")[-1:], after.lstrip(" \t")[:1]
-        if (
-            near
-            and next_to
-            and (near in "\"'`" and next_to == near or _QUOTES.get(near) == next_to)
-        ):
-            return True
-        # a thought cut short may leave a quotation mark open, and the judge's own words look quoted
-        if self.odd and '"' in after and (self.whole or not self.stated):
-            return True
-        if line.count("`") % 2 and "`" in after.partition("\n")[0]:
-            return True
-        if any(
-            before.rfind(o) > before.rfind(c) and c in after
-            for o, c in _QUOTES.items()
-            if o in before
-        ):
-            return True
-        return _QUOTED_BEFORE.match(after) is not None
+        return bool(
+            next_to
+            and (near in ('"', "'", "`") and next_to == near or _QUOTES.get(near) == next_to)
+            # a thought cut short may leave a quotation mark open, and the judge's own words look
+            # quoted
+            or (self.odd and '"' in after and (self.whole or not self.stated))
+            or (line.count("`") % 2 and "`" in after.partition("\n")[0])
+            or any(
+                before.rfind(o) > before.rfind(c) and c in after
+                for o, c in _QUOTES.items()
+                if o in before
+            )
+            or _QUOTED_BEFORE.match(after)
+        )
 
     def _introduced(self, start: int) -> bool:
         sentence = self.text[max(0, start - 240, self.position) : start]

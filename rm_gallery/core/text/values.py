@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements
-from rm_gallery.core.text.canonical import normalized, visible
+from rm_gallery.core.text.canonical import normalized, rewrites, rewritten, visible
+from rm_gallery.core.text.language import NUMBERS
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.core.utils.shown import excerpt
 
@@ -17,7 +18,7 @@ __all__ = ["LETTERS", "choice_letter"]
 LONGEST = 400
 """Characters of a short answer, at most."""
 
-_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_WORDS = NUMBERS[:13]
 _ORDINALS = "zeroth first second third fourth fifth sixth seventh eighth ninth tenth".split()
 _CHINESE = "零一二三四五六七八九十"
 _NAMED = {word: n for n, word in enumerate(_WORDS)} | {word: n for n, word in enumerate(_ORDINALS)}
@@ -94,7 +95,11 @@ _SAME_AGAIN = re.compile(rf"(?i)\s*[(（]\s*(?:{_NOUN})?\s*[#_]?\s*(\d{{1,4}}|{_
 def bare(text: str) -> str:
     """A short answer without markup, a leading "Answer:" and closing punctuation."""
     text = plain(text).rstrip("。.!！;；,，").strip(_MARKUP)
-    return text[_PREFIX.match(text).end() :].strip(_MARKUP).lstrip("~≈约")  # type: ignore[union-attr]  # every part is optional
+    return _after_prefix(text).strip(_MARKUP).lstrip("~≈约")
+
+
+def _after_prefix(text: str) -> str:
+    return text[_PREFIX.match(text).end() :]  # type: ignore[union-attr]  # every part is optional
 
 
 def plain(text: str) -> str:
@@ -106,10 +111,8 @@ def plain(text: str) -> str:
         text = _COMMENT.sub("", _CDATA.sub(r"\1", text))
     while element := _ELEMENT.fullmatch(text):
         text = element[2]
-    boxed = _BOXED.search(text)
-    while boxed:
+    while boxed := _BOXED.search(text):
         text = text[: boxed.start()] + (boxed[1] or boxed[2]) + text[boxed.end() :]
-        boxed = _BOXED.search(text)
     return text.strip(_MARKUP)
 
 
@@ -122,32 +125,31 @@ def read_integer(value: Any, high: float | None = None, scale: bool = False) -> 
     """
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         return int(value)
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    number = _stated(value, high, scale) if isinstance(value, str) else None
-    if number is None or not number.is_integer():
-        raise ParseError(f"Expected a whole number, found {excerpt(str(value)[:LONGEST], 40)!r}.")
-    return int(number)
+    return int(_single_number(value, high, scale, whole=True))
 
 
 def read_number(value: Any, high: float | None = None, scale: bool = False) -> float:
     """The one number a short answer states; "95%" is 0.95, and "8/10" is 8 where 10 is the end of
     the scale.
     """
+    return float(_single_number(value, high, scale, whole=False))
+
+
+def _single_number(value: Any, high: float | None, scale: bool, whole: bool) -> float:
+    """The number that a JSON value or a short answer states; ParseError for any other."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    text = bare(value) if isinstance(value, str) else ""
-    if text.endswith("%") and _NUMBER.fullmatch(text.rstrip("% ")):
-        return float(text.rstrip("% ")) / 100
-    number = _stated(value, high, scale) if isinstance(value, str) else None
-    if number is None:
-        raise ParseError(f"Expected a number, found {excerpt(str(value)[:LONGEST], 40)!r}.")
+    number: float | None = None
+    if isinstance(value, str):
+        if not whole and (text := bare(value)).endswith("%"):
+            if _NUMBER.fullmatch(text.rstrip("% ")):
+                return float(text.rstrip("% ")) / 100
+        number = _stated(value, high, scale)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = value
+    if number is None or whole and number % 1:
+        expected = "a whole number" if whole else "a number"
+        raise ParseError(f"Expected {expected}, found {excerpt(str(value)[:LONGEST], 40)!r}.")
     return number
 
 
@@ -166,9 +168,7 @@ def _stated(answer: str, high: float | None, scale: bool) -> float | None:
     if _NUMBER.fullmatch(text):
         return float(text)
     # `bare` stripped the closing bracket after the number with the markup
-    text = plain(answer)
-    begin = _PREFIX.match(text)
-    text = text[begin.end() :].lstrip(_MARKUP) if begin else text
+    text = _after_prefix(plain(answer)).lstrip(_MARKUP)
     match = _VALUE.match(text)
     if match is None:
         return None
@@ -182,18 +182,18 @@ def _stated(answer: str, high: float | None, scale: bool) -> float | None:
         if not scale or number_named(out_of[1]) != high:
             return None
         rest = _COUNTED.sub("", rest[out_of.end() :])
-    again = _SAME_AGAIN.fullmatch(f"{rest})" if "(" in rest and ")" not in rest else rest)
-    if again:
-        return number if number_named(again[1]) == number else None
     if rest.count("(") > rest.count(")"):
         rest += ")"
+    if again := _SAME_AGAIN.fullmatch(rest):
+        return number if number_named(again[1]) == number else None
     if not _TAIL.fullmatch(rest):
         return None
     against = [_SPLIT, _EVEN, _REJECTED, _JOINED]
-    if _EXPLAINED.match(rest):
-        against = against[:1] if scale else against[:3]
+    if scale and _LEVEL.match(rest):
         # "4: Right; a minor point is missing or imprecise." is the level as the prompt has it
-        against = [_DOUBT] if scale and _LEVEL.match(rest) else against
+        against = [_DOUBT]
+    elif _EXPLAINED.match(rest):
+        against = against[:1] if scale else against[:3]
     return None if any(pattern.search(rest) for pattern in against) else number
 
 
@@ -246,13 +246,10 @@ def read_boolean(value: Any) -> bool:
 
 
 def _decided(words: str) -> bool | None:
-    match = _NO.match(words)
-    negative = match is not None
-    match = match or _YES.match(words)
-    if match is None:
-        return None
-    rest = words[match.end() :].lstrip("*_`'\"")
-    if not _REASONED.match(rest) or _UNDECIDED.search(rest):
+    negative = _NO.match(words)
+    match = negative or _YES.match(words)
+    rest = words[match.end() :].lstrip("*_`'\"") if match else ""
+    if match is None or not _REASONED.match(rest) or _UNDECIDED.search(rest):
         return None
     if negative:
         return None if _MET.search(rest) and not _DENIED.search(rest) else False
@@ -281,12 +278,6 @@ def read_list(value: Any) -> list[Any]:
 LETTERS = "ABCDEFGHIJ"
 _LIMIT = 10_000
 
-_MARKS = re.compile(
-    r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)"
-    r"|\\[,;:! ]|~"
-)
-_QUOTED = re.compile(r"[\"'“”‘’«»「」<]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」>]")
-_IN_BRACES = re.compile(r"\{\s*(or|and|,)\s*\}")
 _HERE = re.compile(
     r"(?i)(?:(?:the|la|le|el|die|option|choice|letter|answer|correct|right|best|opción|вариант"
     r"|statement|antwort|réponse|ответ|верный|правильный)s?\b\s*){0,4}"
@@ -352,7 +343,7 @@ _IS_RIGHT = re.compile(
     r"|\b[Oo]nly\s+(?:option|choice|answer)\s+[(\[]?([A-J])(?![A-Za-z0-9])"
     r"|([A-J])\s*(?:项|选项)?\s*(?:是|为)?(?:正确的?|对的?)(?!吗|么)"
 )
-_SURE = frozenset({"correct", "best", "answer", "only", "it"})
+_SURE = "correct best answer only it".split()
 _REPEATED = re.compile(r"(?<![A-Za-z])([A-J])\1{3,5}(?![A-Za-z])")
 _ALSO = re.compile(r"(?<![A-Za-z])([A-J])[)\]]?\s*(?:,|/|&|and|or|、|和)\s*(?:option\s+)?[(\[]?$")
 _BEFORE_WRONG = re.compile(
@@ -411,17 +402,14 @@ def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "a
     if _NONE_OF.fullmatch(text.strip()) or (other is not None and other[1] != other[2]):
         return None
     reading = read_statements(text, _PICKS)
-    if reading.kind == "box" and not _LETTERED.search(reading.statements[0].text):
+    if reading.kind == "box" and not any(_LETTERED.search(one.text) for one in reading.statements):
         # the box holds the value of the option
         reading = read_statements(text, _PICKS, boxes=False)
-    last = _LAST_LINE.search(text[-_LAST:]) if not reading.kind else None
+    last = None if reading.kind else _LAST_LINE.search(text[-_LAST:])
     if last is not None and last[1] in letters:
-        column = {
-            line.strip() for line in text[-_LAST:].splitlines() if line.strip() in set(letters)
-        }
-        return (
-            last[1] if len(column) == 1 or len(text) > _LAST or set(text.split()) - column else None
-        )
+        column = set(letters).intersection(map(str.strip, text[-_LAST:].splitlines()))
+        others = len(text) > _LAST or set(text.split()) - column
+        return last[1] if len(column) == 1 or others else None
     for statement in reading.statements:
         letter = _leading(statement.text, letters)
         if letter is not None:
@@ -430,7 +418,7 @@ def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "a
     whole = _HERE.fullmatch(_POLITE.sub("", text).rstrip(".,;:!? -。"))
     if whole is not None and whole["letter"].upper() in letters:
         return str(whole["letter"].upper())
-    lines = {match[1] for match in _LINE.finditer(text)} & set(letters)
+    lines = set(letters).intersection(_LINE.findall(text))
     lead = _lead(text, letters, lines)
     if lead is not None:
         return lead or None
@@ -438,7 +426,7 @@ def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "a
         return right_letters.pop() if len(right_letters) == 1 else None
     if (last := _LAST_WORD.search(text[-_LAST:])) is not None and last[1] in letters:
         return last[1]
-    picked = lines or {match[1] for match in _BRACKETED.finditer(text)} & set(letters)
+    picked = lines or set(letters).intersection(_BRACKETED.findall(text))
     return picked.pop() if len(picked) == 1 else None
 
 
@@ -448,19 +436,13 @@ def _lead(text: str, letters: str, lines: set[str]) -> str | None:
     if again is not None and again[1] in letters:
         return again[1]
     lead = _LEAD.match(text)
-    own_lines = {match[1] for match in _OWN_LINE.finditer(text)} & set(letters)
-    if (
-        lead is None
-        or lead[1].upper() not in letters
-        or not (own_lines or lines) <= {lead[1].upper()}
-    ):
+    letter = lead[1].upper() if lead else ""
+    alone = set(letters).intersection(_OWN_LINE.findall(text)) or lines
+    if not letter or letter not in letters or not alone <= {letter}:
         return None
     listed = _LISTED.match(text)
-    return (
-        ""
-        if listed and listed[1] != listed[2] and not _SAYS.search(listed.group())
-        else lead[1].upper()
-    )
+    only_lists = listed and listed[1] != listed[2] and not _SAYS.search(listed[0])
+    return "" if only_lists else letter
 
 
 def _called_right(text: str, letters: str) -> set[str]:
@@ -470,7 +452,7 @@ def _called_right(text: str, letters: str) -> set[str]:
         letter = next(group for group in match.group(1, 3, 4, 5, 6, 7) if group)
         before = text[max(0, match.start() - 40) : match.start()]
         if letter in letters and not _BEFORE_WRONG.search(before):
-            sure = match["how"] in _SURE and not _SEEMS.search(match.group())
+            sure = match["how"] in _SURE and not _SEEMS.search(match[0])
             picks[sure] |= {letter, *_ALSO.findall(before)}
     return picks[True] or picks[False]
 
@@ -481,14 +463,15 @@ def _leading(phrase: str, letters: str) -> str | None:
     if match is None or match["letter"].upper() not in letters:
         return None
     letter, rest = match["letter"].upper(), phrase[match.end() :]
-    if not match["close"]:
-        if _GOES_ON.match(rest):
-            return None
-        if match["letter"].islower() and rest.strip(" .,;:!。"):
-            return None
-        if letter in "AI" and _A_WORD_FOLLOWS.match(rest):
-            return None  # an article or a pronoun
-    if _LETTER_DENIED.match(rest):
+    if _LETTER_DENIED.match(rest) or (
+        not match["close"]
+        and (
+            _GOES_ON.match(rest)
+            or (match["letter"].islower() and rest.strip(" .,;:!。"))
+            # an article or a pronoun
+            or (letter in "AI" and _A_WORD_FOLLOWS.match(rest))
+        )
+    ):
         return None
     joined = _JOINS.match(rest)
     other = _HERE.match(rest, joined.end()) if joined else None
@@ -497,12 +480,22 @@ def _leading(phrase: str, letters: str) -> str | None:
     words_follow = (
         other["letter"] in "AI" or rest[: other.start()].strip() == ","
     ) and _A_WORD_FOLLOWS.match(rest, other.end())
-    if not other["close"] and (_GOES_ON.match(rest, other.end()) or words_follow):
-        return letter
-    return letter if other["letter"] == letter else ""
+    no_letter = not other["close"] and (_GOES_ON.match(rest, other.end()) or words_follow)
+    return letter if no_letter or other["letter"] == letter else ""
+
+
+_WITHOUT_MARKS = rewrites(
+    (
+        r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)"
+        r"|\\[,;:! ]|~",
+        "",
+    ),
+    (r"[\"'“”‘’«»「」<]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」>]", r"\1"),
+    (r"\{\s*(or|and|,)\s*\}", r" \1 "),
+)
 
 
 def _without_marks(text: str) -> str:
     if not text.isascii():
         text = normalized("NFKC", text).replace("【", "(").replace("】", ")")
-    return _IN_BRACES.sub(r" \1 ", _QUOTED.sub(r"\1", _MARKS.sub("", text))).strip()
+    return rewritten(text, _WITHOUT_MARKS).strip()

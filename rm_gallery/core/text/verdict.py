@@ -6,6 +6,7 @@ import html
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from rm_gallery.core.text.blocks import TwoValues, object_at
@@ -135,8 +136,7 @@ def _read_reply(text: str, form: Form) -> dict[str, Any]:
     body = _unwrapped(text)
     if body.startswith("{"):
         _check_length(body)
-    if body.startswith("{") and body.endswith("}"):
-        whole = object_at(body, 0)
+        whole = object_at(body, 0) if body.endswith("}") else None
         if whole is not None and whole[1] == len(body):
             stated = members(whole[0], form).items()
             return {
@@ -177,7 +177,7 @@ def _silent(scan: Scan) -> bool:
 
 def _presented(scan: Scan) -> str | None:
     """The content of the only fence, introduced by "Here is my verdict:" or nothing; None for none."""
-    fences = [token for token in scan.tokens if token.name == "fence"]
+    fences = [token for token in scan.tokens if token.name == "<fence"]
     if len(fences) != 2:
         return None
     after = scan.text[fences[1].end :].strip("`~ \n")
@@ -260,11 +260,11 @@ def _unwrapped(text: str) -> str:
 
 
 def _json_string(body: str) -> str:
+    """The text in a JSON string; the body itself if it is none."""
     try:
-        inner = json.loads(body)
+        return str(json.loads(body)).strip()
     except (ValueError, RecursionError):
         return body
-    return inner.strip() if isinstance(inner, str) else body
 
 
 def _resolved(scan: Scan) -> dict[str, Any]:
@@ -279,17 +279,14 @@ def _resolved(scan: Scan) -> dict[str, Any]:
                 if field.prose
                 else _one_value(scan.text, name, own, scan.form)
             )
-            if len(scan.form.verdicts) == 1 or name in ("score", "best"):
+            if name.lower() in scan.form.in_words:
                 _check_words_agree(scan, name, out[name])
     for name in (
         name for name, field in scan.form.fields.items() if not field.prose and name not in out
     ):
-        single = len(scan.form.verdicts) == 1 or name in ("score", "best")
-        ended = _cut_off(scan, name) or (
-            _last_line(scan)
-            if single and name.lower() not in {t.name for t in scan.tokens}
-            else None
-        )
+        ended = _cut_off(scan, name)
+        if ended is None and name.lower() in scan.form.in_words - {t.name for t in scan.tokens}:
+            ended = _last_line(scan)
         if ended is not None:
             out[name] = scan.form.value(name, ended)
     if any(isinstance(value, bool) for value in out.values()):
@@ -330,14 +327,14 @@ def _cut_off(scan: Scan, name: str) -> str | None:
 
 def _last_line(scan: Scan) -> str | None:
     """The number of the only line such as "Score: 7/10", at the end of the reply; None for none."""
-    lines = [
-        line
-        for line in itertools.islice(_VERDICT_LINE.finditer(scan.text), 50)
-        if not _left_out(scan, line.start())
-    ]
+    lines = [line for line in _verdict_lines(scan) if not _left_out(scan, line.start())]
     if len(lines) != 1 or scan.objects or scan.text[lines[0].end() :].strip():
         return None
     return None if scan.text[: lines[0].start()].rstrip().endswith((":", "：")) else lines[0][1]
+
+
+def _verdict_lines(scan: Scan) -> Iterator[re.Match[str]]:
+    return itertools.islice(_VERDICT_LINE.finditer(scan.text), 50)
 
 
 def _left_out(scan: Scan, place: int) -> bool:
@@ -349,24 +346,21 @@ def _one_value(text: str, name: str, own: list[StatedValue], form: Form) -> Any:
         one for one in own if not (isinstance(one.value, str) and _PLACEHOLDER.fullmatch(one.value))
     ] or own
     values: list[Any] = []
-    problem: ParseError | None = None
     for one in real:
         try:
             values.append(form.value(name, one.value))
         except ParseError as error:
-            problem = error
             values.append(error)
-    final = real[-1]
-    if problem is None and all(value == values[0] for value in values):
-        _check_not_retracted(text, name, values[0], final.end)
-        return values[0]
-    if len(real) == 1 and problem is not None:
-        raise problem
-    if not isinstance(values[-1], ParseError) and _is_revised(text, real):
-        _check_not_retracted(text, name, values[-1], final.end)
-        return values[-1]
-    stated = ", ".join(excerpt(str(one.value)[:80], 20) for one in real[:4])
-    raise ParseError(f"<{name}> is stated {len(real)} times, and not alike: {stated}.")
+    value, readable = values[-1], not isinstance(values[-1], ParseError)
+    if any(other != values[0] for other in values[1:]) and not (
+        readable and _is_revised(text, real)
+    ):
+        stated = ", ".join(excerpt(str(one.value)[:80], 20) for one in real[:4])
+        raise ParseError(f"<{name}> is stated {len(real)} times, and not alike: {stated}.")
+    if not readable:
+        raise value
+    _check_not_retracted(text, name, value, real[-1].end)
+    return value
 
 
 def _is_revised(text: str, stated: list[StatedValue]) -> bool:
@@ -378,23 +372,21 @@ def _is_revised(text: str, stated: list[StatedValue]) -> bool:
     """
     final, before = stated[-1], stated[:-1]
     behind = text[final.end :].strip()
-    if not final.marked or len(behind) > 120 or _SPEAKS_OF_TEXT.search(behind):
-        return False
-    # a quotation may have ended an object early; then nothing after it is final
-    if any(one.marked or one.doubtful or text[one.start] == "{" for one in before):
+    if (
+        not final.marked
+        or len(behind) > 120
+        or _SPEAKS_OF_TEXT.search(behind)
+        # a quotation may have ended an object early; then nothing after it is final
+        or any(one.marked or one.doubtful or text[one.start] == "{" for one in before)
+    ):
         return False
     for one, after in zip(before, before[1:], strict=False):
         if _SPEAKS_OF_TEXT.search(text, one.end, after.start) and not _of_a_part(text, after):
             return False
     between = text[before[-1].end : final.start]
-    between = (
-        between[: len(between) - len(final_label[0])]
-        if (final_label := FINAL.search(between))
-        else between
-    )
-    if len(between) > 300 or _SPEAKS_OF_TEXT.search(between):
-        return False
-    return (
+    if label := FINAL.search(between):
+        between = between[: len(between) - len(label[0])]
+    return not (len(between) > 300 or _SPEAKS_OF_TEXT.search(between)) and (
         not re.search(r"\w", between)
         or bool(_REVISES.match(between))
         or all(_of_a_part(text, one) for one in before)
@@ -446,9 +438,10 @@ def _check_not_turned(text: str, end: int) -> None:
 def _check_words_agree(scan: Scan, name: str, value: Any) -> None:
     """Raises ParseError if the only verdict line in words differs: the tag may be a quotation."""
     if isinstance(value, int) and not isinstance(value, bool):
-        lines = itertools.islice(_VERDICT_LINE.finditer(scan.text), 50)
         in_words = {
-            int(line[1]) for line in lines if not any(a <= line.start() < b for a, b in scan.read)
+            int(line[1])
+            for line in _verdict_lines(scan)
+            if not any(a <= line.start() < b for a, b in scan.read)
         }
         if len(in_words) == 1 and in_words != {value}:
             raise ParseError(f"<{name}> is {value}, and the reply says {in_words.pop()} in words.")
@@ -456,8 +449,8 @@ def _check_words_agree(scan: Scan, name: str, value: Any) -> None:
 
 def _check_nothing_left_over(scan: Scan) -> None:
     """Raises ParseError if members follow after their object: a quotation ended the object early."""
-    member, position = scan.form.member, 0
+    position = 0
     for start, end in [*scan.read, (len(scan.text), len(scan.text))]:
-        if member is not None and member.search(scan.text, position, start):
+        if scan.form.member.search(scan.text, position, start):
             raise ParseError("The reply goes on after its object as if it had not ended.")
         position = end

@@ -19,8 +19,8 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import RuleReward, references_of, rule
 from rm_gallery.core.reward.schema import Example, sample_of
 from rm_gallery.core.score import Score
-from rm_gallery.core.text.canonical import split_reasoning, turn_text
-from rm_gallery.core.text.language import TokenizerName, is_unspaced, words
+from rm_gallery.core.text.canonical import is_unspaced, split_reasoning, turn_text
+from rm_gallery.core.text.language import TokenizerName, words
 from rm_gallery.core.text.language import tokenizer as tokenize
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
 from rm_gallery.gallery.rm.bounds import Count
@@ -261,7 +261,7 @@ def sacrebleu_metrics(used_for: str) -> Any:
 
 def tokenization_of(text: str) -> str:
     """The sacrebleu tokenizer that suits a text's script."""
-    unspaced = [ord(c) for c in text if is_unspaced(ord(c))] if not text.isascii() else []
+    unspaced = [ord(c) for c in text if is_unspaced(c)] if not text.isascii() else []
     if not unspaced:
         return "13a"
     return (
