@@ -268,7 +268,7 @@ def parameters_of(reward: type[Identified]) -> list[Parameter]:
     own = [name for name in reward.model_fields if name not in (*common, *fixed)]
     declared = grader.declared() if grader is not None else {}
     parameters = []
-    for name in (*own, *common):
+    for name in filter(reward.model_fields.__contains__, (*own, *common)):
         info = reward.model_fields[name]
         default = "required"
         if name in declared or not info.is_required():

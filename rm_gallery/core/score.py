@@ -232,7 +232,7 @@ def checked_bounds(given: Any, what: str) -> Bounds:
     fits = (
         isinstance(given, Sequence)
         and len(given) == 2
-        and all(b is None or isinstance(b, int | float) for b in given)
+        and all(b is None or (isinstance(b, int | float) and math.isfinite(b)) for b in given)
     )
     low, high = given if fits else (1, 0)
     if not fits or (low is not None and high is not None and not low < high):

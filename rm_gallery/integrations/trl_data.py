@@ -116,7 +116,7 @@ def unpaired_rows(
         samples: with any number of outputs each.
         reward: whose scores decide; without one the labels `preference` do.
         threshold: the score from which on (or down to which, where lower is better) a completion is
-            desirable; the middle of the reward's range by default.
+            desirable; the reward's own by default, else the middle of its range.
         chat: as in `preference_rows`, as is what is raised.
         **building: as in `preference_rows`.
     """
@@ -220,6 +220,8 @@ def _limit(reward: BaseReward | None, threshold: float | None) -> float:
     if reward is None:
         return 0.0
     low, high = reward.score_range
+    if threshold is None:
+        threshold = reward.threshold
     if threshold is None:
         if low is None or high is None:
             raise ConfigError(

@@ -530,7 +530,7 @@ class FallingPairs(Falling, BaseLLMReward, BasePairWiseReward):
     pass
 
 
-class BoundedPoint(Bounded, Falling, BasePointWiseReward):
+class BoundedPoint(Bounded, Falling, BasePointWiseReward):  # type: ignore[misc]  # other types
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[float]:
         return Score(LOW)
 

@@ -91,7 +91,13 @@ KNOWN: dict[str, str] = {
     },
     **{
         f"door/benchmax.*/{kind}/answers-fault": "the worst score where evaluate gives none, as under outcome/"
-        for kind in ("listwise", "pairwise", "grader-list")
+        for kind in (
+            "listwise",
+            "pairwise",
+            "grader-list",
+            "batch-function",
+            "batch-function-async",
+        )
     },
     **{
         f"door/{door}/grader-list/answers-fault": "a GraderError of the answer's own doing is worth the worst score for all"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ from rm_gallery import (
     OpenaiLLM,
     RewardRegistry,
     RewardResult,
+    Score,
     Step,
     Unscored,
     WeightedSum,
@@ -45,7 +47,7 @@ from rm_gallery.core.graders.bridge import (
     sample_of,
 )
 from rm_gallery.core.graders.common import RelevanceGrader
-from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
+from rm_gallery.core.graders.strategy import AverageGrader, TournamentGrader, VotingGrader
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.study.audit import prepare
@@ -104,6 +106,76 @@ def test_a_grader_takes_samples_wherever_a_reward_does() -> None:
     # a function of a field of that name takes rows
     row: Any = FunctionGrader(lambda output: float(len(output))).evaluate({"output": ["a"]})
     assert row.score == 1.0
+
+
+class Falling(BaseListWiseReward):
+    """The shortest answer is the best one."""
+
+    score_range = (0, 10)
+    higher_is_better = False
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[tuple[float, ...]]:
+        return Score(tuple(float(len(output.answer.text)) for output in sample.output))
+
+
+class Passing(BasePointWiseReward):
+    score_range = (0, 10)
+    higher_is_better = False
+    threshold = 4
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Score[float]:
+        return Score(float(len(sample.output[0].answer.text)))
+
+
+class OfItself(BaseGrader):
+    @property  # type: ignore[misc]
+    def score_range(self) -> tuple[float, float]:  # type: ignore[override]
+        return 0.0, 10.0
+
+    def _grade(self, response: str) -> int:
+        return 7
+
+
+def test_what_orders_answers_gives_the_best_one_the_highest_score() -> None:
+    sample = make_sample("aaa", "a", "aa")
+    grader = as_grader(Falling())
+    assert grader.evaluate(responses=["aaa", "a", "aa"]).rank == [3, 1, 2]
+    for reward in (Falling(), grader, TournamentGrader(grader)):
+        assert reward.best_of_n(sample).output[0].answer.text == "a"
+    ranks = FunctionGrader(
+        lambda responses: GraderRank(rank=[2, 1]), mode="listwise", higher_is_better=False
+    )
+    assert ranks.best_of_n(make_sample("b", "a")).output[0].answer.text == "a"
+
+
+def test_range_threshold_and_worst_score_are_those_of_the_reward_behind_a_grader() -> None:
+    grader = as_grader(Passing())
+    assert (grader.threshold, grader.worst_score) == (4.0, 10.0)
+    assert (
+        grader.evaluate(response="abcd").passed() and not grader.evaluate(response="abcde").passed()
+    )
+    # as rewards are: a sum of floats may lead a hair out of its range
+    near = FunctionGrader(lambda response: 1.0000000000000002, score_range=(0, 1))
+    assert (
+        near.evaluate(response="a").ok
+        and near.evaluate(make_sample("a")).output[0].answer.reward.details
+    )
+    GraderRegistry.register("of_itself", OfItself, replace=True)
+    assert scores(RewardRegistry.create("grader:of_itself").evaluate(make_sample("a"))) == [7.0]
+    for wrong in ((0, math.inf), (-math.inf, 0), (0, math.nan)):
+        with pytest.raises(ConfigError, match="give .lowest, highest., None for no bound"):
+            FunctionGrader(len, score_range=wrong)
+    with pytest.raises(ConfigError, match="threshold is 99"):
+        as_reward(near, threshold=99.0)
+
+
+def test_a_row_may_have_a_column_output_and_async_doors_take_samples() -> None:
+    grader = FunctionGrader(lambda response: 1.0)
+    row = {"response": "a", "output": "gold"}
+    assert grader.evaluate(row).score == grader.evaluate_batch([row])[0].score == 1.0
+    sample = make_sample("a")
+    assert scores(asyncio.run(grader.aevaluate(sample))) == [1.0]
+    assert [scores(one) for one in asyncio.run(grader.aevaluate_batch([sample]))] == [[1.0]]
 
 
 def test_a_grader_is_called_with_its_fields() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rm_gallery.core.reward.kinds import PerOutputReward
-from rm_gallery.core.score import Bounds, Score
+from rm_gallery.core.score import Bounds, Score, out_of_range
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.identity import is_users
 
@@ -294,8 +294,7 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank 
         raise ValueError(
             f"a number, True or False, a dict or a Score is needed, found {type(value).__name__}"
         )
-    low, high = result.range
-    if (low is not None and result.score < low) or (high is not None and result.score > high):
+    if out_of_range("", result.score, result.range) is not None:
         raise OutOfRange(result.score, result.range)
     return result
 
@@ -318,9 +317,11 @@ class AbstractGrader(PerOutputReward):
     def model_post_init(self, context: Any) -> None:
         """Fill in the name, and the range of what orders responses."""
         super().model_post_init(context)
-        if self.compares and self.score_range != (0.0, 1.0):
+        own = self.score_range, self.higher_is_better
+        if self.compares and own != ((0.0, 1.0), True):
             # a score is the share of the others that a response is placed before
-            for name, value in (("score_range", (0.0, 1.0)), ("threshold", None)):
+            whole = ("score_range", (0.0, 1.0)), ("higher_is_better", True), ("threshold", None)
+            for name, value in whole:
                 object.__setattr__(self, name, value)
 
     @classmethod
@@ -373,17 +374,18 @@ class AbstractGrader(PerOutputReward):
     @classmethod
     def declared(cls) -> dict[str, Any]:
         """What is known of its scores before one is built: score_range, higher_is_better, mode."""
-        return {
-            name: cls.model_fields[name].default
-            for name in ("score_range", "higher_is_better", "mode")
-        }
+        said = {name: getattr(cls, name, None) for name in ("score_range", "higher_is_better")}
+        said["mode"] = cls.model_fields["mode"].default
+        # a property says it of an instance alone
+        usual = AbstractGrader.model_fields
+        return {k: usual[k].default if isinstance(v, property) else v for k, v in said.items()}
 
     @property
     def range_declared(self) -> bool:  # type: ignore[override]
         """Whether somebody stated the range; False for the [0, 1] of every grader."""
         kinds = itertools.takewhile(lambda kind: kind is not AbstractGrader, type(self).__mro__)
         return "score_range" in self.model_fields_set or any(
-            "score_range" in inspect.get_annotations(kind) for kind in kinds
+            "score_range" in vars(kind).get("_said_here", vars(kind)) for kind in kinds
         )
 
     def about(self) -> dict[str, Any]:

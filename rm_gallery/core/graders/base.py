@@ -88,14 +88,11 @@ class BaseGrader(AbstractGrader):
         return self.evaluate(*args, **fields)
 
     async def aevaluate(
-        self,
-        row: Mapping[str, Any] | None = None,
-        /,
-        *,
-        options: RunOptions | None = None,
-        **fields: Any,
-    ) -> GraderResult:
-        """Awaitable twin of `evaluate` for a row, from any event loop."""
+        self, row: Any = None, /, *, options: RunOptions | None = None, **fields: Any
+    ) -> Any:
+        """Awaitable twin of `evaluate`, from any event loop."""
+        if self._is_sample(row):
+            return await self.async_evaluate(row, options=options, **fields)
         return await grade_one(self, *self._fields_and_options(row, options, fields))
 
     def evaluate_batch(  # type: ignore[override]  # rows have a mapper
@@ -118,13 +115,16 @@ class BaseGrader(AbstractGrader):
 
     async def aevaluate_batch(
         self,
-        rows: Iterable[Mapping[str, Any]],
+        rows: Iterable[Any],
         mapper: Mapper = None,
         *,
         options: RunOptions | None = None,
         **keywords: Any,
-    ) -> list[GraderResult]:
-        """Awaitable twin of `evaluate_batch` for rows."""
+    ) -> list[Any]:
+        """Awaitable twin of `evaluate_batch`."""
+        rows = list(rows)
+        if rows and self._is_sample(rows[0]):
+            return await self.async_evaluate_batch(rows, options=options, **keywords)
         return await self._all(rows, mapper, options, keywords)
 
     async def _all(
@@ -139,8 +139,11 @@ class BaseGrader(AbstractGrader):
 
     def _is_sample(self, given: Any) -> bool:
         """Whether this is a sample, or a dict of one's fields, and no row."""
-        is_row = {"output", "*"} & self.inputs.keys() or not isinstance(given, Mapping)
-        return isinstance(given, DataSample) or not is_row and "output" in given
+        if isinstance(given, DataSample) or not isinstance(given, Mapping):
+            return isinstance(given, DataSample)
+        outputs = given.get("output")
+        is_list = isinstance(outputs, list) and all(isinstance(one, Mapping) for one in outputs)
+        return is_list and not {"output", "*"} & self.inputs.keys()
 
     # -- answers of samples ------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class RewardGrader(BaseGrader):
                 "name": reward.name,
                 "score_range": reward.score_range,
                 "higher_is_better": reward.higher_is_better,
+                "threshold": reward.threshold,
                 "deadline": reward.deadline,
                 "max_workers": reward.max_workers,
                 "reward": reward,
@@ -63,6 +64,11 @@ class RewardGrader(BaseGrader):
     def itself(self) -> BaseReward:
         """The reward."""
         return self.reward
+
+    @property
+    def worst_score(self) -> float | None:
+        """The reward's."""
+        return self.reward.worst_score
 
     def check(self) -> None:
         """Raise ConfigError when the reward could not score at all."""
@@ -115,7 +121,7 @@ class RewardGrader(BaseGrader):
             reasons.append("; ".join(detail.reason for detail in own.details if detail.reason))
         if not self.compares:
             return Score(scores[0], reasons[0])
-        turn = 1 if self.higher_is_better else -1
+        turn = 1 if self.reward.higher_is_better else -1
         better = tuple(turn * score for score in scores)
         return Score(better, reasons[0], extra={"scores": scores})
 
@@ -226,7 +232,7 @@ def as_grader(reward: Any, **settings: Any) -> BaseGrader:
     if isinstance(made, type):  # what is written as a class or name takes settings of the reward
         own = settings if isinstance(reward, str | type) else {}
         made, settings = made(**own), {} if own else settings
-    return RewardGrader(made, **settings)
+    return made if isinstance(made, BaseGrader) else RewardGrader(made, **settings)
 
 
 def as_reward(grader: BaseReward | str, **settings: Any) -> BaseReward:
@@ -239,5 +245,6 @@ def as_reward(grader: BaseReward | str, **settings: Any) -> BaseReward:
     elif settings:
         check_known(f"setting of {grader.name}", settings, type(grader).model_fields)
         made = grader.model_copy(update=settings)
+        made.check_scale()
     scorer: BaseReward = made.itself
     return scorer

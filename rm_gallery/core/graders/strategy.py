@@ -49,7 +49,7 @@ class _Wrapper(BaseGrader):
 
     taken: ClassVar[Sequence[str]] = (
         *("name", "score_range", "higher_is_better", "threshold", "description", "deadline"),
-        "mode",
+        *("worst", "mode"),
     )
     """The settings of the inner grader that are its own where none are given."""
     grader: SerializeAsAny[BaseGrader]

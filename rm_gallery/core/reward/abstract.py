@@ -133,11 +133,11 @@ class Identified(Configured, metaclass=RewardMeta):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if not self.model_fields_set.isdisjoint(OF_SCORES):
-            self._check_scale()
+        if self.threshold is not None or not self.model_fields_set.isdisjoint(OF_SCORES):
+            self.check_scale()
         return self
 
-    def _check_scale(self) -> None:
+    def check_scale(self) -> None:
         """Raise ConfigError for a range, a direction or a threshold that is given and does not fit."""
         kind = type(self)
         for name in () if self.takes_scale or is_users(kind.__module__) else OF_SCORES[:2]:

@@ -40,6 +40,7 @@ from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.python_files import load_module, origin_of
 from rm_gallery.core.reward.registry import class_for
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.schema import OF_SCORES
 from rm_gallery.core.score import Bounds, Score, checked_bounds, score_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
@@ -346,6 +347,7 @@ def class_of_built(reward: BaseReward) -> type[BaseReward]:
         kind=reward.kind,
         judged=reward.judged,
         needs=reward.needs,
+        **{name: getattr(reward, name) for name in OF_SCORES},
     )
 
 

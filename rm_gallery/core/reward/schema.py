@@ -105,16 +105,16 @@ class RewardMeta(ModelMetaclass):
         with warnings.catch_warnings():  # that a base can be asked for it is on purpose
             warnings.filterwarnings("ignore", f'Field name "({"|".join(OF_SCORES)})" .* shadows')
             made = super().__new__(mcs, cls_name, bases, namespace, **kwargs)
-        type.__setattr__(made, "_said_here", said)
+        for name, value in (("_said_here", said), *_of_scores(made)):
+            type.__setattr__(made, name, value)
         return made
 
-    if not TYPE_CHECKING:  # they know the fields
 
-        def __getattr__(cls, name: str) -> Any:
-            """What scores of the class are, where no instance says otherwise."""
-            if name in OF_SCORES and name in cls.model_fields:
-                return cls.model_fields[name].default
-            return super().__getattr__(name)
+def _of_scores(kind: Any) -> list[tuple[str, Any]]:
+    """What scores of a class are, where no instance says otherwise, to be read off the class."""
+    return [
+        (name, kind.model_fields[name].default) for name in OF_SCORES if name in kind.model_fields
+    ]
 
 
 def _owner(bases: tuple[type, ...], name: str) -> type | None:
