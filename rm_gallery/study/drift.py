@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.stats.consistency import Drift, drift
-from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.runs import SAMPLES, open_run
-from rm_gallery.study.sheet import Sheet, id_text, labels_of, open_sheet, value_of
+from rm_gallery.study.sheet import Sheet, filled_ids, id_text, labels_of, open_sheet, value_of
 
 _TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
 """Columns that say what an anchor is; where both files have one, it must be the same."""
@@ -170,36 +169,37 @@ def drift_dict(comparison: Drift) -> dict[str, Any]:
 
 def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
     """The comparison in words, the verdict first."""
-    shift = comparison.shift
-    lines = [
+    noise = comparison.noise
+    repeats = "" if noise is None else f"; repeats of one version differ on {noise:.1%}"
+    known = {**vars(comparison), "old": old, "new": new, "repeats": repeats}
+    return [
         "drift: " + "; ".join(comparison.findings) if comparison.findings else "no drift found",
-        f"old {old}, new {new}: {comparison.n} anchors scored by both, {comparison.n_missing} by one or "
-        f"neither",
-        f"mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
-        f"{_ends(shift.ci95, '+.4g')}, p = {shift.p_value:.3g}",
-        f"changed on {comparison.flip_rate:.1%} of the anchors {_ends(comparison.flip_ci95, '.1%')}"
-        + (
-            ""
-            if comparison.noise is None
-            else f"; repeats of one version differ on {comparison.noise:.1%}"
-        ),
+        *(text.format_map(known) for name, text in _SENTENCES if known[name] is not None),
+        *comparison.notes,
     ]
-    if comparison.excess is not None and comparison.excess_p is not None:
-        lines.append(
-            f"farther apart than repeats by {comparison.excess:+.3g}, p = {comparison.excess_p:.3g}"
-        )
-    if comparison.agreement is not None:
-        change = comparison.agreement
-        lines.append(
-            f"agreement with labels {change.old:.1%} to {change.new:.1%}: change "
-            f"{change.change:+.1%} {_ends(change.ci95, '+.1%')}, p = {change.p_value:.3g}, "
-            f"n = {change.n}"
-        )
-    return [*lines, *comparison.notes]
 
 
-def _ends(interval: Interval, spec: str) -> str:
-    return f"[{interval.low:{spec}}, {interval.high:{spec}}]"
+_SENTENCES = (
+    ("n", "old {old}, new {new}: {n} anchors scored by both, {n_missing} by one or neither"),
+    (
+        "shift",
+        "mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
+        "[{shift.ci95.low:+.4g}, {shift.ci95.high:+.4g}], p = {shift.p_value:.3g}",
+    ),
+    (
+        "flip_rate",
+        "changed on {flip_rate:.1%} of the anchors "
+        "[{flip_ci95.low:.1%}, {flip_ci95.high:.1%}]{repeats}",
+    ),
+    ("excess_p", "farther apart than repeats by {excess:+.3g}, p = {excess_p:.3g}"),
+    (
+        "agreement",
+        "agreement with labels {agreement.old:.1%} to {agreement.new:.1%}: change "
+        "{agreement.change:+.1%} [{agreement.ci95.low:+.1%}, {agreement.ci95.high:+.1%}], "
+        "p = {agreement.p_value:.3g}, n = {agreement.n}",
+    ),
+)
+"""What is said of each figure of a `Drift` that is known."""
 
 
 def _of_run(folder: Path) -> Anchors:
@@ -230,14 +230,14 @@ def _of_run(folder: Path) -> Anchors:
 
 def _names(sheet: Sheet, column: str) -> list[str]:
     more = [name for name in ("candidate", "order") if name in sheet.columns and name != column]
-    parts = [sheet.column(name, "--id" if name == column else name) for name in (column, *more)]
-    names = []
-    for place, cells in zip(sheet.places, zip(*parts, strict=True), strict=True):
-        if cells[0] is None:
-            raise ConfigError(
-                f"{place}: column '{column}' (--id) is blank; every anchor needs its name"
-            )
-        names.append("/".join(id_text(cell) for cell in cells if cell is not None))
+    parts = [
+        filled_ids(sheet, column, "anchor needs its name"),
+        *(sheet.column(name, name) for name in more),
+    ]
+    names = [
+        "/".join(id_text(cell) for cell in cells if cell is not None)
+        for cells in zip(*parts, strict=True)
+    ]
     doubled, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ConfigError(

@@ -28,7 +28,6 @@ from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, labelled_traits
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
@@ -49,7 +48,7 @@ from rm_gallery.study.table import (
 )
 from rm_gallery.study.table_rows import Clusters, hash_of
 from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
-from rm_gallery.study.winrate_figures import as_dict, mean_of
+from rm_gallery.study.winrate_figures import ComparedRows, mean_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -468,10 +467,8 @@ def _extra(
         extra["validation"][name] = {"label": label, **_validated(by_grader[name], clusters, seed)}
     whole = by_grader[main]
     if any(label is not None for label in whole.labels):
-        scale = label_scale(whole.labels, whole.bounds)
-        # in the unit of the labels
-        corrected = corrected_mean(whole.scores, whole.labels, clusters=clusters, bounds=scale)
-        extra["corrected"] = as_dict(corrected, None)
+        rows = ComparedRows(clusters, whole.labels)
+        extra["corrected"] = rows.corrected(whole.scores, None, whole.bounds)
     return extra
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -134,26 +134,26 @@ class SampleRow:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> SampleRow:
         """The row in a line of samples.jsonl; TypeError or ValueError when it holds none."""
-        return cls(
-            id=str(record["id"]),
-            key=str(record.get("key", "")),
-            subset=str(record.get("subset", "")),
-            cluster=str(record.get("cluster", "")),
-            status=str(record.get("status", "scored")),
-            prompt=str(record.get("prompt", "")),
-            answers=tuple(map(str, record.get("answers", ()))),
-            labels=tuple(record.get("labels", ())),
-            scores=tuple(record.get("scores", ())),
-            reasons=tuple(record.get("reasons", ())),
-            verdicts=tuple(Verdict(*verdict) for verdict in record.get("verdicts", ())),
-            order=tuple(map(int, record.get("order", ()))),
-            steps=tuple(
-                tuple(StepScore(*step) for step in steps) for steps in record.get("steps", ())
-            ),
-            credit=record.get("credit"),
-            issues=tuple(Issue(*issue) for issue in record.get("issues", ())),
-            metadata=record.get("metadata") or None,
-        )
+        return cls(**{name: read(record[name]) for name, read in _READ.items() if name in record})
+
+
+def _each(read: Callable[[Any], Any]) -> Callable[[Iterable[Any]], tuple[Any, ...]]:
+    return lambda values: tuple(map(read, values))
+
+
+_STEPS = _each(lambda step: StepScore(*step))
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("id", "key", "subset", "cluster", "status", "prompt"), str),
+    "answers": _each(str),
+    **dict.fromkeys(("labels", "scores", "reasons"), tuple),
+    "verdicts": _each(lambda verdict: Verdict(*verdict)),
+    "order": _each(int),
+    "steps": _each(_STEPS),
+    "credit": lambda credit: credit,
+    "issues": _each(lambda issue: Issue(*issue)),
+    "metadata": lambda metadata: metadata or None,
+}
+"""How each field of a `SampleRow` is read from its line."""
 
 
 def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
-from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause, ConfigError
@@ -363,13 +362,8 @@ class ScoreReport(Report):
                 f"agreement with people: {', '.join([*shown, 'n=' + str(agreement['n'])])}"
             )
         if corrected := extra.get("corrected"):
-            lines.append(
-                f"corrected by labels: {number_text(corrected['estimate'])} "
-                f"({range_text(corrected['ci95'])}), {corrected['n_labelled']} labels, worth "
-                f"{corrected['effective_labels']:.0f}; labels alone "
-                f"{number_text(corrected['labels_alone'])} ({corrected['method']})"
-            )
-            lines += corrected["notes"]
+            shown = f"{number_text(corrected['estimate'])} ({range_text(corrected['ci95'])})"
+            lines += figures.corrected_in_words(corrected, shown, number_text)
         return [*lines, *super().about()]
 
 
@@ -446,12 +440,7 @@ class _ScoreCounter:
                 )
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
-            # in the unit of the labels, whose scale may be another one
-            scale = label_scale(of.labels, of.bounds)
-            corrected = corrected_mean(
-                values, labels, clusters=clusters, probabilities=of.probabilities, bounds=scale
-            )
-            extra["corrected"] = figures.as_dict(corrected, None)
+            extra["corrected"] = rows.corrected(values, None, of.bounds)
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _part(self, values: Floats, places: Integers) -> Figure:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -96,6 +96,31 @@ class ComparedRows:
         """
         wins: Floats = self.compared.wins[:, self.compared.pairs[pair]]
         return wins
+
+    def corrected(
+        self,
+        values: Floats,
+        null: float | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        places: Sequence[int] | None = None,
+    ) -> dict[str, Any]:
+        """The mean of all rows, or of those at some places, from values and labels together.
+
+        Without a `null` it is in the unit of the labels, whose scale may be another one, which all
+        labels together show.
+        """
+        every, chances = list(self.labels or ()), self.probabilities
+        scale = bounds if null is not None else label_scale(every, bounds)
+        if places is None:
+            places = range(len(every))
+        corrected = corrected_mean(
+            values[places],
+            [every[place] for place in places],
+            clusters=self.clusters[places],
+            probabilities=chances and [chances[place] for place in places],
+            bounds=scale,
+        )
+        return as_dict(corrected, null)
 
 
 class Mean(NamedTuple):
@@ -209,15 +234,7 @@ def corrected_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate from all verdicts and the labelled rows together, free of the judge's errors on
     average.
     """
-    return as_dict(
-        corrected_mean(
-            rows.wins(),
-            list(rows.labels or ()),
-            clusters=rows.clusters,
-            probabilities=rows.probabilities,
-        ),
-        0.5,
-    )
+    return rows.corrected(rows.wins(), 0.5)
 
 
 def as_dict(corrected: Corrected, null: float | None) -> dict[str, Any]:
@@ -280,15 +297,7 @@ def _subgroup(
     }
     labels = [rows.labels[place] for place in places] if rows.labels is not None else []
     if sum(label is not None for label in labels) >= _FEWEST_LABELS:
-        probabilities = (
-            None if rows.probabilities is None else [rows.probabilities[place] for place in places]
-        )
-        # scores and labels may have scales of their own, which all labels together show
-        scale = bounds if null is not None else label_scale(list(rows.labels or ()), bounds)
-        corrected = corrected_mean(
-            own, labels, clusters=clusters, probabilities=probabilities, bounds=scale
-        )
-        part["corrected"] = as_dict(corrected, null)
+        part["corrected"] = rows.corrected(values, null, bounds, places)
     return part
 
 
@@ -412,12 +421,8 @@ def _verdicts(extra: Mapping[str, Any], *, against: bool) -> str:
 def _in_words(extra: Mapping[str, Any]) -> list[str]:
     lines = []
     if flips := extra.get("flips"):
-        lines.append(
-            f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other "
-            f"order ({hundredths(flips['rate'])} %, {interval(flips['ci95'])}); "
-            f"{flips['first_preferred']} for the answer shown first, {flips['second_preferred']} "
-            f"for the second, p = {flips['position_p_value']:.3g}"
-        )
+        share = f"{hundredths(flips['rate'])} %, {interval(flips['ci95'])}"
+        lines.append(_FLIPS.format(share=share, **flips))
     if figures := extra.get("agreement"):
         kappa, share = figures.get("kappa"), ""
         if figures["n"]:
@@ -426,16 +431,12 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
             share = f"{_percent(figures, 'agreement')}{shown}, "
         lines.append(f"agreement with people: {share}n={figures['n']}")
     if figures := extra.get("corrected"):
-        lines.append(
-            f"corrected by labels: {_percent(figures)}{_p(figures)}, {figures['n_labelled']} labels, worth "
-            f"{figures['effective_labels']:.0f}; judge alone {hundredths(figures['judge_alone'])}, "
-            f"labels alone {hundredths(figures['labels_alone'])} ({figures['method']})"
-        )
-        lines += figures["notes"]
+        estimate, judge = f"{_percent(figures)}{_p(figures)}", hundredths(figures["judge_alone"])
+        lines += corrected_in_words(figures, estimate, hundredths, f"judge alone {judge}, ")
     if figures := extra.get("length_controlled"):
         lines.append(f"at equal length: {_percent(figures)}, n={figures['n']}")
     if figures := extra.get("until_decided"):
-        lines.append(_decided_in_words(figures))
+        lines.append(_DECIDED[figures["decided"]].format(ends=interval(figures["ci95"]), **figures))
     ranking = extra.get("ranking", {})
     for part in ranking.get("systems", ()):
         low, high = part["ci95"]
@@ -460,18 +461,34 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _decided_in_words(decision: Mapping[str, Any]) -> str:
-    holds = (
-        f"after {decision['n_sequence']} {decision['unit']}: the interval that holds at every look is "
-        f"{interval(decision['ci95'])}"
-    )
-    if not decision["decided"]:
-        return f"not decided {holds}"
-    saved = (
-        f"{decision['rows_saved']} of {decision['rows']} rows and {decision['judgements_saved']} judgements "
-        f"saved"
-    )
-    return f"decided {holds}; {saved}"
+_FLIPS = (
+    "flips: {flips} of {n} rows are judged differently in the other order ({share}); "
+    "{first_preferred} for the answer shown first, {second_preferred} for the second, "
+    "p = {position_p_value:.3g}"
+)
+_DECIDED = {
+    False: "not decided after {n_sequence} {unit}: the interval that holds at every look is {ends}",
+    True: "decided after {n_sequence} {unit}: the interval that holds at every look is {ends}; "
+    "{rows_saved} of {rows} rows and {judgements_saved} judgements saved",
+}
+_CORRECTED = (
+    "corrected by labels: {shown}, {n_labelled} labels, worth {effective_labels:.0f}; "
+    "{beside}labels alone {alone} ({method})"
+)
+
+
+def corrected_in_words(
+    figures: Mapping[str, Any],
+    estimate: str,
+    number: Callable[[float | None], str],
+    beside: str = "",
+) -> list[str]:
+    """A figure that labels corrected, with what it rests on, and the notes on it."""
+    alone = number(figures["labels_alone"])
+    return [
+        _CORRECTED.format(shown=estimate, beside=beside, alone=alone, **figures),
+        *figures["notes"],
+    ]
 
 
 def _percent(figures: Mapping[str, Any], name: str = "estimate") -> str:
