@@ -136,17 +136,15 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
     if not (n := control.unread):
         return report
     why = stopped(control.stopped or "", control.who_stopped)
-    before = report.reasons.get("stopped: stopped", {"n": 0, "example": why.reason})
-    report = replace(
-        report, reasons={**report.reasons, "stopped: stopped": {**before, "n": before["n"] + n}}
-    )
+    reasons = Reasons(report.reasons)
+    reasons.add("stopped: stopped", why.reason, n)
+    report = replace(report, reasons=reasons)
     if benchmark.counts_all:
         return report
     bounds = report.bounds
     if bounds is not None and report.rule in _PLAIN_MEANS:
-        bounds = Interval(
-            bounds[0] * report.n / (report.n + n), (bounds[1] * report.n + n) / (report.n + n)
-        )
+        low, high = (end * report.n for end in bounds)
+        bounds = Interval(low / (report.n + n), (high + n) / (report.n + n))
     elif bounds is not None:  # they may all be of one subset, and weigh nobody knows what
         bounds = Interval(min(benchmark.lowest, bounds[0]), max(1.0, bounds[1]))
     return replace(

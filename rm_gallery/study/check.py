@@ -9,7 +9,7 @@ import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import chain, combinations
 from statistics import correlation, fmean
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,7 @@ from rm_gallery.integrations.scoring import broken_by_answer, scored_of
 from rm_gallery.study.attacks import forged_answers, text_of, with_text
 from rm_gallery.study.check_cases import (
     BREAKING,
+    NEAR,
     Case,
     Expected,
     Trial,
@@ -51,7 +52,7 @@ PARTLY = ("truncated", "hollow", "wrong", "all answers")
 """Completions in the right form that lack the answer, or say everything at once."""
 HONEST = ("gold", "wrong", "hollow")
 """Completions that try to answer: breaking the reward must not get more than the lowest of them."""
-NEAR, SAME, MIRRORED, LEAST = 1e-6, 0.9, 0.99, 5
+SAME, MIRRORED, LEAST = 0.9, 0.99, 5
 CEILING = 0.25
 
 
@@ -282,55 +283,39 @@ class Checking:
         self.floor = self._worthless()
 
     def _judged(self, asked: Sequence[Trial]) -> list[Tried]:
-        by_case = [
-            (case, [trial for trial in asked if trial.case == n])
-            for n, case in enumerate(self.cases)
-        ]
+        trials_of = [[trial for trial in asked if trial.case == n] for n in range(len(self.cases))]
         samples = [
-            copy_with(case.sample, output=[trial.output for trial in own]) for case, own in by_case
+            copy_with(case.sample, output=[trial.output for trial in own])
+            for case, own in zip(self.cases, trials_of, strict=True)
         ]
-        tried = []
-        done = self.reward.evaluate_batch(samples, options=self.options)
-        for (case, own), sample in zip(by_case, done, strict=True):
-            for trial, output in zip(own, sample.output, strict=True):
-                judgement = output.answer.reward
-                logs = tuple(
-                    judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
-                )
-                scored = scored_of(self.reward, output)
-                tried.append(
-                    Tried(
-                        case.name, trial.kind, text_of(trial.output), scored, trial.expected, logs
-                    )
-                )
-        return tried
+        done = self.reward.evaluate_batch(samples, options=self.options) if asked else samples
+        outputs = (output for sample in done for output in sample.output)
+        return [self._tried(*pair) for pair in zip(chain(*trials_of), outputs, strict=True)]
+
+    def _tried(self, trial: Trial, output: DataOutput) -> Tried:
+        name, judgement = self.cases[trial.case].name, output.answer.reward
+        logs = judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
+        scored, text = scored_of(self.reward, output), text_of(trial.output)
+        return Tried(name, trial.kind, text, scored, trial.expected, tuple(logs))
 
     def golds(self) -> list[DataOutput | None]:
         """The completion of each case that deserves full reward: the one given, or the form or
         answer that gets most.
         """
-        golds = [case.gold for case in self.cases]
-        open_ = [
-            n
-            for n, case in enumerate(self.cases)
-            if case.gold is None and (case.truth or case.written)
+        golds, options = [case.gold for case in self.cases], dict[int, list[DataOutput]]()
+        written = [
+            [one.output for one in case.written if one.expected is None] for case in self.cases
         ]
-        if not open_:
-            return golds
-        written = {
-            n: [one.output for one in self.cases[n].written if one.expected is None] for n in open_
-        }
-        options = {
-            n: written[n] or forms(self.cases[n], self.steps)
-            for n in open_
-            if written[n] or self.cases[n].truth
-        }
-        asked = [
-            Trial(n, str(place), one)
-            for n, all_ in options.items()
-            for place, one in enumerate(all_)
-        ]
-        done = self._judged(asked)
+        for n, (case, own_answers) in enumerate(zip(self.cases, written, strict=True)):
+            if case.gold is None and (own_answers or case.truth):
+                options[n] = own_answers or forms(case, self.steps)
+        done = self._judged(
+            [
+                Trial(n, str(place), one)
+                for n, all_ in options.items()
+                for place, one in enumerate(all_)
+            ]
+        )
         shared = defaultdict[str, float](float)  # one form for all of them
         for one in done:
             shared[one.kind] += self._order(one)
@@ -371,11 +356,10 @@ class Checking:
         low = self.reward.score_range[0 if self.turn > 0 else 1]
         if low is not None:
             return self.turn * low
-        gold, known = (
-            [self.turn * score for score in _scores(seen)]
-            for seen in (self._of_kinds("gold"), self.tried)
-        )
-        return 0.0 if not gold or min(gold) > 0 else min(known)
+        gold, known = _scores(self._of_kinds("gold")), _scores(self.tried)
+        if all(self.turn * score > 0 for score in gold):
+            return 0.0
+        return min(self.turn * score for score in known)
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -392,47 +376,25 @@ class Checking:
             if one.scored.status == "failed":
                 failed.setdefault(one.scored.code, []).append(one)
         for reason, seen in failed.items():
-            finite = "finite number" in seen[0].scored.reason or "invalid_score" in reason
-            name = (
-                "non_finite"
-                if finite
-                else "invalid_result"
-                if reason in ("invalid_result", UNDECLARED)
-                else "raises"
-            )
-            self._say(
-                "fault",
-                name,
-                f"{len(seen)} completions fail ({reason}): {seen[0].scored.reason}",
-                seen,
-            )
-        lost = [one for one in self.tried if one.scored.status == "unscored"]
+            why = seen[0].scored.reason
+            name = "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
+            if "finite number" in why or "invalid_score" in reason:
+                name = "non_finite"
+            self._say("fault", name, f"{len(seen)} completions fail ({reason}): {why}", seen)
+        lost = _unscored(self.tried)
         asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
         if lost and len(lost) == len(self.tried):
-            self._say(
-                "fault",
-                "nothing_scored",
-                f"No completion has a score: {lost[0].scored.reason}",
-                lost[:1],
-            )
+            what = f"No completion has a score: {lost[0].scored.reason}"
+            self._say("fault", "nothing_scored", what, lost[:1])
         elif asked:
-            self._say(
-                "note",
-                "unscored",
-                f"{len(asked)} completions have no score: {asked[0].scored.reason}",
-                asked,
-            )
+            what = f"{len(asked)} completions have no score: {asked[0].scored.reason}"
+            self._say("note", "unscored", what, asked)
 
     def _gold(self) -> None:
         gold = self._of_kinds("gold")
-        lost = [one for one in gold if one.scored.status == "unscored"]
-        if lost:
-            self._say(
-                "fault",
-                "gold_unscored",
-                f"The gold completion has no score: {lost[0].scored.reason}",
-                lost,
-            )
+        if lost := _unscored(gold):
+            what = f"The gold completion has no score: {lost[0].scored.reason}"
+            self._say("fault", "gold_unscored", what, lost)
         if self.full is None:
             what = (
                 "The reward has no best score, so gold is not held against it; say it with --full."
@@ -470,7 +432,7 @@ class Checking:
         return (self.turn * one.scored.value - self.floor) / (self.turn * top - self.floor)
 
     def _undeserved(self) -> None:
-        for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
+        for kind in _UNDESERVED:
             seen = [
                 (share, one)
                 for one in self._of_kinds(kind)
@@ -481,22 +443,19 @@ class Checking:
             most, worst = max(seen, key=lambda pair: pair[0])
             above = [one for share, one in seen if share > self.ceiling + NEAR]
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
-            name = f"{kind.replace(' ', '_')}_rewarded"
-            if kind in NOTHING and above:
-                text = f"A completion that deserves nothing ({kind}) {what}."
-                self._say("fault", name, text, above)
-            elif kind in PARTLY and above:
-                level: Level = "fault" if most >= SAME else "note"
-                hint = "" if level == "fault" else "; gate what is secondary on what matters"
-                self._say(level, name, f"A completion {_MEANING[kind]} {what}{hint}.", above)
-            elif kind in ("repeated", "padded") and most > 1 + NEAR:
-                self._say("fault", name, f"The gold completion {_MEANING[kind]} {what}.", [worst])
-            elif kind == "line ends" and any(abs(share - 1) > NEAR for share, _ in seen):
-                text = "Windows line ends change the score of the gold completion."
-                self._say("note", "line_ends", text, [worst])
-            elif kind == "off-format" and most >= SAME:
-                text = f"The bare answer without its form {what}."
-                self._say("note", "off_format_accepted", text, above)
+            level: Level = "fault" if kind not in PARTLY or most >= SAME else "note"
+            hint = "" if level == "fault" else "; gate what is secondary on what matters"
+            name, where = f"{kind.replace(' ', '_')}_rewarded", above
+            if kind in ("repeated", "padded"):
+                where = [worst] if most > 1 + NEAR else []
+            elif kind == "line ends":
+                changed = any(abs(share - 1) > NEAR for share, _ in seen)
+                level, name, where = "note", "line_ends", [worst] if changed else []
+            elif kind == "off-format":
+                level, name = "note", "off_format_accepted"
+                where = above if most >= SAME else []
+            if where:
+                self._say(level, name, _UNDESERVED[kind].format(what=what + hint), where)
 
     def _expected(self) -> None:
         for one in self.tried:
@@ -520,8 +479,7 @@ class Checking:
         if expected.word == "low":
             share = self.share(one)
             return share is None or share <= self.ceiling + NEAR
-        low, high = expected.lowest, expected.highest
-        return (low is None or score >= low - NEAR) and (high is None or score <= high + NEAR)
+        return expected.holds(score)
 
     def _components(self) -> None:
         scored = [one for one in self.tried if one.scored.value is not None]
@@ -529,22 +487,18 @@ class Checking:
             return
         names = list(dict.fromkeys(name for one in scored for name in one.scored.components))
         columns = {name: [one.scored.components.get(name) for one in scored] for name in names}
-        moves = _span([one.scored.value for one in scored]) > NEAR
+        scores = _scores(scored)
+        moves = _span(scores) > NEAR
         if not moves:
-            score = scored[0].scored.value
-            self._say(
-                "fault",
-                "constant",
-                f"The score is {score:g} for every completion: there is nothing to learn from.",
+            what = (
+                f"The score is {scores[0]:g} for every completion: there is nothing to learn from."
             )
+            self._say("fault", "constant", what)
         for name, column in columns.items():
             known = [value for value in column if value is not None]
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
-                self._say(
-                    "fault",
-                    "constant",
-                    f"The component '{name}' is {known[0]:g} for every completion (std 0).",
-                )
+                what = f"The component '{name}' is {known[0]:g} for every completion (std 0)."
+                self._say("fault", "constant", what)
             outside = [
                 one
                 for one, value in zip(scored, column, strict=True)
@@ -573,14 +527,10 @@ class Checking:
         then pays is `uneven_weights`.
         """
         part = self.reward.parts().get(name) if isinstance(self.reward, Composition) else None
-        if part is None or not part.range_declared:
+        if part is None or not part.range_declared or None in part.score_range:
             return False
-        low, high = part.score_range
-        return (
-            low is not None
-            and high is not None
-            and all(low - NEAR <= value <= high + NEAR for value in values)
-        )
+        declared = Expected(*part.score_range)
+        return all(declared.holds(value) for value in values)
 
     def _training(self, golds: Sequence[DataOutput | None]) -> dict[str, float | None]:
         """What it gets in training to break the reward, among the honest completions; a fault where
@@ -600,33 +550,23 @@ class Checking:
             [asked], options=replace(self.options, blame="probe", progress=False)
         )
         # a crash, and a rule that is led to find no end, where a neutral answer can be judged
-        worst = self.reward.worst_score
-        broken: dict[str, float | None] = {
-            "crash": worst,
-            **({} if self.reward.judged else {"slow": worst}),
-        }
+        ends = ("crash",) if self.reward.judged else ("crash", "slow")
+        broken: dict[str, float | None] = dict.fromkeys(ends, self.reward.worst_score)
         own: dict[str, float | None] = {"outage": None}
         for name, output in zip(BREAKING, done.output, strict=True):
             scored = scored_of(self.reward, output)
-            if scored.value is not None and not broken_by_answer(scored):
-                own[name] = scored.value
-            elif (
-                scored.value is None
-                and scored.status == "failed"
-                and scored.cause in ("judge", "rule")
-            ):
-                # a judge or rule failed: not shown to be the completion's fault
-                broken[name] = fmean(scores)
-            else:
-                broken[name] = scored.value
+            honestly = scored.value is not None and not broken_by_answer(scored)
+            (own if honestly else broken)[name] = scored.value
+            if scored.status == "failed" and scored.cause in ("judge", "rule"):
+                if scored.value is None:  # not shown to be the completion's fault
+                    broken[name] = fmean(scores)
         lowest = min(scores, key=lambda score: self.turn * score)
-        paid = {
-            name: score
+        got = ", ".join(
+            f"{name} {score:g}"
             for name, score in broken.items()
             if score is not None and self._less(lowest, score)
-        }
-        if paid:
-            got = ", ".join(f"{name} {score:g}" for name, score in paid.items())
+        )
+        if got:
             what = (
                 f"Breaking the reward pays in training: {got}, and the lowest honest completion "
                 f"gets {lowest:g}."
@@ -679,20 +619,28 @@ class Checking:
         return None
 
 
-_MEANING = {
-    "truncated": "cut off before its answer, or halfway where nobody knows it,",
-    "hollow": "in the right form without an answer",
-    "wrong": "in the right form with a wrong answer",
-    "all answers": "that gives every answer, the right one among them,",
-    "repeated": "twelve times over",
-    "padded": "padded with sentences that say nothing",
+_UNDESERVED = {
+    **{kind: f"A completion that deserves nothing ({kind}) {{what}}." for kind in NOTHING},
+    "truncated": "A completion cut off before its answer, or halfway where nobody knows it, {what}.",
+    "hollow": "A completion in the right form without an answer {what}.",
+    "wrong": "A completion in the right form with a wrong answer {what}.",
+    "all answers": "A completion that gives every answer, the right one among them, {what}.",
+    "repeated": "The gold completion twelve times over {what}.",
+    "padded": "The gold completion padded with sentences that say nothing {what}.",
+    "line ends": "Windows line ends change the score of the gold completion.",
+    "off-format": "The bare answer without its form {what}.",
 }
+"""What is said of each kind that gets more than it deserves, in the order of the findings."""
 
 
-def _span(values: Sequence[float | None]) -> float:
+def _span(known: Sequence[float]) -> float:
     """Between the lowest and the highest of the numbers."""
-    known = [value for value in values if value is not None]
     return max(known) - min(known)
+
+
+def _unscored(seen: Iterable[Tried]) -> list[Tried]:
+    """Those of the completions that the reward gave no score."""
+    return [one for one in seen if one.scored.status == "unscored"]
 
 
 def _scores(seen: Iterable[Tried]) -> list[float]:

@@ -19,6 +19,8 @@ from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
 from rm_gallery.study.attacks import stuffed, text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
+NEAR = 1e-6
+"""Scores that differ by less are equal."""
 WORDS = ("full", "low", "unscored")
 FORMS = (
     "Step by step, this is what comes out.\n<answer>{}</answer>",
@@ -52,6 +54,11 @@ class Expected(NamedTuple):
     highest: float | None = None
     word: str = ""
     """`full`, `low` or `unscored`, in place of numbers."""
+
+    def holds(self, score: float) -> bool:
+        """Whether a score lies within the numbers."""
+        low, high = self.lowest, self.highest
+        return (low is None or score >= low - NEAR) and (high is None or score <= high + NEAR)
 
     def __str__(self) -> str:
         if self.word:
@@ -273,12 +280,10 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
         changed("repeated", "\n".join([answer] * 12)),
         changed("padded", "\n\n".join([answer, *[FILLER] * 12])),
     ]
-    stated = statements(truth)
-    first = stated.search(answer) if truth else None
-    before = answer[: first.start()] if first else "" if truth else answer[: len(answer) // 2]
+    stated, before = cut_off(answer, truth)
     if before.strip():
         variants.append(changed("truncated", before))
-    if first and answer != truth:
+    if stated and answer != truth:
         others = other_answers(truth)
 
         def saying(other: str) -> str:
@@ -298,6 +303,17 @@ def with_answer(gold: DataOutput, text: str, steps: bool) -> DataOutput:
     if steps or gold.steps is None:
         return with_text(gold, text, steps)
     return copy_with(gold, answer=copy_with(gold.answer, content=text))
+
+
+def cut_off(answer: str, truth: str) -> tuple[re.Pattern[str] | None, str]:
+    """What finds the truth in the answer, None where it is not stated, and the answer up to there;
+    where nobody knows the truth the first half.
+    """
+    if not truth:
+        return None, answer[: len(answer) // 2]
+    stated = statements(truth)
+    first = stated.search(answer)
+    return (stated, answer[: first.start()]) if first else (None, "")
 
 
 def statements(truth: str) -> re.Pattern[str]:

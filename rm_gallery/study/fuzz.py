@@ -24,6 +24,7 @@ from rm_gallery.study.check_cases import (
     REFUSAL,
     Case,
     Trial,
+    cut_off,
     other_answers,
     statements,
     with_answer,
@@ -265,22 +266,21 @@ def wrong_texts(case: Case, gold: str, others: list[str]) -> Iterator[WrongText]
     """Every way to be wrong that is certain for this case: `gold` is its right answer as text,
     `others` those of other cases.
     """
-    prompt, stated = case.sample.query_text(), statements(case.truth) if case.truth else None
+    prompt, truth = case.sample.query_text(), case.truth
     for text in read_texts("wrong")["nothing"]:
         yield WrongText("nothing", text)
-    if stated is None or not stated.search(prompt):
+    if not truth or not statements(truth).search(prompt):
         yield WrongText("no answer", prompt)
     yield WrongText("no answer", stuffed(f"{prompt} {gold}"))
     if not refusal_in(gold):
         yield WrongText("no answer", REFUSAL)
     for text in others:
         yield WrongText("another case", text)
-    first = stated.search(gold) if stated else None
-    before = gold[: first.start()] if first else "" if stated else gold[: len(gold) // 2]
+    stated, before = cut_off(gold, truth)
     if before.strip():
         yield WrongText("cut off", before)
-    if stated is not None:
-        yield from _about(case.truth, gold, stated if first else None)
+    if truth:
+        yield from _about(truth, gold, stated)
 
 
 def _about(truth: str, gold: str, stated: re.Pattern[str] | None) -> Iterator[WrongText]:
@@ -317,11 +317,8 @@ def _other_values(truth: str) -> list[str]:
         return [opposite.capitalize() if truth[:1].isupper() else opposite]
     others = other_answers(truth) if truth else []
     if _NUMBER.fullmatch(truth):
-        others += (
-            [f"{float(truth) + 1:g}", f"{10 * float(truth) + 3:g}"]
-            if abs(float(truth)) < 1e5
-            else []
-        )
+        value = float(truth)
+        others += [f"{value + 1:g}", f"{10 * value + 3:g}"] if abs(value) < 1e5 else []
     return [other for other in dict.fromkeys(others) if other.lower() != truth.lower()]
 
 

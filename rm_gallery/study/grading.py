@@ -110,11 +110,8 @@ def _validation_text(figures: Mapping[str, Any]) -> str:
         for m in _MEASURES
         if m in figures
     ]
-    at = (
-        ""
-        if figures.get("threshold") is None
-        else f"as verdicts at the threshold {figures['threshold']:g}: "
-    )
+    threshold = figures.get("threshold")
+    at = "" if threshold is None else f"as verdicts at the threshold {threshold:g}: "
     return at + ", ".join([*parts, f"n={figures['n']}"])
 
 
@@ -367,7 +364,7 @@ def _count_unread(by_grader: Mapping[str, _Column], reasons: Reasons, control: R
     for name, column in by_grader.items():
         column.statuses["stopped"] += n
         column.missing[why.cause or NEVER_BEGUN] += n
-        reasons.setdefault(f"stopped: {name} stopped", {"n": 0, "example": why.reason})["n"] += n
+        reasons.add(f"stopped: {name} stopped", why.reason, n)
 
 
 def _observe(
@@ -443,16 +440,16 @@ def _extra(
     seed: int,
     main: str,
 ) -> dict[str, Any]:
+    again = {name: column.consistency() for name, column in by_grader.items()}
     extra: dict[str, Any] = {
-        "distributions": {},
+        "distributions": {name: column.distribution() for name, column in by_grader.items()},
         "agreement": {},
-        "validation": {},
-        "consistency": {},
+        "validation": {
+            name: {"label": label, **_validated(by_grader[name], clusters, seed)}
+            for name, label in wanted.items()
+        },
+        "consistency": {name: figures for name, figures in again.items() if figures is not None},
     }
-    for name, column in by_grader.items():
-        extra["distributions"][name] = column.distribution()
-        if (again := column.consistency()) is not None:
-            extra["consistency"][name] = again
     for (one, a), (other, b) in combinations(by_grader.items(), 2):
         scores = a.turn * a.scores, b.turn * b.scores
         order = spearman_estimate(*scores, clusters=clusters)
@@ -463,8 +460,6 @@ def _extra(
                 "ci95": order.interval(),
                 "n": n,
             }
-    for name, label in wanted.items():
-        extra["validation"][name] = {"label": label, **_validated(by_grader[name], clusters, seed)}
     whole = by_grader[main]
     if any(label is not None for label in whole.labels):
         rows = ComparedRows(clusters, whole.labels)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,14 +162,13 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     built = asked.reward
     about = {"rejudge": 1, "benchmark": "rollouts", "rule": RULE, **identity}
     whole = [sample for sample in samples if not _broke(sample)]
-    broken = [sample for sample in samples if _broke(sample)]
     chosen, control = begun(asked.options, about, total=len(whole))
     began_at, reasons = time.monotonic(), Reasons()
     rows: list[tuple[Rejudgement, Judged]] = []
     scored = library_loop.driven(run_stream(built, whole, chosen, asked.hooks, streaming=True))
     with closing(scored), kept_in(chosen.run_dir) as keeping:
-        for sample in chain(scored, broken):
-            row, one = _judged_again(built, sample)
+        for sample in samples:
+            row, one = _judged_again(built, sample if _broke(sample) else next(scored))
             if row.new is None:
                 reasons.add(
                     f"{one.status}: {one.issues[0].reason if one.issues else ''}", row.reason
@@ -178,12 +176,11 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
             rows.append((row, one))
             if keeping is not None:
                 keeping.add(_record(built, row, one))
-    ended, crashed = iter(rows[: len(whole)]), iter(rows[len(whole) :])
-    rows = [next(crashed if _broke(sample) else ended) for sample in samples]
     figures = _figures(built, rows)
     judge, endpoint = judge_of(built)
+    spent = spent_by(control, began_at)
     out = _compared(built, name, rows)
-    out = replace(out, reasons=reasons.sorted(), calls=control.calls, stopped=control.stopped)
+    out = replace(out, reasons=reasons.sorted(), calls=spent["calls"], stopped=spent["stopped"])
     extra = {**figures.extra, "verdict": out.verdict, "recorded": _beside(out)}
     report = replace(
         figures,
@@ -195,7 +192,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         endpoint=endpoint,
         data=name,
         reasons=reasons.sorted(),
-        **spent_by(control, began_at),
+        **spent,
     )
     out = replace(out, report=report)
     if keeping is not None and chosen.run_dir is not None:

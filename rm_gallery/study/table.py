@@ -362,8 +362,8 @@ class ScoreReport(Report):
                 f"agreement with people: {', '.join([*shown, 'n=' + str(agreement['n'])])}"
             )
         if corrected := extra.get("corrected"):
-            shown = f"{number_text(corrected['estimate'])} ({range_text(corrected['ci95'])})"
-            lines += figures.corrected_in_words(corrected, shown, number_text)
+            mean = f"{number_text(corrected['estimate'])} ({range_text(corrected['ci95'])})"
+            lines += figures.corrected_in_words(corrected, mean, number_text)
         return [*lines, *super().about()]
 
 

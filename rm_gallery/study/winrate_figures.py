@@ -102,7 +102,7 @@ class ComparedRows:
         values: Floats,
         null: float | None = None,
         bounds: tuple[float, float] = (0.0, 1.0),
-        places: Sequence[int] | None = None,
+        places: Integers | None = None,
     ) -> dict[str, Any]:
         """The mean of all rows, or of those at some places, from values and labels together.
 
@@ -112,7 +112,7 @@ class ComparedRows:
         every, chances = list(self.labels or ()), self.probabilities
         scale = bounds if null is not None else label_scale(every, bounds)
         if places is None:
-            places = range(len(every))
+            places = np.arange(len(every))
         corrected = corrected_mean(
             values[places],
             [every[place] for place in places],
