@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.consistency import Drift, drift
 from rm_gallery.core.stats.planning import correlation_within
@@ -25,25 +25,26 @@ FEWEST = 10
 """Rows of a pilot at least."""
 
 
-@dataclass
-class Anchors:
-    """What one run of a judge said about each anchor, by the anchor's name.
+class Anchor(NamedTuple):
+    """What one run of a judge said about an anchor."""
 
-    Attributes:
-        name: where it comes from.
-        scores: higher is better; None where the judge gave none.
-        texts: what the anchor is, by column, as far as the file says.
-        labels: what people say.
-        credits: what the judge earned under the rule of its run.
-        clusters: what the anchor belongs to.
-    """
+    score: float | None = None
+    """Higher is better; None where the judge gave none."""
+    texts: Mapping[str, str] = {}
+    """What it is, by column, as far as the file says."""
+    label: float | None = None
+    """What people say."""
+    credit: float | None = None
+    """What the judge earned under the rule of its run."""
+    cluster: str | None = None
+    """What it belongs to."""
+
+
+class Anchors(NamedTuple):
+    """What one run of a judge, which comes from `name`, said about its anchors, by their names."""
 
     name: str
-    scores: dict[str, float | None] = field(default_factory=dict)
-    texts: dict[str, dict[str, str]] = field(default_factory=dict)
-    labels: dict[str, float | None] = field(default_factory=dict)
-    credits: dict[str, float | None] = field(default_factory=dict)
-    clusters: dict[str, str] = field(default_factory=dict)
+    by_name: Mapping[str, Anchor]
 
 
 def read_anchors(
@@ -81,17 +82,11 @@ def read_anchors(
         )
     sheet = open_sheet(str(path))
     names = _names(sheet, id)
-    anchors = Anchors(str(path))
-    anchors.scores = dict(zip(names, sheet.values(score, "--score", value_of, VALUE), strict=True))
+    scores = sheet.values(score, "--score", value_of, VALUE)
     shared = [column for column in _TEXTS if column in sheet.columns and column != score]
-    for name, row in zip(names, sheet.rows, strict=True):
-        anchors.texts[name] = {column: str(row.get(column)) for column in shared}
-    if cluster is not None and (cluster in sheet.columns or not optional):
-        cells = sheet.column(cluster, "--cluster")
-        anchors.clusters = {
-            name: name if cell is None else str(cell)
-            for name, cell in zip(names, cells, strict=True)
-        }
+    texts = ({column: str(row.get(column)) for column in shared} for row in sheet.rows)
+    nothing = [None] * len(names)
+    known: Iterable[float | None] = nothing
     if labels is not None and (labels in sheet.columns or not optional):
         known = labels_of(
             sheet,
@@ -101,8 +96,12 @@ def read_anchors(
             id_column=id,
             label_column=label_column,
         )
-        anchors.labels = dict(zip(names, known, strict=True))
-    return anchors
+    clusters: Iterable[Any] = nothing
+    if cluster is not None and (cluster in sheet.columns or not optional):
+        cells = sheet.column(cluster, "--cluster")
+        clusters = (cell if cell is None else str(cell) for cell in cells)
+    made = map(Anchor, scores, texts, known, nothing, clusters)
+    return Anchors(str(path), dict(zip(names, made, strict=True)))
 
 
 def compare_versions(
@@ -127,32 +126,35 @@ def compare_versions(
     runs = [old, new, *old_again, *new_again]
     for other in runs[1:]:
         _same_texts(old, other)
-    names = [name for name in old.scores if name in new.scores]
-    if not names:
+    if not old.by_name.keys() & new.by_name.keys():
         raise ConfigError(
             f"{old.name} and {new.name} have no anchor in common; compare runs on the same anchors"
         )
-    every = list(dict.fromkeys(name for run in (old, new) for name in run.scores))
-    given = [score for run in runs for score in run.scores.values() if score is not None]
+    every = list({**old.by_name, **new.by_name})
+    given = [one.score for run in runs for one in run.by_name.values() if one.score is not None]
     if bounds is None:
         within = all(0.0 <= score <= 1.0 for score in given)
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
-    known_before = {name: label for name, label in old.labels.items() if label is not None}
-    labels, clusters = {**new.labels, **known_before}, {**new.clusters, **old.clusters}
-    earned = None
-    if old.credits and new.credits and not labels:
-        first, second = ([run.credits.get(name) for name in every] for run in (old, new))
-        earned = first, second
-    columns = [[run.scores.get(name) for name in every] for run in runs]
+    nobody = Anchor()
+    said = [[run.by_name.get(name, nobody) for name in every] for run in runs]
+    both = list(zip(*said[:2], strict=True))
+    labels = [before.label if before.label is not None else now.label for before, now in both]
+    clusters = [before.cluster or now.cluster for before, now in both]
+    labelled = any(label is not None for label in labels)
+    first, second = ([one.credit for one in side] for side in said[:2])
+    both_earned = all(any(credit is not None for credit in side) for side in (first, second))
+    columns = [[one.score for one in side] for side in said]
     k = 2 + len(old_again)
     return drift(
         columns[0],
         columns[1],
-        labels=[labels.get(name) for name in every] if labels else None,
-        credits=earned,
+        labels=labels if labelled else None,
+        credits=(first, second) if both_earned and not labelled else None,
         old_again=columns[2:k],
         new_again=columns[k:],
-        clusters=[clusters.get(name, name) for name in every] if clusters else None,
+        clusters=[own or name for own, name in zip(clusters, every, strict=True)]
+        if any(clusters)
+        else None,
         bounds=bounds,
         tolerance=tolerance,
         confidence=confidence,
@@ -203,10 +205,9 @@ _SENTENCES = (
 
 
 def _of_run(folder: Path) -> Anchors:
-    anchors = Anchors(str(folder))
-    times: dict[str, int] = {}
+    anchors, times = dict[str, Anchor](), Counter[str]()
     for row in open_run(folder).samples():
-        times[row.id] = times.get(row.id, 0) + 1
+        times[row.id] += 1
         name = row.id if times[row.id] == 1 else f"{row.id} ({times[row.id]})"
         scores: dict[str, float | None] = {
             f"{name}/{place}": score for place, score in enumerate(row.scores)
@@ -216,16 +217,13 @@ def _of_run(folder: Path) -> Anchors:
         ):
             value = None if shown_pair.verdict is None else (shown_pair.verdict + 1) / 2
             scores[f"{name}/{shown_pair.first}-{shown_pair.second}"] = value
+        texts = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
         for place, (key, score) in enumerate(scores.items()):
-            anchors.scores[key] = score
-            anchors.texts[key] = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
-            anchors.clusters[key] = row.cluster or row.id
-            anchors.credits[key] = row.credit if place == 0 else None
-    if not anchors.scores:
+            earned = row.credit if place == 0 else None
+            anchors[key] = Anchor(score, texts, None, earned, row.cluster or row.id)
+    if not anchors:
         raise ConfigError(f"{folder}: no sample of this run has a score or a verdict")
-    if not any(credit is not None for credit in anchors.credits.values()):
-        anchors.credits = {}
-    return anchors
+    return Anchors(str(folder), anchors)
 
 
 def _names(sheet: Sheet, column: str) -> list[str]:
@@ -247,17 +245,20 @@ def _names(sheet: Sheet, column: str) -> list[str]:
 
 
 def _same_texts(first: Anchors, other: Anchors) -> None:
+    both = [
+        (name, anchor, other.by_name[name])
+        for name, anchor in first.by_name.items()
+        if name in other.by_name
+    ]
     moved = [
         name
-        for name, texts in first.texts.items()
-        if any(
-            other.texts.get(name, {}).get(column, text) != text for column, text in texts.items()
-        )
+        for name, anchor, again in both
+        if any(again.texts.get(column, text) != text for column, text in anchor.texts.items())
     ]
     relabelled = [
         name
-        for name, label in first.labels.items()
-        if None not in (label, other.labels.get(name)) and other.labels[name] != label
+        for name, anchor, again in both
+        if None not in (anchor.label, again.label) and anchor.label != again.label
     ]
     where = f"in {other.name} than in {first.name}, such as"
     if moved:

@@ -226,19 +226,19 @@ class Matched:
         """What both have, in the order of the first run."""
         return self._pairs_at(*self._places)
 
-    def _pairs_at(self, first: Integers, second: Integers) -> Pairs:
+    def _pairs_at(self, first: Array, second: Array) -> Pairs:
         """The samples at these places of the runs; -1 where a run, which has others, has none."""
         absent = {"place": _ABSENT, "credit": math.nan, "lost": self.runs[0].causes[NEVER_BEGUN]}
 
-        def column(run: RunSamples, places: Integers, name: str) -> Array:
-            known = getattr(run, name)[places]
+        def column(run: RunSamples, places: Array, name: str) -> Array:
+            known: Array = getattr(run, name)[places]
             known[places == _ABSENT] = absent[name]
             return known
 
         sides = list(zip(self.runs, (first, second), strict=True))
-        both = (np.array([column(*side, name) for side in sides]) for name in absent)
+        place, credit, lost = (np.array([column(*side, name) for side in sides]) for name in absent)
         run, places = sides[bool((first == _ABSENT).any())]
-        return Pairs(self.runs, *both, run.subset[places], run.cluster[places])
+        return Pairs(self.runs, place, credit, lost, run.subset[places], run.cluster[places])
 
     def credited_once(self) -> int:
         """Samples that both runs scored, of which only one has a credit."""
@@ -260,11 +260,11 @@ class Matched:
                 others = np.flatnonzero(self.only[1 - number])
                 absent = np.full(len(others), _ABSENT)
                 parts.append(self._pairs_at(*((others, absent) if number else (absent, others))))
-        columns = (
-            np.concatenate([getattr(part, name) for part in parts], axis=-1)
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
             for name in ("place", "credit", "lost", "subset", "cluster")
-        )
-        return pairs if len(parts) == 1 else Pairs(self.runs, *columns)
+        }
+        return pairs if len(parts) == 1 else Pairs(self.runs, **columns)
 
     def missing(self) -> dict[str, dict[str, int]]:
         """What has no score in each run, by who caused it."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.stats.agreement import spearman_estimate
-from rm_gallery.core.stats.clustered import from_draws
+from rm_gallery.core.stats.agreement import spearman, spearman_difference, spearman_estimate
+from rm_gallery.core.stats.clustered import draws_interval, from_draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.pairwise_comparisons import (
@@ -177,28 +177,21 @@ class LengthCorrelation(Probe):
                 Finding(self.name, name, what, "correlation", n=n, verdict="not enough")
                 for name in ("rank", "excess")
             ]
-        table = np.array(blocks, dtype=np.float64)  # prompt, answer, (score, length, label)
-        here, drawn = _resampled(table, self.pairs.seed)
-        r, labels = _spearman(here[..., 0], here[..., 1]), _spearman(here[..., 2], here[..., 1])
-        if np.isnan(r[0]):
-            return [
-                self._does_not_apply(
-                    "rank", what, "all scores, or all lengths, are equal", "correlation"
-                )
-            ]
-        excess = _spearman(drawn[..., 0], drawn[..., 1]) - np.nan_to_num(
-            _spearman(drawn[..., 2], drawn[..., 1])
-        )
-        own = float(np.nan_to_num(labels)[0])
+        scores, lengths, labels = np.array(blocks, dtype=np.float64).reshape(-1, 3).T
+        names = np.repeat(np.arange(len(blocks)), 2)
+        drawn = spearman_difference(scores, labels, lengths, names, self.pairs.seed, RESAMPLES)
+        r, of_labels = spearman(scores, lengths), spearman(labels, lengths)
+        if drawn is None or r is None:
+            why = "all scores, or all lengths, are equal"
+            return [self._does_not_apply("rank", what, why, "correlation")]
+        (value, excess), limit = drawn, Limit(0.40, 0.50, "both")
         shared: dict[str, Any] = {
             "unit": "correlation",
-            "n": here.shape[1],
+            "n": len(scores),
             "clusters": len(blocks),
         }
-        value, limit = float(r[0]) - own, Limit(0.40, 0.50, "both")
-        names = [number for number in range(len(blocks)) for _ in range(2)]
-        rank = spearman_estimate(here[0, :, 0].tolist(), here[0, :, 1].tolist(), clusters=names)
-        low, high = map(float, np.nanquantile(excess, [0.025, 0.975]))
+        rank = spearman_estimate(scores, lengths, clusters=names)
+        low, high = draws_interval(excess) or (value, value)
         # draws that are all alike say nothing: then it is as uncertain as a correlation of so many
         # prompts can be
         ci95 = (
@@ -209,14 +202,14 @@ class LengthCorrelation(Probe):
         decided: dict[str, Any] = {
             "limit": limit,
             "verdict": decide(value, ci95, len(blocks), limit),
-            "extra": {"labels": own},
+            "extra": {"labels": of_labels},
         }
         return [
             Finding(
                 self.name,
                 "rank",
                 what,
-                value=float(r[0]),
+                value=r,
                 ci95=None if rank is None else rank.interval(),
                 **shared,
             ),
@@ -251,19 +244,6 @@ def _resampled(table: Numbers, seed: int) -> tuple[Numbers, Numbers]:
     n, kinds = len(table), table.shape[-1]
     drawn = np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))
     return table.reshape(1, -1, kinds), table[drawn].reshape(RESAMPLES, -1, kinds)
-
-
-def _spearman(first: Numbers, second: Numbers) -> Numbers:
-    """Spearman's correlation of each row, NaN where one side is constant."""
-    import numpy as np
-    from scipy.stats import rankdata
-
-    a, b = (rankdata(values, axis=1) - (values.shape[1] + 1) / 2 for values in (first, second))
-    scale = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
-    out: Numbers = np.divide(
-        (a * b).sum(axis=1), scale, out=np.full(len(a), np.nan), where=scale > 0
-    )
-    return out
 
 
 class Repeatability(Probe):

@@ -18,10 +18,11 @@ from rm_gallery.core.stats.agreement import (
     cohen_kappa,
     cohen_kappa_estimate,
     spearman,
+    spearman_difference,
     spearman_estimate,
     spearman_filled,
 )
-from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, clustered_mean
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, draws_interval
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
 from rm_gallery.core.utils.errors import ConfigError
@@ -554,25 +555,12 @@ def _order_difference(
     """First's correlation with the labels minus second's, with a percentile interval over clusters
     drawn anew.
     """
-    nothing = PairedDifference(None, None, None, None, len(wanted), 0, 0)
-    estimates = [spearman(side.tolist(), wanted.tolist()) for side in (first, second)]
-    codes = cluster_numbers(clusters, len(wanted))
-    groups = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-    if None in estimates or len(groups) < 2:
-        return nothing
-    a, b = (float(estimate) for estimate in estimates if estimate is not None)
-    draws, rng = [], np.random.default_rng(seed)
-    for _ in range(_DRAWS if len(wanted) <= 2_000 else _DRAWS // 4):
-        drawn = np.concatenate([groups[k] for k in rng.integers(0, len(groups), len(groups))])
-        one, other = (spearman(side[drawn], wanted[drawn]) for side in (first, second))
-        if one is not None and other is not None:
-            draws.append(one - other)
-    if not draws:
-        return nothing
-    kept = np.array(draws)
-    low, high = np.quantile(kept, [0.025, 0.975])
-    tail = min((kept <= 0).mean(), (kept >= 0).mean())
-    p = min(1.0, 2 * (tail * len(kept) + 1) / (len(kept) + 1))
-    return PairedDifference(
-        a - b, Interval(float(low), float(high)), float(p), None, len(wanted), len(groups), 0
-    )
+    n_draws = _DRAWS if len(wanted) <= 2_000 else _DRAWS // 4
+    drawn = spearman_difference(first, second, wanted, clusters, seed, n_draws)
+    if drawn is None:
+        return PairedDifference(None, None, None, None, len(wanted), 0, 0)
+    difference, draws = drawn
+    tail = min(int((draws <= 0).sum()), int((draws >= 0).sum()))
+    p = min(1.0, 2 * (tail + 1) / (len(draws) + 1))
+    n_clusters = len(set(clusters))
+    return PairedDifference(difference, draws_interval(draws), p, None, len(wanted), n_clusters, 0)
