@@ -265,15 +265,18 @@ class Audit(Record):
         )
 
     def _repr_html_(self) -> str:
-        cells = [[f.key, f.shown(), f.shown_interval(), str(f.n), f.verdict] for f in self.findings]
         head = ("figure", "value", "95 % interval", "n", "verdict")
-        return html_table(head, cells) + html_lines(self.about())
+        return html_table(head, self._cells("")) + html_lines(self.about())
+
+    def _cells(self, before_n: str) -> list[list[str]]:
+        return [
+            [f.key, f.shown(), f.shown_interval(), f"{before_n}{f.n}", f.verdict]
+            for f in self.findings
+        ]
 
     def __str__(self) -> str:
-        rows = [
-            (f.key, f.shown(), f.shown_interval(), f"n={f.n}", f.verdict) for f in self.findings
-        ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
+        rows = self._cells("n=")
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows

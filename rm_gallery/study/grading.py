@@ -211,6 +211,11 @@ class _Column:
         return {"repeats": n, "n": parts.n, "unstable": parts.unstable, "sd": sd, **share}
 
 
+def middle_of(low: float | None, high: float | None) -> float | None:
+    """The middle of a range, from where on a score passes without a threshold; None of an open one."""
+    return None if low is None or high is None else (low + high) / 2
+
+
 def status_of(result: Any) -> str:
     """scored, unscored, failed, or stopped where the run did not get to it."""
     why = result.as_score()
@@ -479,8 +484,8 @@ def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]
     verdicts = known_labels <= {0.0, 1.0}
     on_scale = all(low <= label <= high for label in known_labels)
     threshold = column.known.threshold if column.known and (verdicts or on_scale) else None
-    if threshold is None and verdicts and math.isfinite(low) and math.isfinite(high):
-        threshold = (low + high) / 2
+    if threshold is None and verdicts and column.known:
+        threshold = middle_of(*column.known.range)
     return validate(
         column.scores.tolist(),
         column.labels,
