@@ -9,7 +9,7 @@ import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations
+from itertools import combinations
 from statistics import correlation, fmean
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -244,15 +244,9 @@ class Checking:
 
     def run(self) -> RewardCheck:
         """Try every completion of every case and look for what is wrong."""
-        golds = self.golds()
-        self.first = next((n for n, gold in enumerate(golds) if gold is not None), None)
-        self.judge(
-            [
-                trial
-                for n, case in enumerate(self.cases)
-                for trial in trials(n, case, golds[n], self.steps)
-            ]
-        )
+        answered = list(zip(self.cases, self.golds(), strict=True))
+        self.first = next(((case, gold) for case, gold in answered if gold is not None), None)
+        self.judge([trials(case, gold, self.steps) for case, gold in answered])
         self._outcomes()
         self._gold()
         self._undeserved()
@@ -261,8 +255,8 @@ class Checking:
         if isinstance(self.reward, WeightedSum):
             for sentence in self.reward.uneven():
                 self._say("note", "uneven_weights", sentence)
-        self._doors(golds)
-        training = self._training(golds)
+        self._doors()
+        training = self._training()
         missing: dict[str, tuple[str, ...]] = {}
         for name, trainer in trainers().items():
             effect = given(self.reward, "endpoint", trainer.on_error)
@@ -274,60 +268,57 @@ class Checking:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def judge(self, asked: Sequence[Trial]) -> None:
-        """Score the completions, gold ones among them, and settle between what scores their shares
+    def judge(self, asked: Sequence[Sequence[Trial]]) -> None:
+        """Score the completions of each case, gold ones among them, and settle between what scores their shares
         are counted.
         """
         self.tried = self._judged(asked)
         self.full = self._full if self._full is not None else self._best_score()
         self.floor = self._worthless()
 
-    def _judged(self, asked: Sequence[Trial]) -> list[Tried]:
-        trials_of = [[trial for trial in asked if trial.case == n] for n in range(len(self.cases))]
+    def _judged(self, asked: Sequence[Sequence[Trial]]) -> list[Tried]:
         samples = [
             copy_with(case.sample, output=[trial.output for trial in own])
-            for case, own in zip(self.cases, trials_of, strict=True)
+            for case, own in zip(self.cases, asked, strict=True)
         ]
-        done = self.reward.evaluate_batch(samples, options=self.options) if asked else samples
-        outputs = (output for sample in done for output in sample.output)
-        return [self._tried(*pair) for pair in zip(chain(*trials_of), outputs, strict=True)]
+        done = self.reward.evaluate_batch(samples, options=self.options) if any(asked) else samples
+        return [
+            self._tried(case, *pair)
+            for case, own, sample in zip(self.cases, asked, done, strict=True)
+            for pair in zip(own, sample.output, strict=True)
+        ]
 
-    def _tried(self, trial: Trial, output: DataOutput) -> Tried:
-        name, judgement = self.cases[trial.case].name, output.answer.reward
+    def _tried(self, case: Case, trial: Trial, output: DataOutput) -> Tried:
+        judgement, text = output.answer.reward, text_of(trial.output)
         logs = judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
-        scored, text = scored_of(self.reward, output), text_of(trial.output)
-        return Tried(name, trial.kind, text, scored, trial.expected, tuple(logs))
+        scored = scored_of(self.reward, output)
+        return Tried(case.name, trial.kind, text, scored, trial.expected, tuple(logs))
 
     def golds(self) -> list[DataOutput | None]:
         """The completion of each case that deserves full reward: the one given, or the form or
         answer that gets most.
         """
-        golds, options = [case.gold for case in self.cases], dict[int, list[DataOutput]]()
         written = [
             [one.output for one in case.written if one.expected is None] for case in self.cases
         ]
-        for n, (case, own_answers) in enumerate(zip(self.cases, written, strict=True)):
-            if case.gold is None and (own_answers or case.truth):
-                options[n] = own_answers or forms(case, self.steps)
-        done = self._judged(
-            [
-                Trial(n, str(place), one)
-                for n, all_ in options.items()
-                for place, one in enumerate(all_)
-            ]
-        )
-        shared = defaultdict[str, float](float)  # one form for all of them
-        for one in done:
-            shared[one.kind] += self._order(one)
-        for n, all_ in options.items():
-            own = {one.kind: self._order(one) for one in done if one.case == self.cases[n].name}
-            worth = own if written[n] else shared
-            best = max(range(len(all_)), key=lambda place: worth.get(str(place), -math.inf))
-            golds[n] = all_[best]
-        return golds
+        options: list[list[Trial]] = []
+        for case, own in zip(self.cases, written, strict=True):
+            outputs = own or (forms(case, self.steps) if case.truth else [])
+            asked = outputs if case.gold is None else []
+            options.append([Trial(str(place), one) for place, one in enumerate(asked)])
+        shared, alone = defaultdict[str, float](float), dict[tuple[str, str], float]()
+        for one in self._judged(options):
+            worth = -math.inf if one.scored.value is None else self.turn * one.scored.value
+            shared[one.kind] += worth  # one form for all of them
+            alone[one.case, one.kind] = worth
 
-    def _order(self, one: Tried) -> float:
-        return -math.inf if one.scored.value is None else self.turn * one.scored.value
+        def best_of(case: Case, own: list[DataOutput], all_: list[Trial]) -> DataOutput | None:
+            def worth(one: Trial) -> float:
+                return alone[case.name, one.kind] if own else shared[one.kind]
+
+            return max(all_, key=worth).output if all_ else case.gold
+
+        return [best_of(*each) for each in zip(self.cases, written, options, strict=True)]
 
     def _best_score(self) -> float | None:
         best = self.reward.score_range[1 if self.turn > 0 else 0]
@@ -532,7 +523,7 @@ class Checking:
         declared = Expected(*part.score_range)
         return all(declared.holds(value) for value in values)
 
-    def _training(self, golds: Sequence[DataOutput | None]) -> dict[str, float | None]:
+    def _training(self) -> dict[str, float | None]:
         """What it gets in training to break the reward, among the honest completions; a fault where
         that pays.
         """
@@ -542,10 +533,9 @@ class Checking:
         scores = _scores(self._of_kinds(*HONEST))
         if not scores or self.first is None or self.reward.kind != "pointwise":
             return honest
-        gold = golds[self.first]
-        assert gold is not None
+        case, gold = self.first
         outputs = [with_text(gold, text, self.steps) for text in BREAKING.values()]
-        asked = copy_with(self.cases[self.first].sample, output=outputs)
+        asked = copy_with(case.sample, output=outputs)
         [done] = self.reward.evaluate_batch(
             [asked], options=replace(self.options, blame="probe", progress=False)
         )
@@ -580,10 +570,10 @@ class Checking:
             )
         )
 
-    def _doors(self, golds: Sequence[DataOutput | None]) -> None:
+    def _doors(self) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
         if isinstance(self.reward, EnvironmentReward) and self.first is not None:
-            self._without_task(self.cases[self.first], golds[self.first])
+            self._without_task(*self.first)
         try:
             pickle.dumps(self.reward)
         except Exception as error:  # noqa: BLE001 - whatever keeps an object from being pickled
@@ -591,9 +581,8 @@ class Checking:
             what = f"It cannot be pickled, which trainers that use processes need ({reason:.200})."
             self._say("note", "not_picklable", what)
 
-    def _without_task(self, case: Case, gold: DataOutput | None) -> None:
+    def _without_task(self, case: Case, gold: DataOutput) -> None:
         """What an environment says where task is None, of the gold completion and of an empty one."""
-        assert gold is not None
         unlabelled = copy_with(gold, answer=copy_with(gold.answer, label=None))
         empty = copy_with(
             gold, answer=copy_with(unlabelled.answer, content="", tool_calls=None), steps=None

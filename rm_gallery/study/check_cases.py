@@ -16,7 +16,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.study.attacks import stuffed, text_of, with_text
+from rm_gallery.study.attacks import as_judged, stuffed, text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
 NEAR = 1e-6
@@ -102,7 +102,6 @@ class Case(NamedTuple):
 class Trial(NamedTuple):
     """One completion to try: of which kind it is, and what it should not get."""
 
-    case: int
     kind: str
     output: DataOutput
     expected: Expected | None = None
@@ -232,20 +231,19 @@ def forms(case: Case, steps: bool) -> list[DataOutput]:
     return [with_text(empty, form.format(case.truth), steps) for form in FORMS]
 
 
-def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
+def trials(case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
     """All completions of a case: the gold one and what is made of it, those that deserve nothing,
     and the user's own.
     """
     prompt, empty = case.sample.query_text(), _empty(case)
 
-    def text(kind: str, content: str, base: DataOutput = empty) -> Trial:
-        return Trial(number, kind, with_text(base, content, steps))
+    def text(kind: str, content: str) -> Trial:
+        return Trial(kind, with_text(empty, content, steps))
 
     completions = [
         text("empty", ""),
         text("blank", " \n\t"),
         Trial(
-            number,
             "null",
             copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None})),
         ),
@@ -257,22 +255,18 @@ def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> lis
     if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
         completions.append(text("refusal", REFUSAL))
     if gold is not None:
-        completions += _of_gold(number, case, gold, steps)
-    completions += [
-        Trial(number, f"own: {one.name}", one.output, one.expected) for one in case.written
-    ]
+        completions += _of_gold(case, gold, steps)
+    completions += [Trial(f"own: {one.name}", one.output, one.expected) for one in case.written]
     return completions
 
 
-def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Trial]:
+def _of_gold(case: Case, gold: DataOutput, steps: bool) -> list[Trial]:
     answer, truth = text_of(gold), case.truth
 
     def changed(kind: str, text: str) -> Trial:
-        return Trial(number, kind, with_answer(gold, text, steps))
+        return Trial(kind, with_answer(gold, text, steps))
 
-    variants = [
-        Trial(number, "gold", gold if not steps or gold.steps else with_text(gold, answer, steps))
-    ]
+    variants = [Trial("gold", as_judged(gold, steps))]
     if not answer:  # it only calls tools
         return variants
     variants += [

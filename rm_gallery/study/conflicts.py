@@ -4,6 +4,7 @@ cycles among them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -204,8 +205,7 @@ def _conflicts_of(
     rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
-    causes: list[Mapping[str, int]] = []
-    ties = 0
+    causes, ties = Counter[str](), 0
     for sample_id, comparisons in samples:
         status = worst(sheet.status(comparison) for comparison in comparisons.values())
         games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
@@ -213,8 +213,7 @@ def _conflicts_of(
             status = "unscored"
         statuses.append(status)
         if status != "scored":
-            cause = sheet.cause(comparisons.values())
-            causes.append({} if cause is None else {cause: 1})
+            causes.update(filter(None, [sheet.cause(comparisons.values())]))
             continue
         cluster = next(iter(comparisons.values())).cluster
         contradiction, credits, tied = _of_sample(games)
@@ -228,13 +227,10 @@ def _conflicts_of(
         key: mean_finding("conflicts", key, what, *rates[key], None) for key, what in _WHAT.items()
     }
     notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
-    notes += (
-        []
-        if figures["transitivity"].n
-        else ["no sample has three scored answers, so transitivity is not known"]
-    )
+    if not figures["transitivity"].n:
+        notes.append("no sample has three scored answers, so transitivity is not known")
     n_scored = statuses.count("scored")
-    whole = worst_case_bounds(len(samples), n_scored, sum(rates["conflict"][0]), added(causes))
+    whole = worst_case_bounds(len(samples), n_scored, sum(rates["conflict"][0]), added([causes]))
     return Conflicts(
         reward=sheet.reward.name,
         kind=sheet.reward.kind,
@@ -259,28 +255,23 @@ def _of_sample(
     what each unit of it adds to each rate; and how many pairs tie over both orders.
     """
     n = max(j for _, j in games) + 1
-    verdicts = [(pair, game.verdict) for pair, own in games.items() for game in own]
-    graph: Graph = {
-        pair: sign(sum(game.verdict for game in own), 0) or 0 for pair, own in games.items()
-    }
-    uneven = [
-        [i + 1, j + 1] for (i, j), own in games.items() if len({game.verdict for game in own}) > 1
-    ]
+    orders = {pair: [game.verdict for game in own] for pair, own in games.items()}
+    verdicts = [(pair, verdict) for pair, own in orders.items() for verdict in own]
+    graph: Graph = {pair: sign(sum(own), 0) or 0 for pair, own in orders.items()}
+    uneven = [[i + 1, j + 1] for (i, j), own in orders.items() if len(set(own)) > 1]
     left = cycles(n, _edges(graph.items()))
+    circles = [[place + 1 for place in group] for group in left]
     contradiction: dict[str, Any] = {}
     if uneven or cycles(n, _edges(verdicts)):
-        contradiction = {
-            "contradictory": uneven,
-            "cycles": [[place + 1 for place in group] for group in left],
-        }
-    twice = [own for own in games.values() if len(own) > 1]
-    flipped = [own for own in twice if {game.verdict for game in own} == {1, -1}]
+        contradiction = {"contradictory": uneven, "cycles": circles}
+    twice = [own for own in orders.values() if len(own) > 1]
+    flipped = [games[pair][0] for pair, own in orders.items() if set(own) == {1, -1}]
     credits = {
         "conflict": [float(bool(contradiction))],
-        "symmetry": [float(len({game.verdict for game in own}) == 1) for own in twice],
+        "symmetry": [float(len(set(own)) == 1) for own in twice],
         "transitivity": [float(transitive(graph, *triple)) for triple in combinations(range(n), 3)],
         "cycle": [float(bool(left))] if n > 2 else [],
-        "first_place": [float(own[0].first == (0 if own[0].verdict > 0 else 1)) for own in flipped],
+        "first_place": [float(game.first == (game.verdict < 0)) for game in flipped],
     }
     return contradiction, credits, sum(verdict == 0 for verdict in graph.values())
 

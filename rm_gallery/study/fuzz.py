@@ -161,8 +161,9 @@ def fuzz_reward(
         )
     checking = Checking(built, known, None, ceiling, options, run_options)
     golds = checking.golds()
-    asked = []
-    for number, (case, gold) in enumerate(zip(known, golds, strict=True)):
+    asked: list[list[Trial]] = []
+    for case, gold in zip(known, golds, strict=True):
+        asked.append([] if gold is None else [Trial("gold", gold)])
         if gold is None:
             continue
         others = [
@@ -170,12 +171,11 @@ def fuzz_reward(
             for one, its in zip(golds, known, strict=True)
             if one and its.truth != case.truth
         ]
-        asked.append(Trial(number, "gold", gold))
-        asked += [
-            Trial(number, one.mutation, with_answer(gold, one.text, checking.steps))
+        asked[-1] += [
+            Trial(one.mutation, with_answer(gold, one.text, checking.steps))
             for one in _drawn(case, gold, others, texts, seed)
         ]
-        asked += [Trial(number, "forged", output) for output in _forged(case)]
+        asked[-1] += [Trial("forged", output) for output in _forged(case)]
     checking.judge(asked)
     tried, missing, passed = Counter[str](), Counter[str](), []
     right = [one for one in checking.tried if one.kind == "gold"]
@@ -220,12 +220,9 @@ def _score_text(scored: Score[float]) -> str:
 
 def _forged(case: Case) -> list[DataOutput]:
     outputs = [one.output for one in case.written] or ([case.gold] if case.gold else [])
+    sample = copy_with(case.sample, output=outputs[:1])
     try:
-        return (
-            list(forged_answers(copy_with(case.sample, output=outputs[:1])).values())
-            if outputs
-            else []
-        )
+        return list(forged_answers(sample).values()) if outputs else []
     except Unscored:  # without code tests there is nothing to forge
         return []
 
