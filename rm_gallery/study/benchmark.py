@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -309,13 +310,11 @@ def _report(
         if on_judged is not None:
             on_judged(one, credit)
 
-    def judged_samples() -> Iterator[tuple[Judged, bool]]:
-        for sample in scored:
-            yield judged(task.reward, sample), True
-        for one in task.left_out:
-            yield one, False
-
-    return report_of(task, judged_samples(), seed, record if keeping or on_judged else None)
+    judged_samples = chain(
+        ((judged(task.reward, sample), True) for sample in scored),
+        ((one, False) for one in task.left_out),
+    )
+    return report_of(task, judged_samples, seed, record if keeping or on_judged else None)
 
 
 def report_of(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -219,13 +220,12 @@ def _judged(
     reward: BaseReward, canaries: Sequence[Canary], options: RunOptions
 ) -> list[Score[float]]:
     """The outcomes, in the order of the canaries; one that compares sees a task's together."""
-    if not reward.compares:
-        done = reward.evaluate_batch([one.sample for one in canaries], options=options)
-    else:
-        tasks = dict.fromkeys(one.task for one in canaries)
-        groups = [[one.sample for one in canaries if one.task == task] for task in tasks]
-        joined = [copy_with(own[0], output=[each.output[0] for each in own]) for own in groups]
-        done = reward.evaluate_batch(joined, options=options)
+    samples = [one.sample for one in canaries]
+    if reward.compares:
+        by_task = groupby(canaries, key=lambda one: one.task)
+        groups = [[one.sample for one in own] for _, own in by_task]
+        samples = [copy_with(own[0], output=[each.output[0] for each in own]) for own in groups]
+    done = reward.evaluate_batch(samples, options=options)
     return [scored_of(reward, output) for sample in done for output in sample.output]
 
 

@@ -82,17 +82,13 @@ class Conflicts(Record):
 
     def about(self) -> list[str]:
         """What the figures rest on, a line each."""
-        left_out = [f"{count} {status}" for status, count in self.lost.items()]
-        counts = ", ".join([f"{self.n_scored} of {self.n} samples", *left_out])
-        judge = f" · judge {self.judge}" if self.judge else ""
+        left_out = "".join(f", {count} {status}" for status, count in self.lost.items())
+        judge = " · judge {judge}" if self.judge else ""
+        about = f"{{reward}} ({{kind}}){judge} · data: {{data}} · {{n_scored}} of {{n}} samples"
         with_conflict = [
             f"{example['id']}: {_conflict_in_words(example)}" for example in self.examples[:3]
         ]
-        return [
-            f"{self.reward} ({self.kind}){judge} · data: {self.data} · {counts}",
-            *self.notes,
-            *with_conflict,
-        ]
+        return [about.format_map(vars(self)) + left_out, *self.notes, *with_conflict]
 
 
 @door()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -319,40 +319,40 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
             "--pilot needs to know its columns: --score of judge scores, --label of labels, or both"
         )
     sheet = open_sheet(str(path))
-    columns = {
-        role: np.array(
-            [math.nan if v is None else v for v in sheet.values(name, role, value_of, VALUE)]
-        )
-        for role, name in (("--score", score), ("--label", label))
+    roles = {"--score": score, "--label": label}
+    given = [
+        sheet.values(name, role, value_of, VALUE)
+        for role, name in roles.items()
         if name is not None
-    }
-    known = ~np.isnan(np.stack(list(columns.values()))).any(axis=0)
+    ]
+    columns = np.array(given, dtype=np.float64)
+    known = ~np.isnan(columns).any(axis=0)
     n = int(known.sum())
     if n < FEWEST:
         raise ConfigError(
             f"{path}: {n} rows have what the plan is made from; a pilot needs at least {FEWEST}"
         )
-    values = columns["--label" if label is not None else "--score"][known]
+    judge, values = columns[0][known], columns[-1][known]
     sd = float(values.std(ddof=1))
     if sd == 0.0:
         raise ConfigError(
             f"{path}: all {n} values are equal, which says nothing about their spread; use --rate "
             f"or --sd"
         )
-    correlation = None
+    pilot = Pilot(n, sd)
     if len(columns) == 2:
-        judge = columns["--score"][known]
-        correlation = float(np.corrcoef(judge, values)[0, 1]) if judge.std() > 0.0 else 0.0
+        r = float(np.corrcoef(judge, values)[0, 1]) if judge.std() > 0.0 else 0.0
+        pilot = replace(pilot, correlation=r)
     if cluster is None:
-        return Pilot(n, sd, correlation)
+        return pilot
     cells = sheet.column(cluster, "--cluster")
     names = [
         f"row {i}" if cell is None else str(cell)
         for i, (cell, kept) in enumerate(zip(cells, known, strict=True))
         if kept
     ]
-    if len(set(names)) == n:
-        return Pilot(n, sd, correlation)
-    return Pilot(
-        n, sd, correlation, n / len(set(names)), correlation_within(values.tolist(), names)
-    )
+    per_cluster = n / len(set(names))
+    if per_cluster == 1.0:
+        return pilot
+    within = correlation_within(values.tolist(), names)
+    return replace(pilot, rows_per_cluster=per_cluster, icc=within)

@@ -339,15 +339,15 @@ def _contents(truth: str) -> Iterator[tuple[str, str]]:
     yield from written("contents")
     if _NUMBER.fullmatch(truth):
         value, digits = float(truth), truth.lstrip("-")
+        parts |= {"digits": digits, "factor": truth if value else ""}
+        parts["opposite"] = f"-{truth}" if digits == truth else truth[1:]
+        parts["longer"] = f"1{digits}" if "." in truth else f"{truth}000"
         if value:
-            yield "near value", truth[1:] if truth.startswith("-") else f"-{truth}"
-            yield "near value", f"{truth}000" if "." not in truth else f"1{digits}"
-            yield "near value", f"7{digits}"
+            yield from written("of_numbers_but_0")
         yield from written("of_numbers")
         if value not in (-1, 0, 1):
             yield from written("of_other_numbers")
-        yield "computed on", f"{truth} + 1"
-        yield "computed on", f"{truth}i" if value else "i"
+        yield from written("of_all_numbers")
     elif (
         (quantity := _QUANTITY.fullmatch(truth))
         and quantity[2] in texts["units"]

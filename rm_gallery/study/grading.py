@@ -78,19 +78,18 @@ class GradeReport(ScoreReport):
             f"{name} against {figures['label']}: {_validation_text(figures)}"
             for name, figures in self.extra["validation"].items()
         ]
-        for pair, figures in self.extra["agreement"].items():
-            lines.append(
-                f"{pair}: spearman {figures['spearman']:.2f} ({range_text(figures['ci95'])}), "
-                f"n={figures['n']}"
-            )
+        for name, figures in self.extra["agreement"].items():
+            lines.append(_AGREEMENT.format(name=name, ends=range_text(figures["ci95"]), **figures))
         for name, figures in self.extra["consistency"].items():
-            lines.append(
-                f"{name} over {figures['repeats']} repeats: {figures['unstable']:.0%} of rows change, "
-                f"standard deviation {number_text(figures['sd'])} from asking again"
-            )
+            lines.append(_REPEATS.format(name=name, scatter=number_text(figures["sd"]), **figures))
         return [*lines, *Report.about(replace(self, extra={}))]
 
 
+_AGREEMENT = "{name}: spearman {spearman:.2f} ({ends}), n={n}"
+_REPEATS = (
+    "{name} over {repeats} repeats: {unstable:.0%} of rows change, standard deviation {scatter} "
+    "from asking again"
+)
 _MEASURES = (
     "accuracy",
     "exact_agreement",
@@ -298,12 +297,11 @@ def grade(
         for results in going:
             where, given, known = waiting.popleft()
             row = row_of(given)
-            group = (
-                str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
-            )
             fields = _fields(runner, row)
-            group = group or _first_filled(fields, ASKED) or str(where)
+            named = "" if cluster is None else str(row.fields.get(cluster, ""))
+            group = named or _first_filled(fields, ASKED) or str(where)
             asked.append(hash_of(group))
+            graded = GradedRow(group, results, known)
             _observe(missingness, fields, results, main)
             for name, result in results.items():
                 by_grader[name].add(result)
@@ -311,35 +309,36 @@ def grade(
                     reasons.add(f"{status_of(result)}: {name} {result.error_type}", result.error)
             for name, label in known.items():
                 by_grader[name].labels.append(label)
-            tell(GradedRow(group, results, known))
+            tell(graded)
             if keeping is not None:
-                keeping.add(_row_record(row, where, fields, results, main, group))
+                about = {"id": row.sample_id, "key": row.sample_key, "cluster": group}
+                keeping.add({**about, **_row_record(where.number, fields, results, main)})
     _count_unread(by_grader, reasons, control)
-    clusters = Clusters.of_hashes(asked).codes
+    clusters, in_file = Clusters.of_hashes(asked).codes, isinstance(data, (str, Path))
     parts = {name: column.figure(clusters) for name, column in by_grader.items()}
+    same = {name: column.constant for name, column in by_grader.items()}
     judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
+    judge, endpoint = (
+        ", ".join(sorted({pair[k] or "" for pair in judges} - {""})) or None for k in (0, 1)
+    )
     report = GradeReport(
         **{
             **vars(parts[main]),
             "extra": _extra(by_grader, wanted, clusters, seed, main),
         },
         by_subset=parts,
-        benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
+        benchmark=Path(data).stem if in_file else "rows",
         version="mean over rows",
         reward=f"{main} of {', '.join(runner.grader_configs)}"
         if runner.aggregators
         else ", ".join(columns),
-        judge=", ".join(sorted({name for name, _ in judges if name})) or None,
-        endpoint=", ".join(sorted({where for _, where in judges if where})) or None,
-        data=str(data) if isinstance(data, (str, Path)) else f"{len(clusters)} rows",
+        judge=judge,
+        endpoint=endpoint,
+        data=str(data) if in_file else f"{len(clusters)} rows",
         reasons=reasons,
         **spent_by(control, began_at),
         suspicion=missingness.report(),
-        constant=" ".join(
-            f"{name}: {sentence}"
-            for name, column in by_grader.items()
-            if (sentence := column.constant)
-        ),
+        constant=" ".join(f"{name}: {sentence}" for name, sentence in same.items() if sentence),
     )
     kept = report if conclude is None else conclude(report)
     if keeping is not None:
@@ -498,14 +497,9 @@ def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]
 
 
 def _row_record(
-    row: TableRow,
-    where: RowRef,
-    fields: Mapping[str, Any],
-    results: Results,
-    main: str,
-    cluster: str,
+    number: int, fields: Mapping[str, Any], results: Results, main: str
 ) -> dict[str, Any]:
-    """What samples.jsonl keeps of a row."""
+    """What samples.jsonl keeps of a row, beside what names it."""
     first = results[main]
     answers, scores = [_first_filled(fields, ANSWERED)], list[float | None]([None])
     if first.kind == "score":
@@ -520,26 +514,24 @@ def _row_record(
     reasons = [
         f"{name} {_result_text(result)}: {result.reason}" for name, result in results.items()
     ]
-    lost = [(name, r) for name, r in results.items() if not r.ok]
     passed = {
         name: r.passed()
         for name, r in results.items()
         if r.kind == "score" and r.threshold is not None
     }
     record = {
-        "id": row.sample_id,
-        "key": row.sample_key,
-        "cluster": cluster,
         "status": status,
         "prompt": _first_filled(fields, ASKED),
         "answers": answers,
         "scores": scores,
         "reasons": ["\n".join(reasons), *[None] * (len(answers) - 1)],
         "issues": [
-            [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)] for name, r in lost
+            [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)]
+            for name, r in results.items()
+            if not r.ok
         ],
         "metadata": {
-            "number": where.number,
+            "number": number,
             "scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok},
             **({"passed": passed} if passed else {}),
         },

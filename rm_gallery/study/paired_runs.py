@@ -260,11 +260,12 @@ class Matched:
                 others = np.flatnonzero(self.only[1 - number])
                 absent = np.full(len(others), _ABSENT)
                 parts.append(self._pairs_at(*((others, absent) if number else (absent, others))))
-        columns = {
-            name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
+        place, credit, lost, subset, cluster = (
+            np.concatenate([getattr(part, name) for part in parts], axis=-1)
             for name in ("place", "credit", "lost", "subset", "cluster")
-        }
-        return pairs if len(parts) == 1 else Pairs(self.runs, **columns)
+        )
+        joined = Pairs(self.runs, place, credit, lost, subset, cluster)
+        return pairs if len(parts) == 1 else joined
 
     def missing(self) -> dict[str, dict[str, int]]:
         """What has no score in each run, by who caused it."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rm_gallery.core.data.schema import DataOutput
+from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.significance import sign_test
 from rm_gallery.gallery.benchmarks.judgements import Status, cluster_of, worst
@@ -334,7 +334,11 @@ class Stability(Probe):
                 for output in (material.good, material.worse)
             ]
             reworded = material.reworded and as_judged(material.reworded, pairs.steps)
-            variants = (sample, reworded, worse), (material.asked, good, worse), (sample, *laid)
+            variants: tuple[tuple[DataSample | None, DataOutput | None, DataOutput], ...] = (
+                (sample, reworded, worse),
+                (material.asked, good, worse),
+                (sample, laid[0], laid[1]),
+            )
             for name, (asked, first, second) in zip(_REWORDED, variants, strict=True):
                 if asked is not None and first is not None:
                     again = pairs.sheet.comparison(asked, first, second)

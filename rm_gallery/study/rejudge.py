@@ -31,7 +31,7 @@ from rm_gallery.study.runs import kept_in, sample_record
 from rm_gallery.study.table import (
     RowStatuses,
     ScoreReport,
-    counted_part,
+    mean_score,
     open_ended,
     row_status_of,
     spread_of,
@@ -70,6 +70,12 @@ class Rejudgement(Record):
     cause: Cause | None = None
     reason: str = ""
     parts: Mapping[str, float | None] = field(default_factory=dict)
+
+
+_NEW_LESS_OLD = (
+    "New less recorded: {difference.estimate:+.4g}{within}, {new_mean:.4g} after {old_mean:.4g}, "
+    "over the {n_both:,} of {n:,} rollouts with both."
+)
 
 
 @dataclass(frozen=True)
@@ -126,11 +132,8 @@ class RejudgeReport(Record):
         if gap.estimate is None or self.old_mean is None or self.new_mean is None:
             return f"None of {self.n:,} rollouts has both a recorded reward and a new one."
         ends = between({"rule": "mean_score", "ci95": gap.ci95}, " to ")
-        return (
-            f"New less recorded: {gap.estimate:+.4g}{f' (95 % interval {ends})' if ends else ''}, "
-            f"{self.new_mean:.4g} after {self.old_mean:.4g}, over the {self.n_both:,} of "
-            f"{self.n:,} rollouts with both."
-        )
+        within = f" (95 % interval {ends})" if ends else ""
+        return _NEW_LESS_OLD.format(within=within, **vars(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types, but for `report`."""
@@ -237,14 +240,13 @@ def _record(reward: BaseReward, row: Rejudgement, one: Judged) -> dict[str, Any]
 
 def _figures(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> ScoreReport:
     """The new rewards of all rollouts."""
-    values = np.array([math.nan if row.new is None else row.new for row, _ in rows])
+    values = np.array([row.new for row, _ in rows], dtype=np.float64)
     clusters = Clusters.of_names(one.cluster for _, one in rows).codes
     bounds = open_ended(reward.score_range)
     statuses = RowStatuses({}, len(rows))
     for place, (_, one) in enumerate(rows):
         statuses[place] = row_status_of(one)
-    ci95 = mean_of(values, clusters, bounds=bounds).ci95
-    part = counted_part("mean_score", values, np.arange(len(rows)), statuses, bounds, ci95=ci95)
+    part = mean_score(values, clusters, np.arange(len(rows)), statuses, bounds)
     spread = spread_of(values[~np.isnan(values)])
     return ScoreReport(**vars(part) | {"extra": {"spread": spread} if spread else {}})
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -218,13 +219,12 @@ def _steps(one: Judged) -> list[list[list[Any]]]:
     """
     by_answer = []
     for place, output in enumerate(one.sample.output):
-        steps, scores = output.turns if output.steps else (), one.steps(place)
-        texts = [(step.text, step.label or {}) for step in steps] + [("", {})] * (
-            len(scores) - len(steps)
-        )
-        known = [*scores, *([None] * (len(texts) - len(scores)))]
+        steps = output.turns if output.steps else ()
         by_answer.append(
-            [[text, score, label] for (text, label), score in zip(texts, known, strict=True)]
+            [
+                ["", score, {}] if step is None else [step.text, score, step.label or {}]
+                for step, score in zip_longest(steps, one.steps(place))
+            ]
         )
     return by_answer if any(by_answer) else []
 

@@ -19,7 +19,6 @@ from rm_gallery.study.pairwise_comparisons import (
     Finding,
     Limit,
     QuestionOutcome,
-    decide,
     mean_finding,
 )
 from rm_gallery.study.probes import AnswerPairs, Probe, changed
@@ -135,21 +134,10 @@ class Range(Probe):
             for _ in range(RESAMPLES // 2)
         ]
         every = [score for own in kept for score in own]
-        ci95 = from_draws(used(every), np.array(draws), len(kept)).interval()
-        limit = Limit(0.40, 0.20, "high")
-        verdict = decide(used(every), ci95, len(kept), limit)
-        return Finding(
-            self.name,
-            "used",
-            what,
-            "share",
-            used(every),
-            ci95,
-            len(every),
-            len(kept),
-            verdict,
-            limit=limit,
-        )
+        value, n = used(every), len(kept)
+        ci95 = from_draws(value, np.array(draws), n).interval()
+        finding = Finding(self.name, "used", what, "share", value, ci95, len(every), n)
+        return finding.held_to(Limit(0.40, 0.20, "high"))
 
 
 class LengthCorrelation(Probe):
@@ -184,7 +172,7 @@ class LengthCorrelation(Probe):
         if drawn is None or r is None:
             why = "all scores, or all lengths, are equal"
             return [self._does_not_apply("rank", what, why, "correlation")]
-        (value, excess), limit = drawn, Limit(0.40, 0.50, "both")
+        value, excess = drawn
         shared: dict[str, Any] = {
             "unit": "correlation",
             "n": len(scores),
@@ -199,11 +187,7 @@ class LengthCorrelation(Probe):
             if high - low > 1e-9
             else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
         )
-        decided: dict[str, Any] = {
-            "limit": limit,
-            "verdict": decide(value, ci95, len(blocks), limit),
-            "extra": {"labels": of_labels},
-        }
+        over = {"value": value, "ci95": ci95, "extra": {"labels": of_labels}}
         return [
             Finding(
                 self.name,
@@ -213,7 +197,9 @@ class LengthCorrelation(Probe):
                 ci95=None if rank is None else rank.interval(),
                 **shared,
             ),
-            Finding(self.name, "excess", beyond, value=value, ci95=ci95, **decided, **shared),
+            Finding(self.name, "excess", beyond, **over, **shared).held_to(
+                Limit(0.40, 0.50, "both")
+            ),
         ]
 
     def _block(self, number: int) -> list[tuple[float, float, float]]:
@@ -283,7 +269,7 @@ class Repeatability(Probe):
         # scores near the end of what a float holds have squares beyond it
         scale = float(np.abs(table).max())
         here, drawn = _resampled(table / scale, self.pairs.seed)
-        value, limit = float(_noise_share(here)[0]), Limit(0.15, 0.40)
+        value = float(_noise_share(here)[0])
         ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
         deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
         return Finding(
@@ -295,11 +281,9 @@ class Repeatability(Probe):
             ci95,
             here.shape[1],
             len(blocks),
-            decide(value, ci95, len(blocks), limit),
             why=f"one score varies by {deviation:.2g} (standard deviation)",
             extra={"score_sd": deviation},
-            limit=limit,
-        )
+        ).held_to(Limit(0.15, 0.40))
 
     def _twice(self, number: int) -> list[list[float]]:
         """Both scores of both answers to a prompt; empty where one is missing."""

@@ -179,13 +179,8 @@ class Source:
         known = None if benchmark is None else _benchmark_and_format(benchmark)
         hub = _on_hub(data, known[0] if known else None)
         if hub is not None:
-            return _hub_data(
-                *hub,
-                known[1] if known else hub[0].name,
-                known[0] if known else hub[0],
-                config,
-                chosen,
-            )
+            rule, layout = known or (hub[0], hub[0].name)
+            return _hub_data(*hub, layout, rule, config, chosen)
         paths = _paths(data)
         shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
         config |= {"path": str(paths[0])} if paths else {"data": data}

@@ -445,13 +445,19 @@ class _ScoreCounter:
 
     def _part(self, values: Floats, places: Integers) -> Figure:
         clusters = self._of.questions.clusters.codes
-        own = (
-            (values, clusters) if len(places) == len(values) else (values[places], clusters[places])
-        )
-        mean = figures.mean_of(*own, bounds=self._of.bounds)
-        return counted_part(
-            "mean_score", values, places, self._row_statuses, self._of.bounds, ci95=mean.ci95
-        )
+        return mean_score(values, clusters, places, self._row_statuses, self._of.bounds)
+
+
+def mean_score(
+    values: Floats,
+    clusters: Integers,
+    places: Integers,
+    row_statuses: RowStatuses,
+    bounds: tuple[float, float],
+) -> Figure:
+    """The mean score of some rows, as `counted_part` has it, with its interval over clusters."""
+    mean = figures.mean_of(values[places], clusters[places], bounds=bounds)
+    return counted_part("mean_score", values, places, row_statuses, bounds, ci95=mean.ci95)
 
 
 def spread_of(values: Floats) -> dict[str, Any]:
