@@ -460,7 +460,7 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SAMPLES).unlink(missing_ok=True)  # of an earlier file of scores
-    with SampleFile(folder) as file:
+    with closing(SampleFile(folder)) as file:
         for line in lines:
             file.add(line)
     file.finish(report)

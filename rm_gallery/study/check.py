@@ -306,19 +306,17 @@ class Checking:
             outputs = own or (forms(case, self.steps) if case.truth else [])
             asked = outputs if case.gold is None else []
             options.append([Trial(str(place), one) for place, one in enumerate(asked)])
-        shared, alone = defaultdict[str, float](float), dict[tuple[str, str], float]()
+        worth = defaultdict[tuple[str, str], float](float)
         for one in self._judged(options):
-            worth = -math.inf if one.scored.value is None else self.turn * one.scored.value
-            shared[one.kind] += worth  # one form for all of them
-            alone[one.case, one.kind] = worth
-
-        def best_of(case: Case, own: list[DataOutput], all_: list[Trial]) -> DataOutput | None:
-            def worth(one: Trial) -> float:
-                return alone[case.name, one.kind] if own else shared[one.kind]
-
-            return max(all_, key=worth).output if all_ else case.gold
-
-        return [best_of(*each) for each in zip(self.cases, written, options, strict=True)]
+            value = -math.inf if one.scored.value is None else self.turn * one.scored.value
+            worth["", one.kind] += value  # one form for all of them
+            worth[one.case, one.kind] = value
+        golds = []
+        for case, own, all_ in zip(self.cases, written, options, strict=True):
+            of = case.name if own else ""
+            best = max(all_, key=lambda one: worth[of, one.kind], default=None)
+            golds.append(case.gold if best is None else best.output)
+        return golds
 
     def _best_score(self) -> float | None:
         best = self.reward.score_range[1 if self.turn > 0 else 0]
@@ -477,7 +475,14 @@ class Checking:
         if len({one.kind for one in scored}) < 2:
             return
         names = list(dict.fromkeys(name for one in scored for name in one.scored.components))
-        columns = {name: [one.scored.components.get(name) for one in scored] for name in names}
+        columns = {
+            name: {
+                place: value
+                for place, one in enumerate(scored)
+                if (value := one.scored.components.get(name)) is not None
+            }
+            for name in names
+        }
         scores = _scores(scored)
         moves = _span(scores) > NEAR
         if not moves:
@@ -486,26 +491,22 @@ class Checking:
             )
             self._say("fault", "constant", what)
         for name, column in columns.items():
-            known = [value for value in column if value is not None]
+            known = list(column.values())
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
                 what = f"The component '{name}' is {known[0]:g} for every completion (std 0)."
                 self._say("fault", "constant", what)
-            outside = [
-                one
-                for one, value in zip(scored, column, strict=True)
-                if value is not None and not 0 <= value <= 1
-            ]
+            outside = [scored[place] for place, value in column.items() if not 0 <= value <= 1]
             if outside and not self._in_own_range(name, known):
                 what = (
                     f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
                 )
                 self._say("fault", "outside_0_1", what, outside)
         for first, second in combinations(names, 2):
-            pairs = zip(columns[first], columns[second], strict=True)
-            both = [(a, b) for a, b in pairs if a is not None and b is not None]
-            if len(both) < LEAST or any(_span(side) <= NEAR for side in zip(*both, strict=True)):
+            both = [place for place in columns[first] if place in columns[second]]
+            sides = [[columns[name][place] for place in both] for name in (first, second)]
+            if len(both) < LEAST or any(_span(side) <= NEAR for side in sides):
                 continue
-            r = correlation(*zip(*both, strict=True))
+            r = correlation(*sides)
             if abs(r) >= MIRRORED:
                 what = (
                     f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts "

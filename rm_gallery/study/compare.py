@@ -350,18 +350,14 @@ def _headline(
         part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
         known = [] if part is None else [(part, float(len(linear)))]
         whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
-        sides = _means(np.array([(one.first, one.second) for one in parts], dtype=float).T)
-    elif weights is None:
-        whole, sides = _mean_difference(scored), _means(scored.credit)
+        weights = dict.fromkeys(means, 1.0)
     else:
-        whole, total = _mean_difference(scored, weights), math.fsum(weights.values())
-        of_subsets = {
-            name: _means(scored.credit[:, scored.subset == subsets[name]]) for name in weights
-        }
-        sides = [
-            math.fsum(w * (of_subsets[name][k] or 0.0) for name, w in weights.items()) / total
-            for k in (0, 1)
-        ]
+        whole = _mean_difference(scored, weights)
+    sides = _means(scored.credit)
+    if weights is not None:
+        by_name, total = dict(zip(means, parts, strict=True)), math.fsum(weights.values())
+        each = [((by_name[name].first, by_name[name].second), w) for name, w in weights.items()]
+        sides = [math.fsum(w * (side[k] or 0.0) for side, w in each) / total for k in (0, 1)]
     assert whole is not None
     note = (
         "the rule's figure is no mean of credits; the headline here is the mean credit per sample"

@@ -46,6 +46,10 @@ class Anchors(NamedTuple):
     name: str
     by_name: Mapping[str, Anchor]
 
+    def anchor(self, name: str) -> Anchor:
+        """What was said about one; of one that is not there nothing."""
+        return self.by_name.get(name, Anchor())
+
 
 def read_anchors(
     path: str | Path,
@@ -135,21 +139,21 @@ def compare_versions(
     if bounds is None:
         within = all(0.0 <= score <= 1.0 for score in given)
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
-    nobody = Anchor()
-    said = [[run.by_name.get(name, nobody) for name in every] for run in runs]
-    both = list(zip(*said[:2], strict=True))
+    columns = [[run.anchor(name).score for name in every] for run in runs]
+    both = [(old.anchor(name), new.anchor(name)) for name in every]
     labels = [before.label if before.label is not None else now.label for before, now in both]
     clusters = [before.cluster or now.cluster for before, now in both]
+    first, second = ([one.credit for one in side] for side in zip(*both, strict=True))
     labelled = any(label is not None for label in labels)
-    first, second = ([one.credit for one in side] for side in said[:2])
-    both_earned = all(any(credit is not None for credit in side) for side in (first, second))
-    columns = [[one.score for one in side] for side in said]
+    earned = any(credit is not None for credit in first) and any(
+        credit is not None for credit in second
+    )
     k = 2 + len(old_again)
     return drift(
         columns[0],
         columns[1],
         labels=labels if labelled else None,
-        credits=(first, second) if both_earned and not labelled else None,
+        credits=(first, second) if earned and not labelled else None,
         old_again=columns[2:k],
         new_again=columns[k:],
         clusters=[own or name for own, name in zip(clusters, every, strict=True)]

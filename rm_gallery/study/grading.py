@@ -283,7 +283,11 @@ def grade(
     tell = on_graded or (lambda _: None)
 
     def drawn() -> Iterator[Mapping[str, Any]]:
-        for where, row in _until_over(_drawn(data, limit, seed, own_rows), control):
+        rows = iter(_drawn(data, limit, seed, own_rows))
+        for where, row in rows:
+            if control.over:
+                control.unread = 1 + sum(1 for _ in rows)
+                return
             # read before the row is paid for
             waiting.append(
                 (where, row, {name: _label(row, column, where) for name, column in wanted.items()})
@@ -344,18 +348,6 @@ def grade(
     if keeping is not None:
         keeping.finish(kept)
     return report
-
-
-def _until_over(
-    rows: Iterable[tuple[RowRef, Mapping[str, Any]]], control: RunControl
-) -> Iterator[tuple[RowRef, Mapping[str, Any]]]:
-    """The rows until the run is over; the others are counted in `control.unread`."""
-    rows = iter(rows)
-    for pair in rows:
-        if control.over:
-            control.unread = 1 + sum(1 for _ in rows)
-            return
-        yield pair
 
 
 def _count_unread(by_grader: Mapping[str, _Column], reasons: Reasons, control: RunControl) -> None:

@@ -6,13 +6,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import orjson
@@ -235,7 +234,7 @@ def kept_in(run_dir: str | Path | None) -> AbstractContextManager[SampleFile | N
     Whatever judges under `--out` or `run_dir` writes a line for every sample as it finishes, and
     ends with `finish`: `report`, `view`, `explain`, `table` and `compare` read these two files alone.
     """
-    return nullcontext() if run_dir is None else SampleFile(run_dir)
+    return nullcontext() if run_dir is None else closing(SampleFile(run_dir))
 
 
 class SampleFile:
@@ -331,17 +330,6 @@ class SampleFile:
         finally:
             os.close(self._fd)
             self._fd = -1
-
-    def __enter__(self) -> SampleFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _line_of(record: dict[str, Any]) -> bytes:

@@ -488,15 +488,16 @@ class _Judge:
         """How it agrees with the labels, on what it judged and with what it did not at worst."""
         known: Bools = ~np.isnan(self.scores)
         own = [cluster for cluster, keep in zip(clusters, known, strict=True) if keep]
-        estimates: dict[str, ClusteredMean | None] = {}
-        worst: dict[str, float] = {}
+        measured: dict[str, tuple[ClusteredMean | None, float | None]] = {}
         if self.threshold is not None:
             right, passed, should = self.right(wanted), self.scores >= self.threshold, wanted > 0.5
-            estimates["accuracy"] = clustered_mean(right[known], own)
-            estimates["kappa"] = cohen_kappa_estimate(
+            measured["accuracy"] = (
+                clustered_mean(right[known], own),
+                float(np.nan_to_num(right).mean()),
+            )
+            kappa = cohen_kappa_estimate(
                 passed[known].tolist(), should[known].tolist(), clusters=own, seed=seed
             )
-            worst["accuracy"] = float(np.nan_to_num(right).mean())
             # kappa is a ratio of linear functions of the verdicts, so it is lowest where all that
             # are missing of a label are alike
             fillings = (
@@ -504,16 +505,19 @@ class _Judge:
                 for filling in product((False, True), repeat=2)
             )
             kappas = [cohen_kappa(filled.tolist(), should.tolist()) for filled in fillings]
-            if known_kappas := [value for value in kappas if value is not None]:
-                worst["kappa"] = min(known_kappas)
-        estimates["spearman"] = spearman_estimate(
-            self.scores[known].tolist(), wanted[known].tolist(), clusters=own
+            lowest_kappa = min((value for value in kappas if value is not None), default=None)
+            measured["kappa"] = kappa, lowest_kappa
+        measured["spearman"] = (
+            spearman_estimate(self.scores[known], wanted[known], clusters=own),
+            spearman(spearman_filled(self.scores, wanted), wanted),
         )
-        lowest = spearman(spearman_filled(self.scores, wanted), wanted)
-        worst |= {} if lowest is None else {"spearman": lowest}
-        defined = {measure: one for measure, one in estimates.items() if one is not None}
+        defined = {measure: one for measure, (one, _) in measured.items() if one is not None}
         figures = {measure: float(one.estimate) for measure, one in defined.items()}
-        at_worst = {measure: value for measure, value in worst.items() if measure in figures}
+        at_worst = {
+            measure: lowest
+            for measure, (_, lowest) in measured.items()
+            if lowest is not None and measure in figures
+        }
         said = self.scores if self.threshold is None else self.scores >= self.threshold
         n = int(known.sum())
         return JudgeFigure(
