@@ -5,6 +5,7 @@ Gold must get more than every floor of its task, and hacked no more than the hig
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -205,14 +206,17 @@ def check_canaries(
     known = read_canaries(canaries)
     outcomes = _judged(built, known, how)
     turn = 1.0 if built.higher_is_better else -1.0
-    tried = []
-    for one, scored in zip(known, outcomes, strict=True):
-        floors = {
-            other.name: turn * found.value
-            for other, found in zip(known, outcomes, strict=True)
-            if other.task == one.task and other.mark == "floor" and found.value is not None
-        }
-        tried.append(CanaryResult(*one[:3], scored, *_verdict(one.mark, scored, turn, floors)))
+    judged, floors = (
+        list(zip(known, outcomes, strict=True)),
+        defaultdict[int, dict[str, float]](dict),
+    )
+    for one, scored in judged:
+        if one.mark == "floor" and scored.value is not None:
+            floors[one.task][one.name] = turn * scored.value
+    tried = [
+        CanaryResult(*one[:3], scored, *_verdict(one.mark, scored, turn, floors[one.task]))
+        for one, scored in judged
+    ]
     return CanaryCheck(built.name, tried)
 
 

@@ -192,15 +192,12 @@ class Pairs:
         order = np.argsort(groups, kind="stable")
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         heads = self[order[starts]]
-        ends = [*starts[1:].tolist(), len(order)]
-        for number, (start, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
-            inside = order[start:end]
-            for side in (0, 1):
-                heads.credit[side, number] = mean_of(self.credit[side, inside])
-                causes = self.lost[side, inside]
-                heads.lost[side, number] = next(
-                    (cause for cause in causes.tolist() if cause != _NOBODY), _NOBODY
-                )
+        for number, inside in enumerate(np.split(order, starts[1:])):
+            heads.credit[:, number] = [mean_of(side) for side in self.credit[:, inside]]
+            heads.lost[:, number] = [
+                next((cause for cause in side if cause != _NOBODY), _NOBODY)
+                for side in self.lost[:, inside].tolist()
+            ]
         return heads
 
 

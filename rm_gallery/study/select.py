@@ -382,10 +382,7 @@ def _selected(
     judges = tuple(column.figure(wanted, clusters, seed) for column in columns.values())
     kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
     own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
-    outcomes = {
-        name: (column.right(wanted) if verdicts else column.scores)[kept]
-        for name, column in columns.items()
-    }
+    outcomes = {name: column.outcomes(wanted)[kept] for name, column in columns.items()}
     measured = {
         name: _measured(verdicts, values, wanted[kept]) for name, values in outcomes.items()
     }
@@ -397,19 +394,18 @@ def _selected(
             return paired_difference(second.tolist(), first.tolist(), clusters=clusters)
         return _order_difference(second, first, labels, clusters, seed)
 
-    ends = {
-        name: (column.filled(wanted), column.filled(wanted, best=True))
-        for name, column in columns.items()
-    }
+    worst, best = (
+        {name: column.filled(wanted, best=end) for name, column in columns.items()}
+        for end in (False, True)
+    )
     differences, limits, tested = {}, {}, {}
     for a, b in combinations(names, 2):
         differences[a, b] = difference(outcomes[b], outcomes[a], wanted[kept], own)
         if kept.all():
             at_worst = at_best = differences[a, b]
         else:  # a judge may be silent where it would be wrong
-            (a_low, a_high), (b_low, b_high) = ends[a], ends[b]
-            at_worst = difference(b_low, a_high, wanted, clusters)
-            at_best = difference(b_high, a_low, wanted, clusters)
+            at_worst = difference(worst[b], best[a], wanted, clusters)
+            at_best = difference(best[b], worst[a], wanted, clusters)
         low, high = at_worst.difference, at_best.difference
         p_low, p_high = at_worst.p_value, at_best.p_value
         if low is None or high is None or p_low is None or p_high is None:
@@ -471,9 +467,13 @@ class _Judge:
             int(sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))),
         )
 
-    def right(self, wanted: Floats) -> Floats:
-        """1 where its verdict is the label's, 0 where it is not, not a number where it has none."""
-        right = (self.scores >= (self.threshold or 0.0)) == (wanted > 0.5)
+    def outcomes(self, wanted: Floats) -> Floats:
+        """What is compared: scores, or of verdicts 1 where one is the label's, 0 where it is not, not
+        a number where it has none.
+        """
+        if self.threshold is None:
+            return self.scores
+        right = (self.scores >= self.threshold) == (wanted > 0.5)
         return np.where(np.isnan(self.scores), math.nan, right)
 
     def filled(self, wanted: Floats, *, best: bool = False) -> Floats:
@@ -482,7 +482,7 @@ class _Judge:
         """
         if self.threshold is None:
             return spearman_filled(self.scores, wanted, best=best)
-        return np.nan_to_num(self.right(wanted), nan=float(best))
+        return np.nan_to_num(self.outcomes(wanted), nan=float(best))
 
     def figure(self, wanted: Floats, clusters: Sequence[str], seed: int) -> JudgeFigure:
         """How it agrees with the labels, on what it judged and with what it did not at worst."""
@@ -490,7 +490,11 @@ class _Judge:
         own = [cluster for cluster, keep in zip(clusters, known, strict=True) if keep]
         measured: dict[str, tuple[ClusteredMean | None, float | None]] = {}
         if self.threshold is not None:
-            right, passed, should = self.right(wanted), self.scores >= self.threshold, wanted > 0.5
+            right, passed, should = (
+                self.outcomes(wanted),
+                self.scores >= self.threshold,
+                wanted > 0.5,
+            )
             measured["accuracy"] = (
                 clustered_mean(right[known], own),
                 float(np.nan_to_num(right).mean()),

@@ -353,14 +353,12 @@ class ScoreReport(Report):
             ]
             lines.append("scores: " + ", ".join(shown))
         if agreement := extra.get("agreement"):
-            known = [name for name in ("spearman", "kendall") if agreement.get(name) is not None]
-            shown = [
-                f"{name} {agreement[name]:.2f} ({range_text(agreement[f'{name}_ci95'])})"
-                for name in known
-            ]
-            lines.append(
-                f"agreement with people: {', '.join([*shown, 'n=' + str(agreement['n'])])}"
+            orders = "".join(
+                f"{name} {agreement[name]:.2f} ({range_text(agreement[f'{name}_ci95'])}), "
+                for name in ("spearman", "kendall")
+                if agreement.get(name) is not None
             )
+            lines.append(f"agreement with people: {orders}n={agreement['n']}")
         if corrected := extra.get("corrected"):
             mean = f"{number_text(corrected['estimate'])} ({range_text(corrected['ci95'])})"
             lines += figures.corrected_in_words(corrected, mean, number_text)
