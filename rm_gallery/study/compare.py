@@ -23,7 +23,7 @@ from rm_gallery.study.runs import OpenRun, SampleRow, open_run
 
 EXAMPLES = 5
 LONGEST = 400
-_SHOWN = "name first second difference bounds ci95 p_value p_adjusted n n_clusters needed"
+_FIGURES = "name first second difference bounds ci95 p_value p_adjusted n n_clusters needed"
 """The figures of a difference, in the order of its JSON."""
 _SAME = ("benchmark", "rule", "data")
 """What has to be the same in two manifests."""
@@ -66,7 +66,7 @@ class Difference(Record):
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         known = {**vars(self), **self.paired._asdict(), "ci95": self.paired.interval}
-        return {name: plain(known[name]) for name in _SHOWN.split()}
+        return {name: plain(known[name]) for name in _FIGURES.split()}
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,10 @@ from rm_gallery.study.task import begun, judge_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Graph = dict[tuple[int, int], int]
+Places = tuple[int, int]
+SampleComparisons = tuple[str, dict[Places, PairwiseComparison]]
+"""A sample's id and its comparisons, by the places of their answers."""
+Graph = dict[Places, int]
 """Per pair (i, j), i < j: +1 where i is better, -1 where j is, 0 for a tie."""
 EXAMPLES = 20
 
@@ -111,7 +114,7 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
         )
     samples, name, identity = samples_of(asked.source)
     sheet = Questionnaire(built)
-    games: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]] = []
+    games: list[SampleComparisons] = []
     for sample in samples:
         pairs = combinations(range(len(sample.output)), 2)
         if comparisons := {
@@ -154,7 +157,7 @@ def _conflict_in_words(example: Mapping[str, Any]) -> str:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def cycles(n: int, better: Iterable[tuple[int, int]]) -> list[list[int]]:
+def cycles(n: int, better: Iterable[Places]) -> list[list[int]]:
     """Groups of answers that are better than each other in a circle: strongly connected components
     of two or more.
 
@@ -195,7 +198,7 @@ _WHAT = {
 
 def _conflicts_of(
     sheet: Questionnaire,
-    samples: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]],
+    samples: list[SampleComparisons],
     name: str,
 ) -> Conflicts:
     rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
@@ -245,7 +248,7 @@ def _conflicts_of(
 
 
 def _of_sample(
-    games: Mapping[tuple[int, int], list[Game]],
+    games: Mapping[Places, list[Game]],
 ) -> tuple[dict[str, Any], dict[str, list[float]], int]:
     """What is contradictory in a sample, with answers numbered from 1 (empty where nothing is);
     what each unit of it adds to each rate; and how many pairs tie over both orders.
@@ -272,7 +275,7 @@ def _of_sample(
     return contradiction, credits, sum(verdict == 0 for verdict in graph.values())
 
 
-def _edges(verdicts: Iterable[tuple[tuple[int, int], int]]) -> Iterator[tuple[int, int]]:
+def _edges(verdicts: Iterable[tuple[Places, int]]) -> Iterator[Places]:
     """(winner, loser) of every comparison that has one."""
     for (i, j), verdict in verdicts:
         if verdict:

@@ -150,6 +150,27 @@ class Probe(ABC):
                 statuses.append(worst(map(sheet.status, row)))
         return known, lost("unscored" if status == "scored" else status for status in statuses)
 
+    def _changes(
+        self,
+        name: str,
+        what: str,
+        both: Iterable[tuple[PairwiseComparison, PairwiseComparison]],
+        again: Questionnaire | None = None,
+    ) -> Finding:
+        """The share of comparisons with another verdict the second time, place by place; a tie that
+        gets a winner has changed.
+        """
+        values, where, statuses = [], [], []
+        for before, after in both:
+            asked = ((self.pairs.sheet, before), (again or self.pairs.sheet, after))
+            first, second = (sheet.games(one) for sheet, one in asked)
+            statuses += [sheet.status(one) for sheet, one in asked if not sheet.games(one)]
+            if first and second:
+                pairs = list(zip(first, second, strict=True))
+                values.append(sum(a.verdict != b.verdict for a, b in pairs) / len(pairs))
+                where.append(before.cluster)
+        return mean_finding(self.name, name, what, values, where, UNSTABLE, lost=lost(statuses))
+
     def _lift(
         self,
         name: str,
@@ -380,7 +401,7 @@ class Stability(Probe):
             return self._does_not_apply(
                 name, what, "the data say nothing in two ways; the built-in questions do"
             )
-        return changed(self.pairs.sheet, self.name, name, what, self.variants[name])
+        return self._changes(name, what, self.variants[name])
 
     def _best_places(self, key: str) -> set[int]:
         outcome = self.pairs.sheet.outcomes.get(key)
@@ -391,29 +412,6 @@ class Stability(Probe):
             if len(known) == 3
             else set()
         )
-
-
-def changed(
-    sheet: Questionnaire,
-    probe: str,
-    name: str,
-    what: str,
-    both: Sequence[tuple[PairwiseComparison, PairwiseComparison]],
-    other: Questionnaire | None = None,
-) -> Finding:
-    """The share of comparisons with another verdict the second time, place by place; a tie that
-    gets a winner has changed.
-    """
-    values, where, statuses = [], [], []
-    for before, after in both:
-        first, second = sheet.games(before), (other or sheet).games(after)
-        statuses += [] if first else [sheet.status(before)]
-        statuses += [] if second else [(other or sheet).status(after)]
-        if first and second:
-            pairs = list(zip(first, second, strict=True))
-            values.append(sum(a.verdict != b.verdict for a, b in pairs) / len(pairs))
-            where.append(before.cluster)
-    return mean_finding(probe, name, what, values, where, UNSTABLE, lost=lost(statuses))
 
 
 SHOWN = 5

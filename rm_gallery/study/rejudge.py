@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,8 +171,9 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     rows: list[tuple[Rejudgement, Judged]] = []
     scored = library_loop.driven(run_stream(built, whole, chosen, asked.hooks, streaming=True))
     with closing(scored), kept_in(chosen.run_dir) as keeping:
-        for sample in samples:
-            row, one = _judged_again(built, sample if _broke(sample) else next(scored))
+        # the run ends where its last sample is asked for
+        for sample in chain(scored, filter(_broke, samples)):
+            row, one = _judged_again(built, sample)
             if row.new is None:
                 reasons.add(
                     f"{one.status}: {one.issues[0].reason if one.issues else ''}", row.reason
@@ -179,6 +181,8 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
             rows.append((row, one))
             if keeping is not None:
                 keeping.add(_record(built, row, one))
+    ended, crashed = iter(rows[: len(whole)]), iter(rows[len(whole) :])
+    rows = [next(crashed if _broke(sample) else ended) for sample in samples]
     figures = _figures(built, rows)
     judge, endpoint = judge_of(built)
     spent = spent_by(control, began_at)

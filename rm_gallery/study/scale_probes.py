@@ -21,7 +21,7 @@ from rm_gallery.study.pairwise_comparisons import (
     QuestionOutcome,
     mean_finding,
 )
-from rm_gallery.study.probes import AnswerPairs, Probe, changed
+from rm_gallery.study.probes import AnswerPairs, Probe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -221,17 +221,6 @@ class LengthCorrelation(Probe):
         return [(scores[0], lengths[0], 1.0), (scores[1], lengths[1], 0.0)]
 
 
-def _resampled(table: Numbers, seed: int) -> tuple[Numbers, Numbers]:
-    """What is known of the answers to all prompts in a row, and in `RESAMPLES` rows of prompts drawn
-    anew.
-    """
-    import numpy as np
-
-    n, kinds = len(table), table.shape[-1]
-    drawn = np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))
-    return table.reshape(1, -1, kinds), table[drawn].reshape(RESAMPLES, -1, kinds)
-
-
 class Repeatability(Probe):
     """Whether the same question gets the same verdict when it is asked again."""
 
@@ -247,7 +236,7 @@ class Repeatability(Probe):
         both = list(zip(pairs.plain, self.second.plain, strict=True))
         what = "comparisons with another verdict when the same question is asked a second time"
         return [
-            changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet),
+            self._changes("changed", what, both, self.second.sheet),
             self._noise(),
         ]
 
@@ -268,7 +257,9 @@ class Repeatability(Probe):
             return Finding(self.name, "noise", what, verdict="not enough")
         # scores near the end of what a float holds have squares beyond it
         scale = float(np.abs(table).max())
-        here, drawn = _resampled(table / scale, self.pairs.seed)
+        table, n = table / scale, len(table)
+        places = np.random.default_rng(self.pairs.seed).integers(0, n, (RESAMPLES, n))
+        here, drawn = table.reshape(1, -1, 2), table[places].reshape(RESAMPLES, -1, 2)
         value = float(_noise_share(here)[0])
         ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
         deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
