@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rm_gallery.core.stats import Bools, np
 from rm_gallery.core.stats.consistency import Drift, drift
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
@@ -316,8 +317,6 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
         ConfigError, DataError: there is no such file or column, a cell cannot be read, or too few
             rows are filled.
     """
-    import numpy as np
-
     if score is None and label is None:
         raise ConfigError(
             "--pilot needs to know its columns: --score of judge scores, --label of labels, or both"
@@ -330,7 +329,7 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
         if name is not None
     ]
     columns = np.array(given, dtype=np.float64)
-    known = ~np.isnan(columns).any(axis=0)
+    known: Bools = ~np.any(np.isnan(columns), axis=0)
     n = int(known.sum())
     if n < FEWEST:
         raise ConfigError(
@@ -352,7 +351,7 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
     cells = sheet.column(cluster, "--cluster")
     names = [
         f"row {i}" if cell is None else str(cell)
-        for i, (cell, kept) in enumerate(zip(cells, known, strict=True))
+        for i, (cell, kept) in enumerate(zip(cells, known.tolist(), strict=True))
         if kept
     ]
     per_cluster = n / len(set(names))

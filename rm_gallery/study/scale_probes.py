@@ -187,7 +187,7 @@ class LengthCorrelation(Probe):
             if high - low > 1e-9
             else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
         )
-        over = {"value": value, "ci95": ci95, "extra": {"labels": of_labels}}
+        over: dict[str, Any] = {"value": value, "ci95": ci95, "extra": {"labels": of_labels}}
         return [
             Finding(
                 self.name,
