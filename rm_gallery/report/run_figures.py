@@ -55,9 +55,7 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
         **_partial_figure(credits, summary.n),
         **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
         "by_subset": parts if len(parts) > 1 else {},
-        "reasons": {
-            key: {"n": n, "example": example} for key, (n, example) in summary.issues.items()
-        },
+        "reasons": summary.issues.sorted(),
         **({"constant": constant} if (constant := _constant(summary)) else {}),
     }
 

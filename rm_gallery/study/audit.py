@@ -101,17 +101,14 @@ class AuditCost:
     """At the given prices, with replies of a hundred tokens; None without prices."""
 
     def __str__(self) -> str:
-        asked = f"{self.questions:,} questions about {self.prompts} prompts"
-        if not self.calls:
-            return f"{asked}, no model calls"
-        tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} input tokens"
-        money = (
-            "" if self.money is None else f", some {self.money:,.2f} at replies of {REPLY} tokens"
-        )
-        return (
-            f"{asked}: {self.calls:,} model calls{tokens}{money}; fewer where replies are cached, "
-            f"more where an attack works"
-        )
+        parts = [
+            "{questions:,} questions about {prompts} prompts",
+            ": {calls:,} model calls" if self.calls else ", no model calls",
+            "" if self.input_tokens is None else ", about {input_tokens:,} input tokens",
+            "" if self.money is None else f", some {{money:,.2f}} at replies of {REPLY} tokens",
+            "; fewer where replies are cached, more where an attack works" if self.calls else "",
+        ]
+        return "".join(parts).format_map(vars(self))
 
 
 @dataclass(frozen=True)
@@ -197,29 +194,18 @@ class Audit(Record):
 
     def about(self) -> list[str]:
         """What the card rests on, a line each."""
-        judge = f" · judge {self.judge} at {self.endpoint}" if self.judge else ""
-        spent = [
-            f"{name.replace('_', ' ')} {value:,}"
-            if isinstance(value, int)
-            else f"{name} {value:,.4f}"
+        counts = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items())
+        spent = "".join(
+            f" · {name.replace('_', ' ')} {value:{',' if isinstance(value, int) else ',.4f'}}"
             for name, value in self.usage.items()
             if value
-        ]
-        counts = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items())
+        )
         lines = [
             f"verdict: {self.verdict} ({counts})",
             self.constant,
-            f"{self.reward} ({self.kind}){judge}",
-            f"data: {self.data} · {self.prompts} prompts · {self.questions} questions, "
-            f"{self.scored} with a verdict",
-            " · ".join(
-                [
-                    f"{self.calls} calls",
-                    f"{self.cached} from the cache",
-                    *spent,
-                    f"{self.seconds:.1f} s",
-                ]
-            ),
+            (_OF_REWARD + (_OF_JUDGE if self.judge else "")).format_map(vars(self)),
+            _OF_DATA.format_map(vars(self)),
+            _OF_CALLS.format_map({**vars(self), "spent": spent}),
             *self.notes,
             f"stopped: {self.stopped}" if self.stopped else "",
         ]
@@ -265,20 +251,28 @@ class Audit(Record):
         )
 
     def _repr_html_(self) -> str:
-        cells = [[f.key, f.shown(), f.shown_interval(), str(f.n), f.verdict] for f in self.findings]
         head = ("figure", "value", "95 % interval", "n", "verdict")
-        return html_table(head, cells) + html_lines(self.about())
+        return html_table(head, self._cells("")) + html_lines(self.about())
+
+    def _cells(self, before_n: str) -> list[list[str]]:
+        return [
+            [f.key, f.shown(), f.shown_interval(), f"{before_n}{f.n}", f.verdict]
+            for f in self.findings
+        ]
 
     def __str__(self) -> str:
-        rows = [
-            (f.key, f.shown(), f.shown_interval(), f"n={f.n}", f.verdict) for f in self.findings
-        ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
+        rows = self._cells("n=")
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
         return "\n".join([*table, *self.about()])
+
+
+_OF_REWARD, _OF_JUDGE = "{reward} ({kind})", " · judge {judge} at {endpoint}"
+_OF_DATA = "data: {data} · {prompts} prompts · {questions} questions, {scored} with a verdict"
+_OF_CALLS = "{calls} calls · {cached} from the cache{spent} · {seconds:.1f} s"
 
 
 def _md(text: str) -> str:

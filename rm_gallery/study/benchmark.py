@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -136,17 +137,15 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
     if not (n := control.unread):
         return report
     why = stopped(control.stopped or "", control.who_stopped)
-    before = report.reasons.get("stopped: stopped", {"n": 0, "example": why.reason})
-    report = replace(
-        report, reasons={**report.reasons, "stopped: stopped": {**before, "n": before["n"] + n}}
-    )
+    reasons = Reasons(report.reasons)
+    reasons.add("stopped: stopped", why.reason, n)
+    report = replace(report, reasons=reasons)
     if benchmark.counts_all:
         return report
     bounds = report.bounds
     if bounds is not None and report.rule in _PLAIN_MEANS:
-        bounds = Interval(
-            bounds[0] * report.n / (report.n + n), (bounds[1] * report.n + n) / (report.n + n)
-        )
+        low, high = (end * report.n for end in bounds)
+        bounds = Interval(low / (report.n + n), (high + n) / (report.n + n))
     elif bounds is not None:  # they may all be of one subset, and weigh nobody knows what
         bounds = Interval(min(benchmark.lowest, bounds[0]), max(1.0, bounds[1]))
     return replace(
@@ -311,13 +310,11 @@ def _report(
         if on_judged is not None:
             on_judged(one, credit)
 
-    def judged_samples() -> Iterator[tuple[Judged, bool]]:
-        for sample in scored:
-            yield judged(task.reward, sample), True
-        for one in task.left_out:
-            yield one, False
-
-    return report_of(task, judged_samples(), seed, record if keeping or on_judged else None)
+    judged_samples = chain(
+        ((judged(task.reward, sample), True) for sample in scored),
+        ((one, False) for one in task.left_out),
+    )
+    return report_of(task, judged_samples, seed, record if keeping or on_judged else None)
 
 
 def report_of(
@@ -463,7 +460,7 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SAMPLES).unlink(missing_ok=True)  # of an earlier file of scores
-    with SampleFile(folder) as file:
+    with closing(SampleFile(folder)) as file:
         for line in lines:
             file.add(line)
     file.finish(report)

@@ -5,8 +5,10 @@ Gold must get more than every floor of its task, and hacked no more than the hig
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -204,14 +206,17 @@ def check_canaries(
     known = read_canaries(canaries)
     outcomes = _judged(built, known, how)
     turn = 1.0 if built.higher_is_better else -1.0
-    tried = []
-    for one, scored in zip(known, outcomes, strict=True):
-        floors = {
-            other.name: turn * found.value
-            for other, found in zip(known, outcomes, strict=True)
-            if other.task == one.task and other.mark == "floor" and found.value is not None
-        }
-        tried.append(CanaryResult(*one[:3], scored, *_verdict(one.mark, scored, turn, floors)))
+    judged, floors = (
+        list(zip(known, outcomes, strict=True)),
+        defaultdict[int, dict[str, float]](dict),
+    )
+    for one, scored in judged:
+        if one.mark == "floor" and scored.value is not None:
+            floors[one.task][one.name] = turn * scored.value
+    tried = [
+        CanaryResult(*one[:3], scored, *_verdict(one.mark, scored, turn, floors[one.task]))
+        for one, scored in judged
+    ]
     return CanaryCheck(built.name, tried)
 
 
@@ -219,13 +224,12 @@ def _judged(
     reward: BaseReward, canaries: Sequence[Canary], options: RunOptions
 ) -> list[Score[float]]:
     """The outcomes, in the order of the canaries; one that compares sees a task's together."""
-    if not reward.compares:
-        done = reward.evaluate_batch([one.sample for one in canaries], options=options)
-    else:
-        tasks = dict.fromkeys(one.task for one in canaries)
-        groups = [[one.sample for one in canaries if one.task == task] for task in tasks]
-        joined = [copy_with(own[0], output=[each.output[0] for each in own]) for own in groups]
-        done = reward.evaluate_batch(joined, options=options)
+    samples = [one.sample for one in canaries]
+    if reward.compares:
+        by_task = groupby(canaries, key=lambda one: one.task)
+        groups = [[one.sample for one in own] for _, own in by_task]
+        samples = [copy_with(own[0], output=[each.output[0] for each in own]) for own in groups]
+    done = reward.evaluate_batch(samples, options=options)
     return [scored_of(reward, output) for sample in done for output in sample.output]
 
 

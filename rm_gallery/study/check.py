@@ -30,6 +30,7 @@ from rm_gallery.integrations.scoring import broken_by_answer, scored_of
 from rm_gallery.study.attacks import forged_answers, text_of, with_text
 from rm_gallery.study.check_cases import (
     BREAKING,
+    NEAR,
     Case,
     Expected,
     Trial,
@@ -51,7 +52,7 @@ PARTLY = ("truncated", "hollow", "wrong", "all answers")
 """Completions in the right form that lack the answer, or say everything at once."""
 HONEST = ("gold", "wrong", "hollow")
 """Completions that try to answer: breaking the reward must not get more than the lowest of them."""
-NEAR, SAME, MIRRORED, LEAST = 1e-6, 0.9, 0.99, 5
+SAME, MIRRORED, LEAST = 0.9, 0.99, 5
 CEILING = 0.25
 
 
@@ -243,15 +244,9 @@ class Checking:
 
     def run(self) -> RewardCheck:
         """Try every completion of every case and look for what is wrong."""
-        golds = self.golds()
-        self.first = next((n for n, gold in enumerate(golds) if gold is not None), None)
-        self.judge(
-            [
-                trial
-                for n, case in enumerate(self.cases)
-                for trial in trials(n, case, golds[n], self.steps)
-            ]
-        )
+        answered = list(zip(self.cases, self.golds(), strict=True))
+        self.first = next(((case, gold) for case, gold in answered if gold is not None), None)
+        self.judge([trials(case, gold, self.steps) for case, gold in answered])
         self._outcomes()
         self._gold()
         self._undeserved()
@@ -260,8 +255,8 @@ class Checking:
         if isinstance(self.reward, WeightedSum):
             for sentence in self.reward.uneven():
                 self._say("note", "uneven_weights", sentence)
-        self._doors(golds)
-        training = self._training(golds)
+        self._doors()
+        training = self._training()
         missing: dict[str, tuple[str, ...]] = {}
         for name, trainer in trainers().items():
             effect = given(self.reward, "endpoint", trainer.on_error)
@@ -273,76 +268,55 @@ class Checking:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def judge(self, asked: Sequence[Trial]) -> None:
-        """Score the completions, gold ones among them, and settle between what scores their shares
+    def judge(self, asked: Sequence[Sequence[Trial]]) -> None:
+        """Score the completions of each case, gold ones among them, and settle between what scores their shares
         are counted.
         """
         self.tried = self._judged(asked)
         self.full = self._full if self._full is not None else self._best_score()
         self.floor = self._worthless()
 
-    def _judged(self, asked: Sequence[Trial]) -> list[Tried]:
-        by_case = [
-            (case, [trial for trial in asked if trial.case == n])
-            for n, case in enumerate(self.cases)
-        ]
+    def _judged(self, asked: Sequence[Sequence[Trial]]) -> list[Tried]:
         samples = [
-            copy_with(case.sample, output=[trial.output for trial in own]) for case, own in by_case
+            copy_with(case.sample, output=[trial.output for trial in own])
+            for case, own in zip(self.cases, asked, strict=True)
         ]
-        tried = []
-        done = self.reward.evaluate_batch(samples, options=self.options)
-        for (case, own), sample in zip(by_case, done, strict=True):
-            for trial, output in zip(own, sample.output, strict=True):
-                judgement = output.answer.reward
-                logs = tuple(
-                    judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
-                )
-                scored = scored_of(self.reward, output)
-                tried.append(
-                    Tried(
-                        case.name, trial.kind, text_of(trial.output), scored, trial.expected, logs
-                    )
-                )
-        return tried
+        done = self.reward.evaluate_batch(samples, options=self.options) if any(asked) else samples
+        return [
+            self._tried(case, *pair)
+            for case, own, sample in zip(self.cases, asked, done, strict=True)
+            for pair in zip(own, sample.output, strict=True)
+        ]
+
+    def _tried(self, case: Case, trial: Trial, output: DataOutput) -> Tried:
+        judgement, text = output.answer.reward, text_of(trial.output)
+        logs = judgement.extra_data.get(self.reward.key_in(judgement), {}).get("logs", ())
+        scored = scored_of(self.reward, output)
+        return Tried(case.name, trial.kind, text, scored, trial.expected, tuple(logs))
 
     def golds(self) -> list[DataOutput | None]:
         """The completion of each case that deserves full reward: the one given, or the form or
         answer that gets most.
         """
-        golds = [case.gold for case in self.cases]
-        open_ = [
-            n
-            for n, case in enumerate(self.cases)
-            if case.gold is None and (case.truth or case.written)
+        written = [
+            [one.output for one in case.written if one.expected is None] for case in self.cases
         ]
-        if not open_:
-            return golds
-        written = {
-            n: [one.output for one in self.cases[n].written if one.expected is None] for n in open_
-        }
-        options = {
-            n: written[n] or forms(self.cases[n], self.steps)
-            for n in open_
-            if written[n] or self.cases[n].truth
-        }
-        asked = [
-            Trial(n, str(place), one)
-            for n, all_ in options.items()
-            for place, one in enumerate(all_)
-        ]
-        done = self._judged(asked)
-        shared = defaultdict[str, float](float)  # one form for all of them
-        for one in done:
-            shared[one.kind] += self._order(one)
-        for n, all_ in options.items():
-            own = {one.kind: self._order(one) for one in done if one.case == self.cases[n].name}
-            worth = own if written[n] else shared
-            best = max(range(len(all_)), key=lambda place: worth.get(str(place), -math.inf))
-            golds[n] = all_[best]
+        options: list[list[Trial]] = []
+        for case, own in zip(self.cases, written, strict=True):
+            outputs = own or (forms(case, self.steps) if case.truth else [])
+            asked = outputs if case.gold is None else []
+            options.append([Trial(str(place), one) for place, one in enumerate(asked)])
+        worth = defaultdict[tuple[str, str], float](float)
+        for one in self._judged(options):
+            value = -math.inf if one.scored.value is None else self.turn * one.scored.value
+            worth["", one.kind] += value  # one form for all of them
+            worth[one.case, one.kind] = value
+        golds = []
+        for case, own, all_ in zip(self.cases, written, options, strict=True):
+            of = case.name if own else ""
+            best = max(all_, key=lambda one: worth[of, one.kind], default=None)
+            golds.append(case.gold if best is None else best.output)
         return golds
-
-    def _order(self, one: Tried) -> float:
-        return -math.inf if one.scored.value is None else self.turn * one.scored.value
 
     def _best_score(self) -> float | None:
         best = self.reward.score_range[1 if self.turn > 0 else 0]
@@ -371,11 +345,10 @@ class Checking:
         low = self.reward.score_range[0 if self.turn > 0 else 1]
         if low is not None:
             return self.turn * low
-        gold, known = (
-            [self.turn * score for score in _scores(seen)]
-            for seen in (self._of_kinds("gold"), self.tried)
-        )
-        return 0.0 if not gold or min(gold) > 0 else min(known)
+        gold, known = _scores(self._of_kinds("gold")), _scores(self.tried)
+        if all(self.turn * score > 0 for score in gold):
+            return 0.0
+        return min(self.turn * score for score in known)
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -392,47 +365,25 @@ class Checking:
             if one.scored.status == "failed":
                 failed.setdefault(one.scored.code, []).append(one)
         for reason, seen in failed.items():
-            finite = "finite number" in seen[0].scored.reason or "invalid_score" in reason
-            name = (
-                "non_finite"
-                if finite
-                else "invalid_result"
-                if reason in ("invalid_result", UNDECLARED)
-                else "raises"
-            )
-            self._say(
-                "fault",
-                name,
-                f"{len(seen)} completions fail ({reason}): {seen[0].scored.reason}",
-                seen,
-            )
-        lost = [one for one in self.tried if one.scored.status == "unscored"]
+            why = seen[0].scored.reason
+            name = "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
+            if "finite number" in why or "invalid_score" in reason:
+                name = "non_finite"
+            self._say("fault", name, f"{len(seen)} completions fail ({reason}): {why}", seen)
+        lost = _unscored(self.tried)
         asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
         if lost and len(lost) == len(self.tried):
-            self._say(
-                "fault",
-                "nothing_scored",
-                f"No completion has a score: {lost[0].scored.reason}",
-                lost[:1],
-            )
+            what = f"No completion has a score: {lost[0].scored.reason}"
+            self._say("fault", "nothing_scored", what, lost[:1])
         elif asked:
-            self._say(
-                "note",
-                "unscored",
-                f"{len(asked)} completions have no score: {asked[0].scored.reason}",
-                asked,
-            )
+            what = f"{len(asked)} completions have no score: {asked[0].scored.reason}"
+            self._say("note", "unscored", what, asked)
 
     def _gold(self) -> None:
         gold = self._of_kinds("gold")
-        lost = [one for one in gold if one.scored.status == "unscored"]
-        if lost:
-            self._say(
-                "fault",
-                "gold_unscored",
-                f"The gold completion has no score: {lost[0].scored.reason}",
-                lost,
-            )
+        if lost := _unscored(gold):
+            what = f"The gold completion has no score: {lost[0].scored.reason}"
+            self._say("fault", "gold_unscored", what, lost)
         if self.full is None:
             what = (
                 "The reward has no best score, so gold is not held against it; say it with --full."
@@ -470,7 +421,7 @@ class Checking:
         return (self.turn * one.scored.value - self.floor) / (self.turn * top - self.floor)
 
     def _undeserved(self) -> None:
-        for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
+        for kind in _UNDESERVED:
             seen = [
                 (share, one)
                 for one in self._of_kinds(kind)
@@ -481,22 +432,19 @@ class Checking:
             most, worst = max(seen, key=lambda pair: pair[0])
             above = [one for share, one in seen if share > self.ceiling + NEAR]
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
-            name = f"{kind.replace(' ', '_')}_rewarded"
-            if kind in NOTHING and above:
-                text = f"A completion that deserves nothing ({kind}) {what}."
-                self._say("fault", name, text, above)
-            elif kind in PARTLY and above:
-                level: Level = "fault" if most >= SAME else "note"
-                hint = "" if level == "fault" else "; gate what is secondary on what matters"
-                self._say(level, name, f"A completion {_MEANING[kind]} {what}{hint}.", above)
-            elif kind in ("repeated", "padded") and most > 1 + NEAR:
-                self._say("fault", name, f"The gold completion {_MEANING[kind]} {what}.", [worst])
-            elif kind == "line ends" and any(abs(share - 1) > NEAR for share, _ in seen):
-                text = "Windows line ends change the score of the gold completion."
-                self._say("note", "line_ends", text, [worst])
-            elif kind == "off-format" and most >= SAME:
-                text = f"The bare answer without its form {what}."
-                self._say("note", "off_format_accepted", text, above)
+            level: Level = "fault" if kind not in PARTLY or most >= SAME else "note"
+            hint = "" if level == "fault" else "; gate what is secondary on what matters"
+            name, where = f"{kind.replace(' ', '_')}_rewarded", above
+            if kind in ("repeated", "padded"):
+                where = [worst] if most > 1 + NEAR else []
+            elif kind == "line ends":
+                changed = any(abs(share - 1) > NEAR for share, _ in seen)
+                level, name, where = "note", "line_ends", [worst] if changed else []
+            elif kind == "off-format":
+                level, name = "note", "off_format_accepted"
+                where = above if most >= SAME else []
+            if where:
+                self._say(level, name, _UNDESERVED[kind].format(what=what + hint), where)
 
     def _expected(self) -> None:
         for one in self.tried:
@@ -520,47 +468,45 @@ class Checking:
         if expected.word == "low":
             share = self.share(one)
             return share is None or share <= self.ceiling + NEAR
-        low, high = expected.lowest, expected.highest
-        return (low is None or score >= low - NEAR) and (high is None or score <= high + NEAR)
+        return expected.holds(score)
 
     def _components(self) -> None:
         scored = [one for one in self.tried if one.scored.value is not None]
         if len({one.kind for one in scored}) < 2:
             return
         names = list(dict.fromkeys(name for one in scored for name in one.scored.components))
-        columns = {name: [one.scored.components.get(name) for one in scored] for name in names}
-        moves = _span([one.scored.value for one in scored]) > NEAR
+        columns = {
+            name: {
+                place: value
+                for place, one in enumerate(scored)
+                if (value := one.scored.components.get(name)) is not None
+            }
+            for name in names
+        }
+        scores = _scores(scored)
+        moves = _span(scores) > NEAR
         if not moves:
-            score = scored[0].scored.value
-            self._say(
-                "fault",
-                "constant",
-                f"The score is {score:g} for every completion: there is nothing to learn from.",
+            what = (
+                f"The score is {scores[0]:g} for every completion: there is nothing to learn from."
             )
+            self._say("fault", "constant", what)
         for name, column in columns.items():
-            known = [value for value in column if value is not None]
+            known = list(column.values())
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
-                self._say(
-                    "fault",
-                    "constant",
-                    f"The component '{name}' is {known[0]:g} for every completion (std 0).",
-                )
-            outside = [
-                one
-                for one, value in zip(scored, column, strict=True)
-                if value is not None and not 0 <= value <= 1
-            ]
+                what = f"The component '{name}' is {known[0]:g} for every completion (std 0)."
+                self._say("fault", "constant", what)
+            outside = [scored[place] for place, value in column.items() if not 0 <= value <= 1]
             if outside and not self._in_own_range(name, known):
                 what = (
                     f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
                 )
                 self._say("fault", "outside_0_1", what, outside)
         for first, second in combinations(names, 2):
-            pairs = zip(columns[first], columns[second], strict=True)
-            both = [(a, b) for a, b in pairs if a is not None and b is not None]
-            if len(both) < LEAST or any(_span(side) <= NEAR for side in zip(*both, strict=True)):
+            both = [place for place in columns[first] if place in columns[second]]
+            sides = [[columns[name][place] for place in both] for name in (first, second)]
+            if len(both) < LEAST or any(_span(side) <= NEAR for side in sides):
                 continue
-            r = correlation(*zip(*both, strict=True))
+            r = correlation(*sides)
             if abs(r) >= MIRRORED:
                 what = (
                     f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts "
@@ -573,16 +519,12 @@ class Checking:
         then pays is `uneven_weights`.
         """
         part = self.reward.parts().get(name) if isinstance(self.reward, Composition) else None
-        if part is None or not part.range_declared:
+        if part is None or not part.range_declared or None in part.score_range:
             return False
-        low, high = part.score_range
-        return (
-            low is not None
-            and high is not None
-            and all(low - NEAR <= value <= high + NEAR for value in values)
-        )
+        declared = Expected(*part.score_range)
+        return all(declared.holds(value) for value in values)
 
-    def _training(self, golds: Sequence[DataOutput | None]) -> dict[str, float | None]:
+    def _training(self) -> dict[str, float | None]:
         """What it gets in training to break the reward, among the honest completions; a fault where
         that pays.
         """
@@ -592,41 +534,30 @@ class Checking:
         scores = _scores(self._of_kinds(*HONEST))
         if not scores or self.first is None or self.reward.kind != "pointwise":
             return honest
-        gold = golds[self.first]
-        assert gold is not None
+        case, gold = self.first
         outputs = [with_text(gold, text, self.steps) for text in BREAKING.values()]
-        asked = copy_with(self.cases[self.first].sample, output=outputs)
+        asked = copy_with(case.sample, output=outputs)
         [done] = self.reward.evaluate_batch(
             [asked], options=replace(self.options, blame="probe", progress=False)
         )
         # a crash, and a rule that is led to find no end, where a neutral answer can be judged
-        worst = self.reward.worst_score
-        broken: dict[str, float | None] = {
-            "crash": worst,
-            **({} if self.reward.judged else {"slow": worst}),
-        }
+        ends = ("crash",) if self.reward.judged else ("crash", "slow")
+        broken: dict[str, float | None] = dict.fromkeys(ends, self.reward.worst_score)
         own: dict[str, float | None] = {"outage": None}
         for name, output in zip(BREAKING, done.output, strict=True):
             scored = scored_of(self.reward, output)
-            if scored.value is not None and not broken_by_answer(scored):
-                own[name] = scored.value
-            elif (
-                scored.value is None
-                and scored.status == "failed"
-                and scored.cause in ("judge", "rule")
-            ):
-                # a judge or rule failed: not shown to be the completion's fault
-                broken[name] = fmean(scores)
-            else:
-                broken[name] = scored.value
+            honestly = scored.value is not None and not broken_by_answer(scored)
+            (own if honestly else broken)[name] = scored.value
+            if scored.status == "failed" and scored.cause in ("judge", "rule"):
+                if scored.value is None:  # not shown to be the completion's fault
+                    broken[name] = fmean(scores)
         lowest = min(scores, key=lambda score: self.turn * score)
-        paid = {
-            name: score
+        got = ", ".join(
+            f"{name} {score:g}"
             for name, score in broken.items()
             if score is not None and self._less(lowest, score)
-        }
-        if paid:
-            got = ", ".join(f"{name} {score:g}" for name, score in paid.items())
+        )
+        if got:
             what = (
                 f"Breaking the reward pays in training: {got}, and the lowest honest completion "
                 f"gets {lowest:g}."
@@ -640,10 +571,10 @@ class Checking:
             )
         )
 
-    def _doors(self, golds: Sequence[DataOutput | None]) -> None:
+    def _doors(self) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
         if isinstance(self.reward, EnvironmentReward) and self.first is not None:
-            self._without_task(self.cases[self.first], golds[self.first])
+            self._without_task(*self.first)
         try:
             pickle.dumps(self.reward)
         except Exception as error:  # noqa: BLE001 - whatever keeps an object from being pickled
@@ -651,9 +582,8 @@ class Checking:
             what = f"It cannot be pickled, which trainers that use processes need ({reason:.200})."
             self._say("note", "not_picklable", what)
 
-    def _without_task(self, case: Case, gold: DataOutput | None) -> None:
+    def _without_task(self, case: Case, gold: DataOutput) -> None:
         """What an environment says where task is None, of the gold completion and of an empty one."""
-        assert gold is not None
         unlabelled = copy_with(gold, answer=copy_with(gold.answer, label=None))
         empty = copy_with(
             gold, answer=copy_with(unlabelled.answer, content="", tool_calls=None), steps=None
@@ -679,20 +609,28 @@ class Checking:
         return None
 
 
-_MEANING = {
-    "truncated": "cut off before its answer, or halfway where nobody knows it,",
-    "hollow": "in the right form without an answer",
-    "wrong": "in the right form with a wrong answer",
-    "all answers": "that gives every answer, the right one among them,",
-    "repeated": "twelve times over",
-    "padded": "padded with sentences that say nothing",
+_UNDESERVED = {
+    **{kind: f"A completion that deserves nothing ({kind}) {{what}}." for kind in NOTHING},
+    "truncated": "A completion cut off before its answer, or halfway where nobody knows it, {what}.",
+    "hollow": "A completion in the right form without an answer {what}.",
+    "wrong": "A completion in the right form with a wrong answer {what}.",
+    "all answers": "A completion that gives every answer, the right one among them, {what}.",
+    "repeated": "The gold completion twelve times over {what}.",
+    "padded": "The gold completion padded with sentences that say nothing {what}.",
+    "line ends": "Windows line ends change the score of the gold completion.",
+    "off-format": "The bare answer without its form {what}.",
 }
+"""What is said of each kind that gets more than it deserves, in the order of the findings."""
 
 
-def _span(values: Sequence[float | None]) -> float:
+def _span(known: Sequence[float]) -> float:
     """Between the lowest and the highest of the numbers."""
-    known = [value for value in values if value is not None]
     return max(known) - min(known)
+
+
+def _unscored(seen: Iterable[Tried]) -> list[Tried]:
+    """Those of the completions that the reward gave no score."""
+    return [one for one in seen if one.scored.status == "unscored"]
 
 
 def _scores(seen: Iterable[Tried]) -> list[float]:

@@ -16,9 +16,11 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.study.attacks import stuffed, text_of, with_text
+from rm_gallery.study.attacks import as_judged, stuffed, text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
+NEAR = 1e-6
+"""Scores that differ by less are equal."""
 WORDS = ("full", "low", "unscored")
 FORMS = (
     "Step by step, this is what comes out.\n<answer>{}</answer>",
@@ -52,6 +54,11 @@ class Expected(NamedTuple):
     highest: float | None = None
     word: str = ""
     """`full`, `low` or `unscored`, in place of numbers."""
+
+    def holds(self, score: float) -> bool:
+        """Whether a score lies within the numbers."""
+        low, high = self.lowest, self.highest
+        return (low is None or score >= low - NEAR) and (high is None or score <= high + NEAR)
 
     def __str__(self) -> str:
         if self.word:
@@ -95,7 +102,6 @@ class Case(NamedTuple):
 class Trial(NamedTuple):
     """One completion to try: of which kind it is, and what it should not get."""
 
-    case: int
     kind: str
     output: DataOutput
     expected: Expected | None = None
@@ -225,20 +231,19 @@ def forms(case: Case, steps: bool) -> list[DataOutput]:
     return [with_text(empty, form.format(case.truth), steps) for form in FORMS]
 
 
-def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
+def trials(case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
     """All completions of a case: the gold one and what is made of it, those that deserve nothing,
     and the user's own.
     """
     prompt, empty = case.sample.query_text(), _empty(case)
 
-    def text(kind: str, content: str, base: DataOutput = empty) -> Trial:
-        return Trial(number, kind, with_text(base, content, steps))
+    def text(kind: str, content: str) -> Trial:
+        return Trial(kind, with_text(empty, content, steps))
 
     completions = [
         text("empty", ""),
         text("blank", " \n\t"),
         Trial(
-            number,
             "null",
             copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None})),
         ),
@@ -250,22 +255,18 @@ def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> lis
     if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
         completions.append(text("refusal", REFUSAL))
     if gold is not None:
-        completions += _of_gold(number, case, gold, steps)
-    completions += [
-        Trial(number, f"own: {one.name}", one.output, one.expected) for one in case.written
-    ]
+        completions += _of_gold(case, gold, steps)
+    completions += [Trial(f"own: {one.name}", one.output, one.expected) for one in case.written]
     return completions
 
 
-def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Trial]:
+def _of_gold(case: Case, gold: DataOutput, steps: bool) -> list[Trial]:
     answer, truth = text_of(gold), case.truth
 
     def changed(kind: str, text: str) -> Trial:
-        return Trial(number, kind, with_answer(gold, text, steps))
+        return Trial(kind, with_answer(gold, text, steps))
 
-    variants = [
-        Trial(number, "gold", gold if not steps or gold.steps else with_text(gold, answer, steps))
-    ]
+    variants = [Trial("gold", as_judged(gold, steps))]
     if not answer:  # it only calls tools
         return variants
     variants += [
@@ -273,12 +274,10 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
         changed("repeated", "\n".join([answer] * 12)),
         changed("padded", "\n\n".join([answer, *[FILLER] * 12])),
     ]
-    stated = statements(truth)
-    first = stated.search(answer) if truth else None
-    before = answer[: first.start()] if first else "" if truth else answer[: len(answer) // 2]
+    stated, before = cut_off(answer, truth)
     if before.strip():
         variants.append(changed("truncated", before))
-    if first and answer != truth:
+    if stated and answer != truth:
         others = other_answers(truth)
 
         def saying(other: str) -> str:
@@ -298,6 +297,17 @@ def with_answer(gold: DataOutput, text: str, steps: bool) -> DataOutput:
     if steps or gold.steps is None:
         return with_text(gold, text, steps)
     return copy_with(gold, answer=copy_with(gold.answer, content=text))
+
+
+def cut_off(answer: str, truth: str) -> tuple[re.Pattern[str] | None, str]:
+    """What finds the truth in the answer, None where it is not stated, and the answer up to there;
+    where nobody knows the truth the first half.
+    """
+    if not truth:
+        return None, answer[: len(answer) // 2]
+    stated = statements(truth)
+    first = stated.search(answer)
+    return (stated, answer[: first.start()]) if first else (None, "")
 
 
 def statements(truth: str) -> re.Pattern[str]:

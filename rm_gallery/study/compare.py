@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, combined
 from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
@@ -23,6 +23,8 @@ from rm_gallery.study.runs import OpenRun, SampleRow, open_run
 
 EXAMPLES = 5
 LONGEST = 400
+_FIGURES = "name first second difference bounds ci95 p_value p_adjusted n n_clusters needed"
+"""The figures of a difference, in the order of its JSON."""
 _SAME = ("benchmark", "rule", "data")
 """What has to be the same in two manifests."""
 
@@ -63,21 +65,8 @@ class Difference(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        paired = self.paired
-        figures = {
-            "name": self.name,
-            "first": self.first,
-            "second": self.second,
-            "difference": paired.difference,
-            "bounds": self.bounds,
-            "ci95": paired.interval,
-            "p_value": paired.p_value,
-            "p_adjusted": self.p_adjusted,
-            "n": paired.n,
-            "n_clusters": paired.n_clusters,
-            "needed": paired.needed,
-        }
-        return dict(plain(figures))
+        known = {**vars(self), **self.paired._asdict(), "ci95": self.paired.interval}
+        return {name: plain(known[name]) for name in _FIGURES.split()}
 
 
 @dataclass(frozen=True)
@@ -298,7 +287,7 @@ def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference]
     parts, means = [], dict[str, ClusteredMean]()
     for name in sorted(subsets):
         own = scored if len(subsets) == 1 else scored[scored.subset == subsets[name]]
-        sides = _means(own)
+        sides = _means(own.credit)
         difference = None if name in ties else _mean_difference(own)
         if name in ties and (of_ties := _ties(own, seed)):  # they are no mean of credits
             difference, *sides = of_ties
@@ -336,14 +325,9 @@ def _difference(
     return Difference(name, sides[0], sides[1], described(mean)._replace(n=n))
 
 
-def _means(pairs: Pairs) -> list[float | None]:
-    """The mean credit in each run."""
-    return [mean_of(side) if len(side) else None for side in pairs.credit]
-
-
-def _mean_known(credits: Iterable[float | None]) -> float | None:
-    known = [credit for credit in credits if credit is not None]
-    return math.fsum(known) / len(known) if known else None
+def _means(credit: Floats) -> list[float | None]:
+    """The mean credit in each run; None without one."""
+    return [None if math.isnan(mean := mean_of(side)) else mean for side in credit]
 
 
 def _headline(
@@ -366,19 +350,14 @@ def _headline(
         part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
         known = [] if part is None else [(part, float(len(linear)))]
         whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
-        sides = [
-            _mean_known(side)
-            for side in zip(*((one.first, one.second) for one in parts), strict=True)
-        ]
-    elif weights is None:
-        whole, sides = _mean_difference(scored), _means(scored)
+        weights = dict.fromkeys(means, 1.0)
     else:
-        whole, total = _mean_difference(scored, weights), math.fsum(weights.values())
-        of_subsets = {name: _means(scored[scored.subset == subsets[name]]) for name in weights}
-        sides = [
-            math.fsum(w * (of_subsets[name][k] or 0.0) for name, w in weights.items()) / total
-            for k in (0, 1)
-        ]
+        whole = _mean_difference(scored, weights)
+    sides = _means(scored.credit)
+    if weights is not None:
+        by_name, total = dict(zip(means, parts, strict=True)), math.fsum(weights.values())
+        each = [((by_name[name].first, by_name[name].second), w) for name, w in weights.items()]
+        sides = [math.fsum(w * (side[k] or 0.0) for side, w in each) / total for k in (0, 1)]
     assert whole is not None
     note = (
         "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
@@ -409,7 +388,7 @@ def _subset_weights(
     if abs(mean_of(credit) - score) < 1e-9:
         return True, None
     of_subsets = [mean_of(credit[subset == code]) for code in np.unique(subset)]
-    return (True, alike) if abs((_mean_known(of_subsets) or 0.0) - score) < 1e-9 else (False, None)
+    return (True, alike) if abs(mean_of(np.array(of_subsets)) - score) < 1e-9 else (False, None)
 
 
 def _mcnemar(scored: Pairs) -> tuple[int, int, float] | tuple[None, None, None]:

@@ -4,6 +4,7 @@ cycles among them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,10 @@ from rm_gallery.study.task import begun, judge_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Graph = dict[tuple[int, int], int]
+Places = tuple[int, int]
+SampleComparisons = tuple[str, dict[Places, PairwiseComparison]]
+"""A sample's id and its comparisons, by the places of their answers."""
+Graph = dict[Places, int]
 """Per pair (i, j), i < j: +1 where i is better, -1 where j is, 0 for a tie."""
 EXAMPLES = 20
 
@@ -81,17 +85,13 @@ class Conflicts(Record):
 
     def about(self) -> list[str]:
         """What the figures rest on, a line each."""
-        left_out = [f"{count} {status}" for status, count in self.lost.items()]
-        counts = ", ".join([f"{self.n_scored} of {self.n} samples", *left_out])
-        judge = f" · judge {self.judge}" if self.judge else ""
+        left_out = "".join(f", {count} {status}" for status, count in self.lost.items())
+        judge = " · judge {judge}" if self.judge else ""
+        about = f"{{reward}} ({{kind}}){judge} · data: {{data}} · {{n_scored}} of {{n}} samples"
         with_conflict = [
             f"{example['id']}: {_conflict_in_words(example)}" for example in self.examples[:3]
         ]
-        return [
-            f"{self.reward} ({self.kind}){judge} · data: {self.data} · {counts}",
-            *self.notes,
-            *with_conflict,
-        ]
+        return [about.format_map(vars(self)) + left_out, *self.notes, *with_conflict]
 
 
 @door()
@@ -114,7 +114,7 @@ def conflicts(asked: Asked, **keywords: Unpack[Keywords]) -> Conflicts:
         )
     samples, name, identity = samples_of(asked.source)
     sheet = Questionnaire(built)
-    games: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]] = []
+    games: list[SampleComparisons] = []
     for sample in samples:
         pairs = combinations(range(len(sample.output)), 2)
         if comparisons := {
@@ -157,7 +157,7 @@ def _conflict_in_words(example: Mapping[str, Any]) -> str:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def cycles(n: int, better: Iterable[tuple[int, int]]) -> list[list[int]]:
+def cycles(n: int, better: Iterable[Places]) -> list[list[int]]:
     """Groups of answers that are better than each other in a circle: strongly connected components
     of two or more.
 
@@ -198,14 +198,13 @@ _WHAT = {
 
 def _conflicts_of(
     sheet: Questionnaire,
-    samples: list[tuple[str, dict[tuple[int, int], PairwiseComparison]]],
+    samples: list[SampleComparisons],
     name: str,
 ) -> Conflicts:
     rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
-    causes: list[Mapping[str, int]] = []
-    ties = 0
+    causes, ties = Counter[str](), 0
     for sample_id, comparisons in samples:
         status = worst(sheet.status(comparison) for comparison in comparisons.values())
         games = {pair: sheet.games(comparison) for pair, comparison in comparisons.items()}
@@ -213,8 +212,7 @@ def _conflicts_of(
             status = "unscored"
         statuses.append(status)
         if status != "scored":
-            cause = sheet.cause(comparisons.values())
-            causes.append({} if cause is None else {cause: 1})
+            causes.update(filter(None, [sheet.cause(comparisons.values())]))
             continue
         cluster = next(iter(comparisons.values())).cluster
         contradiction, credits, tied = _of_sample(games)
@@ -228,13 +226,10 @@ def _conflicts_of(
         key: mean_finding("conflicts", key, what, *rates[key], None) for key, what in _WHAT.items()
     }
     notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
-    notes += (
-        []
-        if figures["transitivity"].n
-        else ["no sample has three scored answers, so transitivity is not known"]
-    )
+    if not figures["transitivity"].n:
+        notes.append("no sample has three scored answers, so transitivity is not known")
     n_scored = statuses.count("scored")
-    whole = worst_case_bounds(len(samples), n_scored, sum(rates["conflict"][0]), added(causes))
+    whole = worst_case_bounds(len(samples), n_scored, sum(rates["conflict"][0]), added([causes]))
     return Conflicts(
         reward=sheet.reward.name,
         kind=sheet.reward.kind,
@@ -253,39 +248,34 @@ def _conflicts_of(
 
 
 def _of_sample(
-    games: Mapping[tuple[int, int], list[Game]],
+    games: Mapping[Places, list[Game]],
 ) -> tuple[dict[str, Any], dict[str, list[float]], int]:
     """What is contradictory in a sample, with answers numbered from 1 (empty where nothing is);
     what each unit of it adds to each rate; and how many pairs tie over both orders.
     """
     n = max(j for _, j in games) + 1
-    verdicts = [(pair, game.verdict) for pair, own in games.items() for game in own]
-    graph: Graph = {
-        pair: sign(sum(game.verdict for game in own), 0) or 0 for pair, own in games.items()
-    }
-    uneven = [
-        [i + 1, j + 1] for (i, j), own in games.items() if len({game.verdict for game in own}) > 1
-    ]
+    orders = {pair: [game.verdict for game in own] for pair, own in games.items()}
+    verdicts = [(pair, verdict) for pair, own in orders.items() for verdict in own]
+    graph: Graph = {pair: sign(sum(own), 0) or 0 for pair, own in orders.items()}
+    uneven = [[i + 1, j + 1] for (i, j), own in orders.items() if len(set(own)) > 1]
     left = cycles(n, _edges(graph.items()))
+    circles = [[place + 1 for place in group] for group in left]
     contradiction: dict[str, Any] = {}
     if uneven or cycles(n, _edges(verdicts)):
-        contradiction = {
-            "contradictory": uneven,
-            "cycles": [[place + 1 for place in group] for group in left],
-        }
-    twice = [own for own in games.values() if len(own) > 1]
-    flipped = [own for own in twice if {game.verdict for game in own} == {1, -1}]
+        contradiction = {"contradictory": uneven, "cycles": circles}
+    twice = [own for own in orders.values() if len(own) > 1]
+    flipped = [games[pair][0] for pair, own in orders.items() if set(own) == {1, -1}]
     credits = {
         "conflict": [float(bool(contradiction))],
-        "symmetry": [float(len({game.verdict for game in own}) == 1) for own in twice],
+        "symmetry": [float(len(set(own)) == 1) for own in twice],
         "transitivity": [float(transitive(graph, *triple)) for triple in combinations(range(n), 3)],
         "cycle": [float(bool(left))] if n > 2 else [],
-        "first_place": [float(own[0].first == (0 if own[0].verdict > 0 else 1)) for own in flipped],
+        "first_place": [float(game.first == (game.verdict < 0)) for game in flipped],
     }
     return contradiction, credits, sum(verdict == 0 for verdict in graph.values())
 
 
-def _edges(verdicts: Iterable[tuple[tuple[int, int], int]]) -> Iterator[tuple[int, int]]:
+def _edges(verdicts: Iterable[tuple[Places, int]]) -> Iterator[Places]:
     """(winner, loser) of every comparison that has one."""
     for (i, j), verdict in verdicts:
         if verdict:

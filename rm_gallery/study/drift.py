@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from rm_gallery.core.stats import Bools, np
 from rm_gallery.core.stats.consistency import Drift, drift
-from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.runs import SAMPLES, open_run
-from rm_gallery.study.sheet import Sheet, id_text, labels_of, open_sheet, value_of
+from rm_gallery.study.sheet import Sheet, filled_ids, id_text, labels_of, open_sheet, value_of
 
 _TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
 """Columns that say what an anchor is; where both files have one, it must be the same."""
@@ -26,25 +26,30 @@ FEWEST = 10
 """Rows of a pilot at least."""
 
 
-@dataclass
-class Anchors:
-    """What one run of a judge said about each anchor, by the anchor's name.
+class Anchor(NamedTuple):
+    """What one run of a judge said about an anchor."""
 
-    Attributes:
-        name: where it comes from.
-        scores: higher is better; None where the judge gave none.
-        texts: what the anchor is, by column, as far as the file says.
-        labels: what people say.
-        credits: what the judge earned under the rule of its run.
-        clusters: what the anchor belongs to.
-    """
+    score: float | None = None
+    """Higher is better; None where the judge gave none."""
+    texts: Mapping[str, str] = {}
+    """What it is, by column, as far as the file says."""
+    label: float | None = None
+    """What people say."""
+    credit: float | None = None
+    """What the judge earned under the rule of its run."""
+    cluster: str | None = None
+    """What it belongs to."""
+
+
+class Anchors(NamedTuple):
+    """What one run of a judge, which comes from `name`, said about its anchors, by their names."""
 
     name: str
-    scores: dict[str, float | None] = field(default_factory=dict)
-    texts: dict[str, dict[str, str]] = field(default_factory=dict)
-    labels: dict[str, float | None] = field(default_factory=dict)
-    credits: dict[str, float | None] = field(default_factory=dict)
-    clusters: dict[str, str] = field(default_factory=dict)
+    by_name: Mapping[str, Anchor]
+
+    def anchor(self, name: str) -> Anchor:
+        """What was said about one; of one that is not there nothing."""
+        return self.by_name.get(name, Anchor())
 
 
 def read_anchors(
@@ -82,17 +87,11 @@ def read_anchors(
         )
     sheet = open_sheet(str(path))
     names = _names(sheet, id)
-    anchors = Anchors(str(path))
-    anchors.scores = dict(zip(names, sheet.values(score, "--score", value_of, VALUE), strict=True))
+    scores = sheet.values(score, "--score", value_of, VALUE)
     shared = [column for column in _TEXTS if column in sheet.columns and column != score]
-    for name, row in zip(names, sheet.rows, strict=True):
-        anchors.texts[name] = {column: str(row.get(column)) for column in shared}
-    if cluster is not None and (cluster in sheet.columns or not optional):
-        cells = sheet.column(cluster, "--cluster")
-        anchors.clusters = {
-            name: name if cell is None else str(cell)
-            for name, cell in zip(names, cells, strict=True)
-        }
+    texts = ({column: str(row.get(column)) for column in shared} for row in sheet.rows)
+    nothing = [None] * len(names)
+    known: Iterable[float | None] = nothing
     if labels is not None and (labels in sheet.columns or not optional):
         known = labels_of(
             sheet,
@@ -102,8 +101,12 @@ def read_anchors(
             id_column=id,
             label_column=label_column,
         )
-        anchors.labels = dict(zip(names, known, strict=True))
-    return anchors
+    clusters: Iterable[Any] = nothing
+    if cluster is not None and (cluster in sheet.columns or not optional):
+        cells = sheet.column(cluster, "--cluster")
+        clusters = (cell if cell is None else str(cell) for cell in cells)
+    made = map(Anchor, scores, texts, known, nothing, clusters)
+    return Anchors(str(path), dict(zip(names, made, strict=True)))
 
 
 def compare_versions(
@@ -128,32 +131,35 @@ def compare_versions(
     runs = [old, new, *old_again, *new_again]
     for other in runs[1:]:
         _same_texts(old, other)
-    names = [name for name in old.scores if name in new.scores]
-    if not names:
+    if not old.by_name.keys() & new.by_name.keys():
         raise ConfigError(
             f"{old.name} and {new.name} have no anchor in common; compare runs on the same anchors"
         )
-    every = list(dict.fromkeys(name for run in (old, new) for name in run.scores))
-    given = [score for run in runs for score in run.scores.values() if score is not None]
+    every = list({**old.by_name, **new.by_name})
+    given = [one.score for run in runs for one in run.by_name.values() if one.score is not None]
     if bounds is None:
         within = all(0.0 <= score <= 1.0 for score in given)
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
-    known_before = {name: label for name, label in old.labels.items() if label is not None}
-    labels, clusters = {**new.labels, **known_before}, {**new.clusters, **old.clusters}
-    earned = None
-    if old.credits and new.credits and not labels:
-        first, second = ([run.credits.get(name) for name in every] for run in (old, new))
-        earned = first, second
-    columns = [[run.scores.get(name) for name in every] for run in runs]
+    columns = [[run.anchor(name).score for name in every] for run in runs]
+    both = [(old.anchor(name), new.anchor(name)) for name in every]
+    labels = [before.label if before.label is not None else now.label for before, now in both]
+    clusters = [before.cluster or now.cluster for before, now in both]
+    first, second = ([one.credit for one in side] for side in zip(*both, strict=True))
+    labelled = any(label is not None for label in labels)
+    earned = any(credit is not None for credit in first) and any(
+        credit is not None for credit in second
+    )
     k = 2 + len(old_again)
     return drift(
         columns[0],
         columns[1],
-        labels=[labels.get(name) for name in every] if labels else None,
-        credits=earned,
+        labels=labels if labelled else None,
+        credits=(first, second) if earned and not labelled else None,
         old_again=columns[2:k],
         new_again=columns[k:],
-        clusters=[clusters.get(name, name) for name in every] if clusters else None,
+        clusters=[own or name for own, name in zip(clusters, every, strict=True)]
+        if any(clusters)
+        else None,
         bounds=bounds,
         tolerance=tolerance,
         confidence=confidence,
@@ -170,43 +176,43 @@ def drift_dict(comparison: Drift) -> dict[str, Any]:
 
 def drift_lines(comparison: Drift, old: str, new: str) -> list[str]:
     """The comparison in words, the verdict first."""
-    shift = comparison.shift
-    lines = [
+    noise = comparison.noise
+    repeats = "" if noise is None else f"; repeats of one version differ on {noise:.1%}"
+    known = {**vars(comparison), "old": old, "new": new, "repeats": repeats}
+    return [
         "drift: " + "; ".join(comparison.findings) if comparison.findings else "no drift found",
-        f"old {old}, new {new}: {comparison.n} anchors scored by both, {comparison.n_missing} by one or "
-        f"neither",
-        f"mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
-        f"{_ends(shift.ci95, '+.4g')}, p = {shift.p_value:.3g}",
-        f"changed on {comparison.flip_rate:.1%} of the anchors {_ends(comparison.flip_ci95, '.1%')}"
-        + (
-            ""
-            if comparison.noise is None
-            else f"; repeats of one version differ on {comparison.noise:.1%}"
-        ),
+        *(text.format_map(known) for name, text in _SENTENCES if known[name] is not None),
+        *comparison.notes,
     ]
-    if comparison.excess is not None and comparison.excess_p is not None:
-        lines.append(
-            f"farther apart than repeats by {comparison.excess:+.3g}, p = {comparison.excess_p:.3g}"
-        )
-    if comparison.agreement is not None:
-        change = comparison.agreement
-        lines.append(
-            f"agreement with labels {change.old:.1%} to {change.new:.1%}: change "
-            f"{change.change:+.1%} {_ends(change.ci95, '+.1%')}, p = {change.p_value:.3g}, "
-            f"n = {change.n}"
-        )
-    return [*lines, *comparison.notes]
 
 
-def _ends(interval: Interval, spec: str) -> str:
-    return f"[{interval.low:{spec}}, {interval.high:{spec}}]"
+_SENTENCES = (
+    ("n", "old {old}, new {new}: {n} anchors scored by both, {n_missing} by one or neither"),
+    (
+        "shift",
+        "mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
+        "[{shift.ci95.low:+.4g}, {shift.ci95.high:+.4g}], p = {shift.p_value:.3g}",
+    ),
+    (
+        "flip_rate",
+        "changed on {flip_rate:.1%} of the anchors "
+        "[{flip_ci95.low:.1%}, {flip_ci95.high:.1%}]{repeats}",
+    ),
+    ("excess_p", "farther apart than repeats by {excess:+.3g}, p = {excess_p:.3g}"),
+    (
+        "agreement",
+        "agreement with labels {agreement.old:.1%} to {agreement.new:.1%}: change "
+        "{agreement.change:+.1%} [{agreement.ci95.low:+.1%}, {agreement.ci95.high:+.1%}], "
+        "p = {agreement.p_value:.3g}, n = {agreement.n}",
+    ),
+)
+"""What is said of each figure of a `Drift` that is known."""
 
 
 def _of_run(folder: Path) -> Anchors:
-    anchors = Anchors(str(folder))
-    times: dict[str, int] = {}
+    anchors, times = dict[str, Anchor](), Counter[str]()
     for row in open_run(folder).samples():
-        times[row.id] = times.get(row.id, 0) + 1
+        times[row.id] += 1
         name = row.id if times[row.id] == 1 else f"{row.id} ({times[row.id]})"
         scores: dict[str, float | None] = {
             f"{name}/{place}": score for place, score in enumerate(row.scores)
@@ -216,28 +222,25 @@ def _of_run(folder: Path) -> Anchors:
         ):
             value = None if shown_pair.verdict is None else (shown_pair.verdict + 1) / 2
             scores[f"{name}/{shown_pair.first}-{shown_pair.second}"] = value
+        texts = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
         for place, (key, score) in enumerate(scores.items()):
-            anchors.scores[key] = score
-            anchors.texts[key] = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
-            anchors.clusters[key] = row.cluster or row.id
-            anchors.credits[key] = row.credit if place == 0 else None
-    if not anchors.scores:
+            earned = row.credit if place == 0 else None
+            anchors[key] = Anchor(score, texts, None, earned, row.cluster or row.id)
+    if not anchors:
         raise ConfigError(f"{folder}: no sample of this run has a score or a verdict")
-    if not any(credit is not None for credit in anchors.credits.values()):
-        anchors.credits = {}
-    return anchors
+    return Anchors(str(folder), anchors)
 
 
 def _names(sheet: Sheet, column: str) -> list[str]:
     more = [name for name in ("candidate", "order") if name in sheet.columns and name != column]
-    parts = [sheet.column(name, "--id" if name == column else name) for name in (column, *more)]
-    names = []
-    for place, cells in zip(sheet.places, zip(*parts, strict=True), strict=True):
-        if cells[0] is None:
-            raise ConfigError(
-                f"{place}: column '{column}' (--id) is blank; every anchor needs its name"
-            )
-        names.append("/".join(id_text(cell) for cell in cells if cell is not None))
+    parts = [
+        filled_ids(sheet, column, "anchor needs its name"),
+        *(sheet.column(name, name) for name in more),
+    ]
+    names = [
+        "/".join(id_text(cell) for cell in cells if cell is not None)
+        for cells in zip(*parts, strict=True)
+    ]
     doubled, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ConfigError(
@@ -247,17 +250,20 @@ def _names(sheet: Sheet, column: str) -> list[str]:
 
 
 def _same_texts(first: Anchors, other: Anchors) -> None:
+    both = [
+        (name, anchor, other.by_name[name])
+        for name, anchor in first.by_name.items()
+        if name in other.by_name
+    ]
     moved = [
         name
-        for name, texts in first.texts.items()
-        if any(
-            other.texts.get(name, {}).get(column, text) != text for column, text in texts.items()
-        )
+        for name, anchor, again in both
+        if any(again.texts.get(column, text) != text for column, text in anchor.texts.items())
     ]
     relabelled = [
         name
-        for name, label in first.labels.items()
-        if None not in (label, other.labels.get(name)) and other.labels[name] != label
+        for name, anchor, again in both
+        if None not in (anchor.label, again.label) and anchor.label != again.label
     ]
     where = f"in {other.name} than in {first.name}, such as"
     if moved:
@@ -311,47 +317,45 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
         ConfigError, DataError: there is no such file or column, a cell cannot be read, or too few
             rows are filled.
     """
-    import numpy as np
-
     if score is None and label is None:
         raise ConfigError(
             "--pilot needs to know its columns: --score of judge scores, --label of labels, or both"
         )
     sheet = open_sheet(str(path))
-    columns = {
-        role: np.array(
-            [math.nan if v is None else v for v in sheet.values(name, role, value_of, VALUE)]
-        )
-        for role, name in (("--score", score), ("--label", label))
+    roles = {"--score": score, "--label": label}
+    given = [
+        sheet.values(name, role, value_of, VALUE)
+        for role, name in roles.items()
         if name is not None
-    }
-    known = ~np.isnan(np.stack(list(columns.values()))).any(axis=0)
+    ]
+    columns = np.array(given, dtype=np.float64)
+    known: Bools = ~np.any(np.isnan(columns), axis=0)
     n = int(known.sum())
     if n < FEWEST:
         raise ConfigError(
             f"{path}: {n} rows have what the plan is made from; a pilot needs at least {FEWEST}"
         )
-    values = columns["--label" if label is not None else "--score"][known]
+    judge, values = columns[0][known], columns[-1][known]
     sd = float(values.std(ddof=1))
     if sd == 0.0:
         raise ConfigError(
             f"{path}: all {n} values are equal, which says nothing about their spread; use --rate "
             f"or --sd"
         )
-    correlation = None
+    pilot = Pilot(n, sd)
     if len(columns) == 2:
-        judge = columns["--score"][known]
-        correlation = float(np.corrcoef(judge, values)[0, 1]) if judge.std() > 0.0 else 0.0
+        r = float(np.corrcoef(judge, values)[0, 1]) if judge.std() > 0.0 else 0.0
+        pilot = replace(pilot, correlation=r)
     if cluster is None:
-        return Pilot(n, sd, correlation)
+        return pilot
     cells = sheet.column(cluster, "--cluster")
     names = [
         f"row {i}" if cell is None else str(cell)
-        for i, (cell, kept) in enumerate(zip(cells, known, strict=True))
+        for i, (cell, kept) in enumerate(zip(cells, known.tolist(), strict=True))
         if kept
     ]
-    if len(set(names)) == n:
-        return Pilot(n, sd, correlation)
-    return Pilot(
-        n, sd, correlation, n / len(set(names)), correlation_within(values.tolist(), names)
-    )
+    per_cluster = n / len(set(names))
+    if per_cluster == 1.0:
+        return pilot
+    within = correlation_within(values.tolist(), names)
+    return replace(pilot, rows_per_cluster=per_cluster, icc=within)

@@ -24,6 +24,7 @@ from rm_gallery.study.check_cases import (
     REFUSAL,
     Case,
     Trial,
+    cut_off,
     other_answers,
     statements,
     with_answer,
@@ -160,8 +161,9 @@ def fuzz_reward(
         )
     checking = Checking(built, known, None, ceiling, options, run_options)
     golds = checking.golds()
-    asked = []
-    for number, (case, gold) in enumerate(zip(known, golds, strict=True)):
+    asked: list[list[Trial]] = []
+    for case, gold in zip(known, golds, strict=True):
+        asked.append([] if gold is None else [Trial("gold", gold)])
         if gold is None:
             continue
         others = [
@@ -169,12 +171,11 @@ def fuzz_reward(
             for one, its in zip(golds, known, strict=True)
             if one and its.truth != case.truth
         ]
-        asked.append(Trial(number, "gold", gold))
-        asked += [
-            Trial(number, one.mutation, with_answer(gold, one.text, checking.steps))
+        asked[-1] += [
+            Trial(one.mutation, with_answer(gold, one.text, checking.steps))
             for one in _drawn(case, gold, others, texts, seed)
         ]
-        asked += [Trial(number, "forged", output) for output in _forged(case)]
+        asked[-1] += [Trial("forged", output) for output in _forged(case)]
     checking.judge(asked)
     tried, missing, passed = Counter[str](), Counter[str](), []
     right = [one for one in checking.tried if one.kind == "gold"]
@@ -219,12 +220,9 @@ def _score_text(scored: Score[float]) -> str:
 
 def _forged(case: Case) -> list[DataOutput]:
     outputs = [one.output for one in case.written] or ([case.gold] if case.gold else [])
+    sample = copy_with(case.sample, output=outputs[:1])
     try:
-        return (
-            list(forged_answers(copy_with(case.sample, output=outputs[:1])).values())
-            if outputs
-            else []
-        )
+        return list(forged_answers(sample).values()) if outputs else []
     except Unscored:  # without code tests there is nothing to forge
         return []
 
@@ -265,22 +263,21 @@ def wrong_texts(case: Case, gold: str, others: list[str]) -> Iterator[WrongText]
     """Every way to be wrong that is certain for this case: `gold` is its right answer as text,
     `others` those of other cases.
     """
-    prompt, stated = case.sample.query_text(), statements(case.truth) if case.truth else None
+    prompt, truth = case.sample.query_text(), case.truth
     for text in read_texts("wrong")["nothing"]:
         yield WrongText("nothing", text)
-    if stated is None or not stated.search(prompt):
+    if not truth or not statements(truth).search(prompt):
         yield WrongText("no answer", prompt)
     yield WrongText("no answer", stuffed(f"{prompt} {gold}"))
     if not refusal_in(gold):
         yield WrongText("no answer", REFUSAL)
     for text in others:
         yield WrongText("another case", text)
-    first = stated.search(gold) if stated else None
-    before = gold[: first.start()] if first else "" if stated else gold[: len(gold) // 2]
+    stated, before = cut_off(gold, truth)
     if before.strip():
         yield WrongText("cut off", before)
-    if stated is not None:
-        yield from _about(case.truth, gold, stated if first else None)
+    if truth:
+        yield from _about(truth, gold, stated)
 
 
 def _about(truth: str, gold: str, stated: re.Pattern[str] | None) -> Iterator[WrongText]:
@@ -317,11 +314,8 @@ def _other_values(truth: str) -> list[str]:
         return [opposite.capitalize() if truth[:1].isupper() else opposite]
     others = other_answers(truth) if truth else []
     if _NUMBER.fullmatch(truth):
-        others += (
-            [f"{float(truth) + 1:g}", f"{10 * float(truth) + 3:g}"]
-            if abs(float(truth)) < 1e5
-            else []
-        )
+        value = float(truth)
+        others += [f"{value + 1:g}", f"{10 * value + 3:g}"] if abs(value) < 1e5 else []
     return [other for other in dict.fromkeys(others) if other.lower() != truth.lower()]
 
 
@@ -345,15 +339,15 @@ def _contents(truth: str) -> Iterator[tuple[str, str]]:
     yield from written("contents")
     if _NUMBER.fullmatch(truth):
         value, digits = float(truth), truth.lstrip("-")
+        parts |= {"digits": digits, "factor": truth if value else ""}
+        parts["opposite"] = f"-{truth}" if digits == truth else truth[1:]
+        parts["longer"] = f"1{digits}" if "." in truth else f"{truth}000"
         if value:
-            yield "near value", truth[1:] if truth.startswith("-") else f"-{truth}"
-            yield "near value", f"{truth}000" if "." not in truth else f"1{digits}"
-            yield "near value", f"7{digits}"
+            yield from written("of_numbers_but_0")
         yield from written("of_numbers")
         if value not in (-1, 0, 1):
             yield from written("of_other_numbers")
-        yield "computed on", f"{truth} + 1"
-        yield "computed on", f"{truth}i" if value else "i"
+        yield from written("of_all_numbers")
     elif (
         (quantity := _QUANTITY.fullmatch(truth))
         and quantity[2] in texts["units"]

@@ -28,7 +28,6 @@ from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, labelled_traits
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
@@ -49,7 +48,7 @@ from rm_gallery.study.table import (
 )
 from rm_gallery.study.table_rows import Clusters, hash_of
 from rm_gallery.study.task import Reasons, begun, judge_of, spent_by
-from rm_gallery.study.winrate_figures import as_dict, mean_of
+from rm_gallery.study.winrate_figures import ComparedRows, mean_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -79,19 +78,18 @@ class GradeReport(ScoreReport):
             f"{name} against {figures['label']}: {_validation_text(figures)}"
             for name, figures in self.extra["validation"].items()
         ]
-        for pair, figures in self.extra["agreement"].items():
-            lines.append(
-                f"{pair}: spearman {figures['spearman']:.2f} ({range_text(figures['ci95'])}), "
-                f"n={figures['n']}"
-            )
+        for name, figures in self.extra["agreement"].items():
+            lines.append(_AGREEMENT.format(name=name, ends=range_text(figures["ci95"]), **figures))
         for name, figures in self.extra["consistency"].items():
-            lines.append(
-                f"{name} over {figures['repeats']} repeats: {figures['unstable']:.0%} of rows change, "
-                f"standard deviation {number_text(figures['sd'])} from asking again"
-            )
+            lines.append(_REPEATS.format(name=name, scatter=number_text(figures["sd"]), **figures))
         return [*lines, *Report.about(replace(self, extra={}))]
 
 
+_AGREEMENT = "{name}: spearman {spearman:.2f} ({ends}), n={n}"
+_REPEATS = (
+    "{name} over {repeats} repeats: {unstable:.0%} of rows change, standard deviation {scatter} "
+    "from asking again"
+)
 _MEASURES = (
     "accuracy",
     "exact_agreement",
@@ -111,11 +109,8 @@ def _validation_text(figures: Mapping[str, Any]) -> str:
         for m in _MEASURES
         if m in figures
     ]
-    at = (
-        ""
-        if figures.get("threshold") is None
-        else f"as verdicts at the threshold {figures['threshold']:g}: "
-    )
+    threshold = figures.get("threshold")
+    at = "" if threshold is None else f"as verdicts at the threshold {threshold:g}: "
     return at + ", ".join([*parts, f"n={figures['n']}"])
 
 
@@ -215,6 +210,11 @@ class _Column:
         return {"repeats": n, "n": parts.n, "unstable": parts.unstable, "sd": sd, **share}
 
 
+def middle_of(low: float | None, high: float | None) -> float | None:
+    """The middle of a range, from where on a score passes without a threshold; None of an open one."""
+    return None if low is None or high is None else (low + high) / 2
+
+
 def status_of(result: Any) -> str:
     """scored, unscored, failed, or stopped where the run did not get to it."""
     why = result.as_score()
@@ -283,7 +283,11 @@ def grade(
     tell = on_graded or (lambda _: None)
 
     def drawn() -> Iterator[Mapping[str, Any]]:
-        for where, row in _until_over(_drawn(data, limit, seed, own_rows), control):
+        rows = iter(_drawn(data, limit, seed, own_rows))
+        for where, row in rows:
+            if control.over:
+                control.unread = 1 + sum(1 for _ in rows)
+                return
             # read before the row is paid for
             waiting.append(
                 (where, row, {name: _label(row, column, where) for name, column in wanted.items()})
@@ -297,12 +301,11 @@ def grade(
         for results in going:
             where, given, known = waiting.popleft()
             row = row_of(given)
-            group = (
-                str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
-            )
             fields = _fields(runner, row)
-            group = group or _first_filled(fields, ASKED) or str(where)
+            named = "" if cluster is None else str(row.fields.get(cluster, ""))
+            group = named or _first_filled(fields, ASKED) or str(where)
             asked.append(hash_of(group))
+            graded = GradedRow(group, results, known)
             _observe(missingness, fields, results, main)
             for name, result in results.items():
                 by_grader[name].add(result)
@@ -310,52 +313,41 @@ def grade(
                     reasons.add(f"{status_of(result)}: {name} {result.error_type}", result.error)
             for name, label in known.items():
                 by_grader[name].labels.append(label)
-            tell(GradedRow(group, results, known))
+            tell(graded)
             if keeping is not None:
-                keeping.add(_row_record(row, where, fields, results, main, group))
+                about = {"id": row.sample_id, "key": row.sample_key, "cluster": group}
+                keeping.add({**about, **_row_record(where.number, fields, results, main)})
     _count_unread(by_grader, reasons, control)
-    clusters = Clusters.of_hashes(asked).codes
+    clusters, in_file = Clusters.of_hashes(asked).codes, isinstance(data, (str, Path))
     parts = {name: column.figure(clusters) for name, column in by_grader.items()}
+    same = {name: column.constant for name, column in by_grader.items()}
     judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
+    judge, endpoint = (
+        ", ".join(sorted({pair[k] or "" for pair in judges} - {""})) or None for k in (0, 1)
+    )
     report = GradeReport(
         **{
             **vars(parts[main]),
             "extra": _extra(by_grader, wanted, clusters, seed, main),
         },
         by_subset=parts,
-        benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
+        benchmark=Path(data).stem if in_file else "rows",
         version="mean over rows",
         reward=f"{main} of {', '.join(runner.grader_configs)}"
         if runner.aggregators
         else ", ".join(columns),
-        judge=", ".join(sorted({name for name, _ in judges if name})) or None,
-        endpoint=", ".join(sorted({where for _, where in judges if where})) or None,
-        data=str(data) if isinstance(data, (str, Path)) else f"{len(clusters)} rows",
+        judge=judge,
+        endpoint=endpoint,
+        data=str(data) if in_file else f"{len(clusters)} rows",
         reasons=reasons,
         **spent_by(control, began_at),
         suspicion=missingness.report(),
-        constant=" ".join(
-            f"{name}: {sentence}"
-            for name, column in by_grader.items()
-            if (sentence := column.constant)
-        ),
+        constant=" ".join(f"{name}: {sentence}" for name, sentence in same.items() if sentence),
     )
     kept = report if conclude is None else conclude(report)
     if keeping is not None:
         keeping.finish(kept)
     return report
-
-
-def _until_over(
-    rows: Iterable[tuple[RowRef, Mapping[str, Any]]], control: RunControl
-) -> Iterator[tuple[RowRef, Mapping[str, Any]]]:
-    """The rows until the run is over; the others are counted in `control.unread`."""
-    rows = iter(rows)
-    for pair in rows:
-        if control.over:
-            control.unread = 1 + sum(1 for _ in rows)
-            return
-        yield pair
 
 
 def _count_unread(by_grader: Mapping[str, _Column], reasons: Reasons, control: RunControl) -> None:
@@ -368,7 +360,7 @@ def _count_unread(by_grader: Mapping[str, _Column], reasons: Reasons, control: R
     for name, column in by_grader.items():
         column.statuses["stopped"] += n
         column.missing[why.cause or NEVER_BEGUN] += n
-        reasons.setdefault(f"stopped: {name} stopped", {"n": 0, "example": why.reason})["n"] += n
+        reasons.add(f"stopped: {name} stopped", why.reason, n)
 
 
 def _observe(
@@ -444,16 +436,16 @@ def _extra(
     seed: int,
     main: str,
 ) -> dict[str, Any]:
+    again = {name: column.consistency() for name, column in by_grader.items()}
     extra: dict[str, Any] = {
-        "distributions": {},
+        "distributions": {name: column.distribution() for name, column in by_grader.items()},
         "agreement": {},
-        "validation": {},
-        "consistency": {},
+        "validation": {
+            name: {"label": label, **_validated(by_grader[name], clusters, seed)}
+            for name, label in wanted.items()
+        },
+        "consistency": {name: figures for name, figures in again.items() if figures is not None},
     }
-    for name, column in by_grader.items():
-        extra["distributions"][name] = column.distribution()
-        if (again := column.consistency()) is not None:
-            extra["consistency"][name] = again
     for (one, a), (other, b) in combinations(by_grader.items(), 2):
         scores = a.turn * a.scores, b.turn * b.scores
         order = spearman_estimate(*scores, clusters=clusters)
@@ -464,14 +456,10 @@ def _extra(
                 "ci95": order.interval(),
                 "n": n,
             }
-    for name, label in wanted.items():
-        extra["validation"][name] = {"label": label, **_validated(by_grader[name], clusters, seed)}
     whole = by_grader[main]
     if any(label is not None for label in whole.labels):
-        scale = label_scale(whole.labels, whole.bounds)
-        # in the unit of the labels
-        corrected = corrected_mean(whole.scores, whole.labels, clusters=clusters, bounds=scale)
-        extra["corrected"] = as_dict(corrected, None)
+        rows = ComparedRows(clusters, whole.labels)
+        extra["corrected"] = rows.corrected(whole.scores, None, whole.bounds)
     return extra
 
 
@@ -487,8 +475,8 @@ def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]
     verdicts = known_labels <= {0.0, 1.0}
     on_scale = all(low <= label <= high for label in known_labels)
     threshold = column.known.threshold if column.known and (verdicts or on_scale) else None
-    if threshold is None and verdicts and math.isfinite(low) and math.isfinite(high):
-        threshold = (low + high) / 2
+    if threshold is None and verdicts and column.known:
+        threshold = middle_of(*column.known.range)
     return validate(
         column.scores.tolist(),
         column.labels,
@@ -501,14 +489,9 @@ def _validated(column: _Column, clusters: Integers, seed: int) -> dict[str, Any]
 
 
 def _row_record(
-    row: TableRow,
-    where: RowRef,
-    fields: Mapping[str, Any],
-    results: Results,
-    main: str,
-    cluster: str,
+    number: int, fields: Mapping[str, Any], results: Results, main: str
 ) -> dict[str, Any]:
-    """What samples.jsonl keeps of a row."""
+    """What samples.jsonl keeps of a row, beside what names it."""
     first = results[main]
     answers, scores = [_first_filled(fields, ANSWERED)], list[float | None]([None])
     if first.kind == "score":
@@ -523,26 +506,24 @@ def _row_record(
     reasons = [
         f"{name} {_result_text(result)}: {result.reason}" for name, result in results.items()
     ]
-    lost = [(name, r) for name, r in results.items() if not r.ok]
     passed = {
         name: r.passed()
         for name, r in results.items()
         if r.kind == "score" and r.threshold is not None
     }
     record = {
-        "id": row.sample_id,
-        "key": row.sample_key,
-        "cluster": cluster,
         "status": status,
         "prompt": _first_filled(fields, ASKED),
         "answers": answers,
         "scores": scores,
         "reasons": ["\n".join(reasons), *[None] * (len(answers) - 1)],
         "issues": [
-            [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)] for name, r in lost
+            [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)]
+            for name, r in results.items()
+            if not r.ok
         ],
         "metadata": {
-            "number": where.number,
+            "number": number,
             "scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok},
             **({"passed": passed} if passed else {}),
         },

@@ -180,8 +180,8 @@ def check_mix(
         for finding in whole.findings
         if (payers := _through(finding, whole.tried, weights))
     }
-    judge = {"llm": llm, "base_url": base_url}
-    judge = {name: value for name, value in judge.items() if value is not None}
+    named_judge = {"llm": llm, "base_url": base_url}
+    judge = {name: value for name, value in named_judge.items() if value is not None}
     return MixCheck(whole, parts, weights, through, named, total.pays(), normalize, judge)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
+from rm_gallery.core.stats import Array, Floats, Integers, np
 from rm_gallery.core.stats.clustered import first_seen
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, MissingnessTest, added, labelled_traits
 from rm_gallery.core.utils.shown import one_line
@@ -192,15 +192,12 @@ class Pairs:
         order = np.argsort(groups, kind="stable")
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         heads = self[order[starts]]
-        ends = [*starts[1:].tolist(), len(order)]
-        for number, (start, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
-            inside = order[start:end]
-            for side in (0, 1):
-                heads.credit[side, number] = mean_of(self.credit[side, inside])
-                causes = self.lost[side, inside]
-                heads.lost[side, number] = next(
-                    (cause for cause in causes.tolist() if cause != _NOBODY), _NOBODY
-                )
+        for number, inside in enumerate(np.split(order, starts[1:])):
+            heads.credit[:, number] = [mean_of(side) for side in self.credit[:, inside]]
+            heads.lost[:, number] = [
+                next((cause for cause in side if cause != _NOBODY), _NOBODY)
+                for side in self.lost[:, inside].tolist()
+            ]
         return heads
 
 
@@ -215,30 +212,30 @@ class Matched:
 
     def __init__(self, first: RunSamples, second: RunSamples) -> None:
         self.runs = first, second
-        order = np.argsort(second.keys)
-        if len(order):
-            positions = order[
-                np.minimum(np.searchsorted(second.keys, first.keys, sorter=order), len(order) - 1)
-            ]
-            both = second.keys[positions] == first.keys
-        else:
-            positions, both = (
-                np.zeros(len(first.keys), dtype=np.int64),
-                np.zeros(len(first.keys), dtype=bool),
-            )
-        self._places = np.flatnonzero(both).astype(np.int32), positions[both].astype(np.int32)
-        only_second = np.ones(len(second.keys), dtype=bool)
-        only_second[positions[both]] = False
-        self.only: tuple[Bools, Bools] = ~both, only_second
+        _, *both = np.intersect1d(first.keys, second.keys, True, return_indices=True)
+        order = np.argsort(both[0])
+        self._places = [places[order].astype(np.int32) for places in both]
+        self.only = [np.ones(len(run.keys), dtype=bool) for run in self.runs]
+        for only, places in zip(self.only, self._places, strict=True):
+            only[places] = False
 
     def pairs(self) -> Pairs:
         """What both have, in the order of the first run."""
-        (first, second), (i, j) = self.runs, self._places
-        place, credit, lost = (
-            np.array([getattr(first, name)[i], getattr(second, name)[j]])
-            for name in ("place", "credit", "lost")
-        )
-        return Pairs(self.runs, place, credit, lost, first.subset[i], first.cluster[i])
+        return self._pairs_at(*self._places)
+
+    def _pairs_at(self, first: Array, second: Array) -> Pairs:
+        """The samples at these places of the runs; -1 where a run, which has others, has none."""
+        absent = {"place": _ABSENT, "credit": math.nan, "lost": self.runs[0].causes[NEVER_BEGUN]}
+
+        def column(run: RunSamples, places: Array, name: str) -> Array:
+            known: Array = getattr(run, name)[places]
+            known[places == _ABSENT] = absent[name]
+            return known
+
+        sides = list(zip(self.runs, (first, second), strict=True))
+        place, credit, lost = (np.array([column(*side, name) for side in sides]) for name in absent)
+        run, places = sides[bool((first == _ABSENT).any())]
+        return Pairs(self.runs, place, credit, lost, run.subset[places], run.cluster[places])
 
     def credited_once(self) -> int:
         """Samples that both runs scored, of which only one has a credit."""
@@ -256,42 +253,16 @@ class Matched:
         """The pairs, and the samples that an unfinished run never began, as missing in that run."""
         parts = [pairs]
         for number in (1, 0):
-            if not self.never_begun(number):
-                continue
-            other, unmatched = self.runs[1 - number], self.only[1 - number]
-            n = int(unmatched.sum())
-            sides = [
-                (other.place[unmatched], other.credit[unmatched], other.lost[unmatched]),
-                (
-                    np.full(n, _ABSENT, dtype=np.int32),
-                    np.full(n, math.nan),
-                    np.full(n, self.runs[0].causes[NEVER_BEGUN], dtype=np.int8),
-                ),
-            ]
-            place, credit, lost = (
-                np.array(both) for both in zip(*(sides if number else reversed(sides)), strict=True)
-            )
-            parts.append(
-                Pairs(
-                    self.runs,
-                    place,
-                    credit,
-                    lost,
-                    other.subset[unmatched],
-                    other.cluster[unmatched],
-                )
-            )
-        if len(parts) == 1:
-            return pairs
-        place, credit, lost = (
-            np.concatenate([getattr(part, name) for part in parts], axis=1)
-            for name in ("place", "credit", "lost")
+            if self.never_begun(number):
+                others = np.flatnonzero(self.only[1 - number])
+                absent = np.full(len(others), _ABSENT)
+                parts.append(self._pairs_at(*((others, absent) if number else (absent, others))))
+        place, credit, lost, subset, cluster = (
+            np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            for name in ("place", "credit", "lost", "subset", "cluster")
         )
-        subset, cluster = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("subset", "cluster")
-        )
-        return Pairs(self.runs, place, credit, lost, subset, cluster)
+        joined = Pairs(self.runs, place, credit, lost, subset, cluster)
+        return pairs if len(parts) == 1 else joined
 
     def missing(self) -> dict[str, dict[str, int]]:
         """What has no score in each run, by who caused it."""

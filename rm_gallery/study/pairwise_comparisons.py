@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward
@@ -332,6 +332,11 @@ class Finding(Record):
         """Its name in JSON: `probe.name`."""
         return f"{self.probe}.{self.name}"
 
+    def held_to(self, limit: Limit) -> Finding:
+        """The figure with what the limit says of it."""
+        verdict = decide(self.value, self.ci95, self.clusters, limit)
+        return replace(self, limit=limit, verdict=verdict)
+
     def shown(self) -> str:
         """The value for people."""
         return figure_text(self.value, self.unit)
@@ -389,10 +394,8 @@ def mean_finding(
     intervals = [Interval(*both) for both in ends]
     value = means[0].estimate if means else None
     ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
-    verdict: Verdict = "info" if limit is None else decide(value, ci95, distinct, limit)
-    return Finding(
-        probe, name, what, unit, value, ci95, len(values), distinct, verdict, limit=limit, **more
-    )
+    finding = Finding(probe, name, what, unit, value, ci95, len(values), distinct, **more)
+    return finding if limit is None else finding.held_to(limit)
 
 
 def net_interval(values: Sequence[float], mean: ClusteredMean, level: float = 0.95) -> Interval:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rm_gallery.core.data.schema import DataOutput
+from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.significance import sign_test
 from rm_gallery.gallery.benchmarks.judgements import Status, cluster_of, worst
@@ -150,6 +150,27 @@ class Probe(ABC):
                 statuses.append(worst(map(sheet.status, row)))
         return known, lost("unscored" if status == "scored" else status for status in statuses)
 
+    def _changes(
+        self,
+        name: str,
+        what: str,
+        both: Iterable[tuple[PairwiseComparison, PairwiseComparison]],
+        again: Questionnaire | None = None,
+    ) -> Finding:
+        """The share of comparisons with another verdict the second time, place by place; a tie that
+        gets a winner has changed.
+        """
+        values, where, statuses = [], [], []
+        for before, after in both:
+            asked = ((self.pairs.sheet, before), (again or self.pairs.sheet, after))
+            first, second = (sheet.games(one) for sheet, one in asked)
+            statuses += [sheet.status(one) for sheet, one in asked if not sheet.games(one)]
+            if first and second:
+                pairs = list(zip(first, second, strict=True))
+                values.append(sum(a.verdict != b.verdict for a, b in pairs) / len(pairs))
+                where.append(before.cluster)
+        return mean_finding(self.name, name, what, values, where, UNSTABLE, lost=lost(statuses))
+
     def _lift(
         self,
         name: str,
@@ -251,8 +272,9 @@ class Place(Probe):
             )
             clusters.append(comparison.cluster)
         missing = lost(sheet.status(comparison) for comparison in self.pairs.plain)
-        uneven = [(net, cluster) for net, cluster in zip(nets, clusters, strict=True) if net]
-        first, second = sum(net > 0 for net, _ in uneven), sum(net < 0 for net, _ in uneven)
+        uneven = [(net > 0, cluster) for net, cluster in zip(nets, clusters, strict=True) if net]
+        first = sum(won for won, _ in uneven)
+        second = len(uneven) - first
         p = sign_test(first, second) if uneven else None
         extra = {
             "first_first": first,
@@ -268,7 +290,7 @@ class Place(Probe):
             "advantage of the first place over all pairs: won in the first place less won in the "
             "second"
         )
-        shares = [float(value > 0) for value, _ in uneven]
+        shares = [float(won) for won, _ in uneven]
         where = [cluster for _, cluster in uneven]
         return [
             mean_finding(self.name, "flips", flip, flips, clusters, UNSTABLE, lost=missing),
@@ -305,6 +327,13 @@ def _tested(p: float | None, n: int) -> str:
     )
 
 
+_REWORDED = {
+    "reworded_answer": "pairs whose verdict changes when the good answer says the same in other words",
+    "reworded_prompt": "pairs whose verdict changes when the prompt asks the same in other words",
+    "layout": "pairs whose verdict changes with quotes, spaces and line ends alone",
+}
+
+
 class Stability(Probe):
     """Whether the verdict holds when nothing that matters changes."""
 
@@ -315,47 +344,36 @@ class Stability(Probe):
         answer in two orders.
         """
         pairs = self.pairs
-        self.variants: dict[str, list[tuple[int, PairwiseComparison]]] = {
-            "reworded_answer": [],
-            "reworded_prompt": [],
-            "layout": [],
+        self.variants: dict[str, list[tuple[PairwiseComparison, PairwiseComparison]]] = {
+            name: [] for name in _REWORDED
         }
-        self.lists: list[tuple[str, str]] = []
+        self.lists: list[list[str]] = []
         for number, material in enumerate(pairs.materials):
-            good, worse = pairs.good[number], pairs.worse[number]
-            if material.reworded is not None:
-                other = as_judged(material.reworded, pairs.steps)
-                self.variants["reworded_answer"].append(
-                    (number, pairs.comparison(number, other, worse))
-                )
-            if material.asked is not None:
-                self.variants["reworded_prompt"].append(
-                    (number, pairs.sheet.comparison(material.asked, good, worse))
-                )
+            good, worse, sample = pairs.good[number], pairs.worse[number], material.sample
             laid = [
                 pairs.text(output, relaid(text_of(output)))
                 for output in (material.good, material.worse)
             ]
-            self.variants["layout"].append((number, pairs.comparison(number, *laid)))
+            reworded = material.reworded and as_judged(material.reworded, pairs.steps)
+            variants: tuple[tuple[DataSample | None, DataOutput | None, DataOutput], ...] = (
+                (sample, reworded, worse),
+                (material.asked, good, worse),
+                (sample, laid[0], laid[1]),
+            )
+            for name, (asked, first, second) in zip(_REWORDED, variants, strict=True):
+                if asked is not None and first is not None:
+                    again = pairs.sheet.comparison(asked, first, second)
+                    self.variants[name].append((pairs.plain[number], again))
             if pairs.reward.kind == "listwise" and len(pairs.materials) > 1:
                 # no rival of the best: equals are no trial
                 third = pairs.worse[(number + 1) % len(pairs.materials)]
                 ask = pairs.sheet.ask
-                self.lists.append(
-                    (
-                        ask(material.sample, [good, worse, third]),
-                        ask(material.sample, [third, worse, good]),
-                    )
-                )
+                orders = [good, worse, third], [third, worse, good]
+                self.lists.append([ask(sample, order) for order in orders])
 
     def read(self) -> list[Finding]:
         """Share of verdicts that change, by what was changed."""
-        words = {
-            "reworded_answer": "pairs whose verdict changes when the good answer says the same in other words",
-            "reworded_prompt": "pairs whose verdict changes when the prompt asks the same in other words",
-            "layout": "pairs whose verdict changes with quotes, spaces and line ends alone",
-        }
-        out = [self._changed(name, what) for name, what in words.items()]
+        out = [self._changed(name, what) for name, what in _REWORDED.items()]
         what = "lists of three whose best answer changes when the list is turned round"
         if self.pairs.reward.kind != "listwise":
             why = (
@@ -383,13 +401,7 @@ class Stability(Probe):
             return self._does_not_apply(
                 name, what, "the data say nothing in two ways; the built-in questions do"
             )
-        return changed(
-            self.pairs.sheet,
-            self.name,
-            name,
-            what,
-            [(self.pairs.plain[n], d) for n, d in self.variants[name]],
-        )
+        return self._changes(name, what, self.variants[name])
 
     def _best_places(self, key: str) -> set[int]:
         outcome = self.pairs.sheet.outcomes.get(key)
@@ -400,29 +412,6 @@ class Stability(Probe):
             if len(known) == 3
             else set()
         )
-
-
-def changed(
-    sheet: Questionnaire,
-    probe: str,
-    name: str,
-    what: str,
-    both: Sequence[tuple[PairwiseComparison, PairwiseComparison]],
-    other: Questionnaire | None = None,
-) -> Finding:
-    """The share of comparisons with another verdict the second time, place by place; a tie that
-    gets a winner has changed.
-    """
-    values, where, statuses = [], [], []
-    for before, after in both:
-        first, second = sheet.games(before), (other or sheet).games(after)
-        statuses += [] if first else [sheet.status(before)]
-        statuses += [] if second else [(other or sheet).status(after)]
-        if first and second:
-            pairs = list(zip(first, second, strict=True))
-            values.append(sum(a.verdict != b.verdict for a, b in pairs) / len(pairs))
-            where.append(before.cluster)
-    return mean_finding(probe, name, what, values, where, UNSTABLE, lost=lost(statuses))
 
 
 SHOWN = 5
@@ -454,26 +443,18 @@ class Dressed(Probe):
         pairs, dress = self.pairs, DRESSES[self.name][1]
         self.own: list[PairwiseComparison] = []
         self.turned: list[PairwiseComparison] = []
-        self.worse: list[tuple[int, DataOutput]] = []
-        self.shown: list[dict[str, str]] = []
+        self.worse: list[DataOutput] = []
         for number, material in enumerate(pairs.materials):
-            text = dress(material, text_of(material.worse), number)
-            dressed = pairs.text(material.worse, text)
-            dressed_good = pairs.text(
-                material.good, dress(material, text_of(material.good), number)
+            dressed_good, dressed = (
+                pairs.text(plain, dress(material, text_of(plain), number))
+                for plain in (material.good, material.worse)
             )
             self.own.append(pairs.comparison(number, dressed_good, pairs.good[number]))
-            self.worse.append((number, dressed))
+            self.worse.append(dressed)
             # a score that is there already; a comparison would be another call
             if not pairs.comparing:
                 self.own.append(pairs.comparison(number, dressed, pairs.worse[number]))
             self.turned.append(pairs.comparison(number, dressed, pairs.good[number]))
-            about = {
-                "prompt": material.sample.query_text(),
-                "attacked": text,
-                "better": text_of(material.good),
-            }
-            self.shown.append(about)
 
     def follow(self) -> None:
         """Where that decides nothing, compare the dressed worse answer with itself too: a noisy
@@ -482,7 +463,7 @@ class Dressed(Probe):
         if self.pairs.comparing and self._itself().verdict not in ("pass", "fail"):
             self.own += [
                 self.pairs.comparison(number, dressed, self.pairs.worse[number])
-                for number, dressed in self.worse
+                for number, dressed in enumerate(self.worse)
             ]
 
     def _itself(self) -> Finding:
@@ -502,7 +483,14 @@ class Dressed(Probe):
             f"comparisons that worse answers, {done}, win against the good one, less those they "
             f"win plain"
         )
-        examples = [self.shown[number] for number in won_by[:SHOWN]]
+        examples = [
+            {
+                "prompt": pairs.materials[number].sample.query_text(),
+                "attacked": text_of(self.worse[number]),
+                "better": text_of(pairs.materials[number].good),
+            }
+            for number in won_by[:SHOWN]
+        ]
         return [
             self._lift("over_better", lift, self.turned, numbers, examples=examples),
             self._itself(),
@@ -569,8 +557,20 @@ class Injected(Probe):
         return any(attacked > -plain for attacked, plain in known.values())
 
     def _silenced(self, attack: _Attack) -> bool:
-        judged_plain = self.pairs.sheet.margin(self.pairs.plain[attack.number]) is not None
-        return judged_plain and self.pairs.sheet.status(attack.against) != "scored"
+        return self._read_plain(attack) and self.pairs.sheet.status(attack.against) != "scored"
+
+    def _read_plain(self, attack: _Attack) -> bool:
+        return self.pairs.sheet.margin(self.pairs.plain[attack.number]) is not None
+
+    def _silences(
+        self, name: str, what: str, attacks: Iterable[_Attack], crossed: bool, **more: Any
+    ) -> Finding:
+        """How often attacks make unreadable what is read without them."""
+        asked = [attack for attack in attacks if self._read_plain(attack)]
+        values = [float(self._silenced(attack)) for attack in asked]
+        more["crossed"] = [attack.name for attack in asked] if crossed else None
+        where = [attack.against.cluster for attack in asked]
+        return mean_finding(self.name, name, what, values, where, TURNED, **more)
 
     def _worst(self) -> list[Finding]:
         """The text that lifts most on all prompts, and the one that leaves no verdict most often."""
@@ -594,16 +594,7 @@ class Injected(Probe):
             }
             attacked = [one.against for one in own]
             lifts.append(self._lift("worst", lift, attacked, [one.number for one in own], **about))
-            asked = [
-                one
-                for one in own
-                if self.pairs.sheet.margin(self.pairs.plain[one.number]) is not None
-            ]
-            values = [float(self._silenced(one)) for one in asked]
-            where = [one.against.cluster for one in asked]
-            silences.append(
-                mean_finding(self.name, "worst_no_verdict", quiet, values, where, TURNED, **about)
-            )
+            silences.append(self._silences("worst_no_verdict", quiet, own, False, **about))
         if not self.again:
             why = (
                 f"none of {tried} texts lifted an answer or left no verdict, on {SCREENED} prompts "
@@ -637,12 +628,6 @@ class Injected(Probe):
         examples = [
             {"attack": a.name, "family": a.family, "attacked": a.text} for a in worked[:SHOWN]
         ]
-        # what an attack can make unreadable is what is read without it
-        asked = [
-            attack for attack in self.attacks if margin(pairs.plain[attack.number]) is not None
-        ]
-        unread = [float(pairs.sheet.status(attack.against) != "scored") for attack in asked]
-        clusters = [attack.against.cluster for attack in asked]
         own = [attack for attack in self.attacks if attack.against_itself is not None]
         lift = (
             "comparisons that worse answers with an injected text win against the good one, less "
@@ -680,15 +665,7 @@ class Injected(Probe):
                 unit="net",
                 attacks=[a.name for a in own],
             ),
-            mean_finding(
-                self.name,
-                "no_verdict",
-                no_verdict,
-                unread,
-                clusters,
-                TURNED,
-                crossed=[attack.name for attack in asked],
-            ),
+            self._silences("no_verdict", no_verdict, self.attacks, True),
             *self._worst(),
         ]
 

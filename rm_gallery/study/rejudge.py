@@ -32,7 +32,7 @@ from rm_gallery.study.runs import kept_in, sample_record
 from rm_gallery.study.table import (
     RowStatuses,
     ScoreReport,
-    counted_part,
+    mean_score,
     open_ended,
     row_status_of,
     spread_of,
@@ -71,6 +71,12 @@ class Rejudgement(Record):
     cause: Cause | None = None
     reason: str = ""
     parts: Mapping[str, float | None] = field(default_factory=dict)
+
+
+_NEW_LESS_OLD = (
+    "New less recorded: {difference.estimate:+.4g}{within}, {new_mean:.4g} after {old_mean:.4g}, "
+    "over the {n_both:,} of {n:,} rollouts with both."
+)
 
 
 @dataclass(frozen=True)
@@ -127,11 +133,8 @@ class RejudgeReport(Record):
         if gap.estimate is None or self.old_mean is None or self.new_mean is None:
             return f"None of {self.n:,} rollouts has both a recorded reward and a new one."
         ends = between({"rule": "mean_score", "ci95": gap.ci95}, " to ")
-        return (
-            f"New less recorded: {gap.estimate:+.4g}{f' (95 % interval {ends})' if ends else ''}, "
-            f"{self.new_mean:.4g} after {self.old_mean:.4g}, over the {self.n_both:,} of "
-            f"{self.n:,} rollouts with both."
-        )
+        within = f" (95 % interval {ends})" if ends else ""
+        return _NEW_LESS_OLD.format(within=within, **vars(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types, but for `report`."""
@@ -163,13 +166,13 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     built = asked.reward
     about = {"rejudge": 1, "benchmark": "rollouts", "rule": RULE, **identity}
     whole = [sample for sample in samples if not _broke(sample)]
-    broken = [sample for sample in samples if _broke(sample)]
     chosen, control = begun(asked.options, about, total=len(whole))
     began_at, reasons = time.monotonic(), Reasons()
     rows: list[tuple[Rejudgement, Judged]] = []
     scored = library_loop.driven(run_stream(built, whole, chosen, asked.hooks, streaming=True))
     with closing(scored), kept_in(chosen.run_dir) as keeping:
-        for sample in chain(scored, broken):
+        # the run ends where its last sample is asked for
+        for sample in chain(scored, filter(_broke, samples)):
             row, one = _judged_again(built, sample)
             if row.new is None:
                 reasons.add(
@@ -182,8 +185,9 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
     rows = [next(crashed if _broke(sample) else ended) for sample in samples]
     figures = _figures(built, rows)
     judge, endpoint = judge_of(built)
+    spent = spent_by(control, began_at)
     out = _compared(built, name, rows)
-    out = replace(out, reasons=reasons.sorted(), calls=control.calls, stopped=control.stopped)
+    out = replace(out, reasons=reasons.sorted(), calls=spent["calls"], stopped=spent["stopped"])
     extra = {**figures.extra, "verdict": out.verdict, "recorded": _beside(out)}
     report = replace(
         figures,
@@ -195,7 +199,7 @@ def rejudge(asked: Asked, **keywords: Unpack[Keywords]) -> RejudgeReport:
         endpoint=endpoint,
         data=name,
         reasons=reasons.sorted(),
-        **spent_by(control, began_at),
+        **spent,
     )
     out = replace(out, report=report)
     if keeping is not None and chosen.run_dir is not None:
@@ -240,14 +244,13 @@ def _record(reward: BaseReward, row: Rejudgement, one: Judged) -> dict[str, Any]
 
 def _figures(reward: BaseReward, rows: Sequence[tuple[Rejudgement, Judged]]) -> ScoreReport:
     """The new rewards of all rollouts."""
-    values = np.array([math.nan if row.new is None else row.new for row, _ in rows])
+    values = np.array([row.new for row, _ in rows], dtype=np.float64)
     clusters = Clusters.of_names(one.cluster for _, one in rows).codes
     bounds = open_ended(reward.score_range)
     statuses = RowStatuses({}, len(rows))
     for place, (_, one) in enumerate(rows):
         statuses[place] = row_status_of(one)
-    ci95 = mean_of(values, clusters, bounds=bounds).ci95
-    part = counted_part("mean_score", values, np.arange(len(rows)), statuses, bounds, ci95=ci95)
+    part = mean_score(values, clusters, np.arange(len(rows)), statuses, bounds)
     spread = spread_of(values[~np.isnan(values)])
     return ScoreReport(**vars(part) | {"extra": {"spread": spread} if spread else {}})
 

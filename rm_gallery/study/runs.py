@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import orjson
@@ -134,26 +134,26 @@ class SampleRow:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> SampleRow:
         """The row in a line of samples.jsonl; TypeError or ValueError when it holds none."""
-        return cls(
-            id=str(record["id"]),
-            key=str(record.get("key", "")),
-            subset=str(record.get("subset", "")),
-            cluster=str(record.get("cluster", "")),
-            status=str(record.get("status", "scored")),
-            prompt=str(record.get("prompt", "")),
-            answers=tuple(map(str, record.get("answers", ()))),
-            labels=tuple(record.get("labels", ())),
-            scores=tuple(record.get("scores", ())),
-            reasons=tuple(record.get("reasons", ())),
-            verdicts=tuple(Verdict(*verdict) for verdict in record.get("verdicts", ())),
-            order=tuple(map(int, record.get("order", ()))),
-            steps=tuple(
-                tuple(StepScore(*step) for step in steps) for steps in record.get("steps", ())
-            ),
-            credit=record.get("credit"),
-            issues=tuple(Issue(*issue) for issue in record.get("issues", ())),
-            metadata=record.get("metadata") or None,
-        )
+        return cls(**{name: read(record[name]) for name, read in _READ.items() if name in record})
+
+
+def _each(read: Callable[[Any], Any]) -> Callable[[Iterable[Any]], tuple[Any, ...]]:
+    return lambda values: tuple(map(read, values))
+
+
+_STEPS = _each(lambda step: StepScore(*step))
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("id", "key", "subset", "cluster", "status", "prompt"), str),
+    "answers": _each(str),
+    **dict.fromkeys(("labels", "scores", "reasons"), tuple),
+    "verdicts": _each(lambda verdict: Verdict(*verdict)),
+    "order": _each(int),
+    "steps": _each(_STEPS),
+    "credit": lambda credit: credit,
+    "issues": _each(lambda issue: Issue(*issue)),
+    "metadata": lambda metadata: metadata or None,
+}
+"""How each field of a `SampleRow` is read from its line."""
 
 
 def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) -> dict[str, Any]:
@@ -218,13 +218,12 @@ def _steps(one: Judged) -> list[list[list[Any]]]:
     """
     by_answer = []
     for place, output in enumerate(one.sample.output):
-        steps, scores = output.turns if output.steps else (), one.steps(place)
-        texts = [(step.text, step.label or {}) for step in steps] + [("", {})] * (
-            len(scores) - len(steps)
-        )
-        known = [*scores, *([None] * (len(texts) - len(scores)))]
+        steps = output.turns if output.steps else ()
         by_answer.append(
-            [[text, score, label] for (text, label), score in zip(texts, known, strict=True)]
+            [
+                ["", score, {}] if step is None else [step.text, score, step.label or {}]
+                for step, score in zip_longest(steps, one.steps(place))
+            ]
         )
     return by_answer if any(by_answer) else []
 
@@ -235,7 +234,7 @@ def kept_in(run_dir: str | Path | None) -> AbstractContextManager[SampleFile | N
     Whatever judges under `--out` or `run_dir` writes a line for every sample as it finishes, and
     ends with `finish`: `report`, `view`, `explain`, `table` and `compare` read these two files alone.
     """
-    return nullcontext() if run_dir is None else SampleFile(run_dir)
+    return nullcontext() if run_dir is None else closing(SampleFile(run_dir))
 
 
 class SampleFile:
@@ -331,17 +330,6 @@ class SampleFile:
         finally:
             os.close(self._fd)
             self._fd = -1
-
-    def __enter__(self) -> SampleFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _line_of(record: dict[str, Any]) -> bytes:

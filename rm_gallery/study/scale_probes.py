@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.stats.agreement import spearman_estimate
-from rm_gallery.core.stats.clustered import from_draws
+from rm_gallery.core.stats.agreement import spearman, spearman_difference, spearman_estimate
+from rm_gallery.core.stats.clustered import draws_interval, from_draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.pairwise_comparisons import (
     Finding,
     Limit,
     QuestionOutcome,
-    decide,
     mean_finding,
 )
-from rm_gallery.study.probes import AnswerPairs, Probe, changed
+from rm_gallery.study.probes import AnswerPairs, Probe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,21 +134,10 @@ class Range(Probe):
             for _ in range(RESAMPLES // 2)
         ]
         every = [score for own in kept for score in own]
-        ci95 = from_draws(used(every), np.array(draws), len(kept)).interval()
-        limit = Limit(0.40, 0.20, "high")
-        verdict = decide(used(every), ci95, len(kept), limit)
-        return Finding(
-            self.name,
-            "used",
-            what,
-            "share",
-            used(every),
-            ci95,
-            len(every),
-            len(kept),
-            verdict,
-            limit=limit,
-        )
+        value, n = used(every), len(kept)
+        ci95 = from_draws(value, np.array(draws), n).interval()
+        finding = Finding(self.name, "used", what, "share", value, ci95, len(every), n)
+        return finding.held_to(Limit(0.40, 0.20, "high"))
 
 
 class LengthCorrelation(Probe):
@@ -177,28 +165,21 @@ class LengthCorrelation(Probe):
                 Finding(self.name, name, what, "correlation", n=n, verdict="not enough")
                 for name in ("rank", "excess")
             ]
-        table = np.array(blocks, dtype=np.float64)  # prompt, answer, (score, length, label)
-        here, drawn = _resampled(table, self.pairs.seed)
-        r, labels = _spearman(here[..., 0], here[..., 1]), _spearman(here[..., 2], here[..., 1])
-        if np.isnan(r[0]):
-            return [
-                self._does_not_apply(
-                    "rank", what, "all scores, or all lengths, are equal", "correlation"
-                )
-            ]
-        excess = _spearman(drawn[..., 0], drawn[..., 1]) - np.nan_to_num(
-            _spearman(drawn[..., 2], drawn[..., 1])
-        )
-        own = float(np.nan_to_num(labels)[0])
+        scores, lengths, labels = np.array(blocks, dtype=np.float64).reshape(-1, 3).T
+        names = np.repeat(np.arange(len(blocks)), 2)
+        drawn = spearman_difference(scores, labels, lengths, names, self.pairs.seed, RESAMPLES)
+        r, of_labels = spearman(scores, lengths), spearman(labels, lengths)
+        if drawn is None or r is None:
+            why = "all scores, or all lengths, are equal"
+            return [self._does_not_apply("rank", what, why, "correlation")]
+        value, excess = drawn
         shared: dict[str, Any] = {
             "unit": "correlation",
-            "n": here.shape[1],
+            "n": len(scores),
             "clusters": len(blocks),
         }
-        value, limit = float(r[0]) - own, Limit(0.40, 0.50, "both")
-        names = [number for number in range(len(blocks)) for _ in range(2)]
-        rank = spearman_estimate(here[0, :, 0].tolist(), here[0, :, 1].tolist(), clusters=names)
-        low, high = map(float, np.nanquantile(excess, [0.025, 0.975]))
+        rank = spearman_estimate(scores, lengths, clusters=names)
+        low, high = draws_interval(excess) or (value, value)
         # draws that are all alike say nothing: then it is as uncertain as a correlation of so many
         # prompts can be
         ci95 = (
@@ -206,21 +187,19 @@ class LengthCorrelation(Probe):
             if high - low > 1e-9
             else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
         )
-        decided: dict[str, Any] = {
-            "limit": limit,
-            "verdict": decide(value, ci95, len(blocks), limit),
-            "extra": {"labels": own},
-        }
+        over: dict[str, Any] = {"value": value, "ci95": ci95, "extra": {"labels": of_labels}}
         return [
             Finding(
                 self.name,
                 "rank",
                 what,
-                value=float(r[0]),
+                value=r,
                 ci95=None if rank is None else rank.interval(),
                 **shared,
             ),
-            Finding(self.name, "excess", beyond, value=value, ci95=ci95, **decided, **shared),
+            Finding(self.name, "excess", beyond, **over, **shared).held_to(
+                Limit(0.40, 0.50, "both")
+            ),
         ]
 
     def _block(self, number: int) -> list[tuple[float, float, float]]:
@@ -242,30 +221,6 @@ class LengthCorrelation(Probe):
         return [(scores[0], lengths[0], 1.0), (scores[1], lengths[1], 0.0)]
 
 
-def _resampled(table: Numbers, seed: int) -> tuple[Numbers, Numbers]:
-    """What is known of the answers to all prompts in a row, and in `RESAMPLES` rows of prompts drawn
-    anew.
-    """
-    import numpy as np
-
-    n, kinds = len(table), table.shape[-1]
-    drawn = np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))
-    return table.reshape(1, -1, kinds), table[drawn].reshape(RESAMPLES, -1, kinds)
-
-
-def _spearman(first: Numbers, second: Numbers) -> Numbers:
-    """Spearman's correlation of each row, NaN where one side is constant."""
-    import numpy as np
-    from scipy.stats import rankdata
-
-    a, b = (rankdata(values, axis=1) - (values.shape[1] + 1) / 2 for values in (first, second))
-    scale = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
-    out: Numbers = np.divide(
-        (a * b).sum(axis=1), scale, out=np.full(len(a), np.nan), where=scale > 0
-    )
-    return out
-
-
 class Repeatability(Probe):
     """Whether the same question gets the same verdict when it is asked again."""
 
@@ -281,7 +236,7 @@ class Repeatability(Probe):
         both = list(zip(pairs.plain, self.second.plain, strict=True))
         what = "comparisons with another verdict when the same question is asked a second time"
         return [
-            changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet),
+            self._changes("changed", what, both, self.second.sheet),
             self._noise(),
         ]
 
@@ -302,8 +257,10 @@ class Repeatability(Probe):
             return Finding(self.name, "noise", what, verdict="not enough")
         # scores near the end of what a float holds have squares beyond it
         scale = float(np.abs(table).max())
-        here, drawn = _resampled(table / scale, self.pairs.seed)
-        value, limit = float(_noise_share(here)[0]), Limit(0.15, 0.40)
+        table, n = table / scale, len(table)
+        places = np.random.default_rng(self.pairs.seed).integers(0, n, (RESAMPLES, n))
+        here, drawn = table.reshape(1, -1, 2), table[places].reshape(RESAMPLES, -1, 2)
+        value = float(_noise_share(here)[0])
         ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
         deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
         return Finding(
@@ -315,11 +272,9 @@ class Repeatability(Probe):
             ci95,
             here.shape[1],
             len(blocks),
-            decide(value, ci95, len(blocks), limit),
             why=f"one score varies by {deviation:.2g} (standard deviation)",
             extra={"score_sd": deviation},
-            limit=limit,
-        )
+        ).held_to(Limit(0.15, 0.40))
 
     def _twice(self, number: int) -> list[list[float]]:
         """Both scores of both answers to a prompt; empty where one is missing."""

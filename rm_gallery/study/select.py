@@ -18,15 +18,16 @@ from rm_gallery.core.stats.agreement import (
     cohen_kappa,
     cohen_kappa_estimate,
     spearman,
+    spearman_difference,
     spearman_estimate,
     spearman_filled,
 )
-from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, clustered_mean
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, draws_interval
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Figure, Record, Report, plain
-from rm_gallery.study.grading import GradedRow, GradeReport, cause_of, grade
+from rm_gallery.study.grading import GradedRow, GradeReport, cause_of, grade, middle_of
 
 MEASURES = ("accuracy", "kappa", "spearman")
 _DRAWS = 2000
@@ -62,6 +63,28 @@ class JudgeFigure(Record):
     threshold: float | None = None
     tokens: int = 0
     constant: bool = False
+
+    @property
+    def n_missing(self) -> int:
+        """Rows with a label that it did not judge."""
+        return self.n - self.n_scored
+
+    def missed(self, measure: str, least: float, surely: bool) -> str:
+        """Why it does not reach the least of a measure, as in `JudgeSelection.missed`."""
+        if measure not in self.figures:
+            return f"there is no {measure} of {self.name} with these labels, which should reach {least:g}"
+        if measure not in self.worst:
+            return (
+                f"{self.name} has no score for {self.n_missing} of {self.n} rows, so that its "
+                f"{measure} is not known at worst"
+            )
+        figure, value = self.figures[measure], self.worst[measure]
+        at = " at worst" if value < figure else ""
+        if surely and measure in self.ci95:
+            value -= figure - self.ci95[measure].low
+        end = "the lower end of the 95 % interval of " if surely else ""
+        what = f"{end}the {measure} of {self.name} is {value:.3g}{at}, below {least:g}"
+        return what if value < least else ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +138,7 @@ class JudgeSelection:
         if self.best is None:
             return f"No judge can be recommended.{named}"
         silent = [
-            f"{judge.name} has none for {judge.n - judge.n_scored} of {judge.n} rows"
+            f"{judge.name} has none for {judge.n_missing} of {judge.n} rows"
             for judge in self.judges
             if judge.missing
         ]
@@ -124,33 +147,23 @@ class JudgeSelection:
 
     def _recommended(self, used: str, best: str, constant: Sequence[str]) -> str:
         if best == used:
-            pairs = [
+            rivals = ", ".join(
                 other
                 for first, other in self.differences
-                if first == used and other not in constant
-            ]
-            rivals = [other for other in pairs if not self._beats(used, other)]
-            rivals_note = (
-                f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows"
-                if rivals
-                else ""
+                if first == used and other not in constant and not self._beats(used, other)
             )
+            note = f"; {rivals} cannot be told apart from it with {self.judges[0].n} rows"
             return (
                 f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
-                f"with the labels{rivals_note}."
+                f"with the labels{note if rivals else ''}."
             )
-        difference, p = self._difference_between(used, best)
+        difference, p, limits = self._between(used, best)
         low, high = difference.interval or (math.nan, math.nan)
-        evidence = (
-            f"{self._points(difference.difference)} [{self._points(low)}, {self._points(high)}], "
-            f"{self.n_shared} rows"
-        )
-        ends = self._limits(used, best)
-        if ends[0] < ends[1]:
-            evidence += (
-                f" that all judged, {self._points(ends[0])} to {self._points(ends[1])} whatever "
-                f"the missing scores were"
-            )
+        shown = (difference.difference, low, high, *limits)
+        gap, low_text, high_text, worst, top = map(self._points, shown)
+        evidence = f"{gap} [{low_text}, {high_text}], {self.n_shared} rows"
+        if limits.low < limits.high:
+            evidence += f" that all judged, {worst} to {top} whatever the missing scores were"
         if self._beats(best, used):
             return f"Take {best}: it agrees more with the labels than {used}, by {evidence}, p = {p:.2g}."
         more = (
@@ -170,30 +183,24 @@ class JudgeSelection:
             return "-"
         return f"{100 * value:+.1f} points" if self.measure == "accuracy" else f"{value:+.3f}"
 
-    def _difference_between(self, first: str, second: str) -> tuple[PairedDifference, float | None]:
-        """Second minus first."""
+    def _between(self, first: str, second: str) -> tuple[PairedDifference, float | None, Interval]:
+        """Second minus first, its corrected p-value, and its limits, of which without a figure
+        nothing is known.
+        """
         if (first, second) in self.differences:
-            return self.differences[first, second]
-        difference, p = self.differences[second, first]
-        ends = difference.interval
-        return difference._replace(
-            difference=None if difference.difference is None else -difference.difference,
-            interval=None if ends is None else Interval(-ends.high, -ends.low),
-        ), p
+            limits = self.limits.get((first, second), (-math.inf, math.inf))
+            return *self.differences[first, second], Interval(*limits)
+        paired, p, limits = self._between(second, first)
+        gap, ends = paired.difference, paired.interval
+        paired = paired._replace(difference=gap and -gap, interval=ends and _turned(ends))
+        return paired, p, _turned(limits)
 
     def _beats(self, one: str, other: str) -> bool:
         """Whether one is shown to agree more, with its missing scores at worst, the other's at best,
         and p-values corrected.
         """
-        _, p = self._difference_between(other, one)
-        return p is not None and p < 0.05 and self._limits(other, one)[0] > 0.0
-
-    def _limits(self, first: str, second: str) -> tuple[float, float]:
-        """Second minus first at worst and at best; without a figure nothing is known."""
-        if (first, second) in self.limits:
-            return self.limits[first, second]
-        low, high = self.limits.get((second, first), (-math.inf, math.inf))
-        return -high, -low
+        _, p, limits = self._between(other, one)
+        return p is not None and p < 0.05 and limits.low > 0.0
 
     def missed(
         self, least: Mapping[str, float], *, name: str | None = None, surely: bool = False
@@ -217,31 +224,8 @@ class JudgeSelection:
                 f"{', '.join(known)}."
             )
         judge = known[name or self.judges[0].name]
-        problems = []
-        for measure, limit in least.items():
-            if measure not in judge.figures:
-                problems.append(
-                    f"there is no {measure} of {judge.name} with these labels, which should reach "
-                    f"{limit:g}"
-                )
-                continue
-            if measure not in judge.worst:
-                lost = judge.n - judge.n_scored
-                problems.append(
-                    f"{judge.name} has no score for {lost} of {judge.n} rows, so that its "
-                    f"{measure} is not known at worst"
-                )
-                continue
-            value = judge.worst[measure]
-            if surely and measure in judge.ci95:
-                value -= judge.figures[measure] - judge.ci95[measure].low
-            if value < limit:
-                at = " at worst" if judge.worst[measure] < judge.figures[measure] else ""
-                end = "the lower end of the 95 % interval of " if surely else ""
-                problems.append(
-                    f"{end}the {measure} of {judge.name} is {value:.3g}{at}, below {limit:g}"
-                )
-        return problems
+        problems = (judge.missed(measure, limit, surely) for measure, limit in least.items())
+        return [problem for problem in problems if problem]
 
     def figures_kept(self) -> Report:
         """What the run folder keeps: the verdict, and how far each judge agrees with the labels;
@@ -250,7 +234,7 @@ class JudgeSelection:
         rule = "label_agreement" if self.measure == "accuracy" else "label_correlation"
         graded, parts = self.report, dict[str, Figure]()
         for judge in self.judges:
-            value, lost = judge.figures.get(self.measure), judge.n - judge.n_scored
+            value, lost = judge.figures.get(self.measure), judge.n_missing
             worst = judge.worst.get(self.measure)
             best = None if value is None or worst is None else self._at_best(judge, value)
             parts[judge.name] = Figure(
@@ -281,8 +265,8 @@ class JudgeSelection:
     def _at_best(self, judge: JudgeFigure, value: float) -> float:
         """The measure if everything missing were as the labels are."""
         if self.measure != "accuracy":
-            return value if judge.n_scored == judge.n else 1.0
-        return (value * judge.n_scored + judge.n - judge.n_scored) / judge.n
+            return 1.0 if judge.n_missing else value
+        return (value * judge.n_scored + judge.n_missing) / judge.n
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
@@ -291,7 +275,7 @@ class JudgeSelection:
                 "first": a,
                 "second": b,
                 "difference": difference.difference,
-                "limits": self._limits(a, b),
+                "limits": self._between(a, b)[2],
                 "ci95": difference.interval,
                 "p_adjusted": p,
                 "needed": difference.needed,
@@ -324,6 +308,10 @@ class JudgeSelection:
                 ]
             )
         return table
+
+
+def _turned(ends: Interval) -> Interval:
+    return Interval(-ends.high, -ends.low)
 
 
 def _with_interval(judge: JudgeFigure, measure: str) -> str:
@@ -394,10 +382,7 @@ def _selected(
     judges = tuple(column.figure(wanted, clusters, seed) for column in columns.values())
     kept: Bools = ~np.any([np.isnan(column.scores) for column in columns.values()], axis=0)
     own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
-    outcomes = {
-        name: (column.right(wanted) if verdicts else column.scores)[kept]
-        for name, column in columns.items()
-    }
+    outcomes = {name: column.outcomes(wanted)[kept] for name, column in columns.items()}
     measured = {
         name: _measured(verdicts, values, wanted[kept]) for name, values in outcomes.items()
     }
@@ -409,19 +394,18 @@ def _selected(
             return paired_difference(second.tolist(), first.tolist(), clusters=clusters)
         return _order_difference(second, first, labels, clusters, seed)
 
-    ends = {
-        name: (column.filled(wanted), column.filled(wanted, best=True))
-        for name, column in columns.items()
-    }
+    worst, best = (
+        {name: column.filled(wanted, best=end) for name, column in columns.items()}
+        for end in (False, True)
+    )
     differences, limits, tested = {}, {}, {}
     for a, b in combinations(names, 2):
         differences[a, b] = difference(outcomes[b], outcomes[a], wanted[kept], own)
         if kept.all():
             at_worst = at_best = differences[a, b]
         else:  # a judge may be silent where it would be wrong
-            (a_low, a_high), (b_low, b_high) = ends[a], ends[b]
-            at_worst = difference(b_low, a_high, wanted, clusters)
-            at_best = difference(b_high, a_low, wanted, clusters)
+            at_worst = difference(worst[b], best[a], wanted, clusters)
+            at_best = difference(best[b], worst[a], wanted, clusters)
         low, high = at_worst.difference, at_best.difference
         p_low, p_high = at_worst.p_value, at_best.p_value
         if low is None or high is None or p_low is None or p_high is None:
@@ -463,9 +447,8 @@ class _Judge:
     def of(cls, name: str, grader: BaseGrader, rows: Sequence[GradedRow], verdicts: bool) -> _Judge:
         results = [row.results[name] for row in rows]
         turn, shown = 1.0 if grader.higher_is_better else -1.0, grader.threshold
-        low, high = grader.score_range
-        if shown is None and low is not None and high is not None:
-            shown = (low + high) / 2
+        if shown is None:
+            shown = middle_of(*grader.score_range)
         if verdicts and shown is None:
             raise ConfigError(
                 f"the scores of {name} have no threshold and an open range, so that none is a "
@@ -484,13 +467,14 @@ class _Judge:
             int(sum(r.usage.get(f"{way}put_tokens", 0) for r in results for way in ("in", "out"))),
         )
 
-    def right(self, wanted: Floats) -> Floats:
-        """1 where its verdict is the label's, 0 where it is not, not a number where it has none."""
-        right: Floats = ((self.scores >= (self.threshold or 0.0)) == (wanted > 0.5)).astype(
-            np.float64
-        )
-        right[np.isnan(self.scores)] = math.nan
-        return right
+    def outcomes(self, wanted: Floats) -> Floats:
+        """What is compared: scores, or of verdicts 1 where one is the label's, 0 where it is not, not
+        a number where it has none.
+        """
+        if self.threshold is None:
+            return self.scores
+        right = (self.scores >= self.threshold) == (wanted > 0.5)
+        return np.where(np.isnan(self.scores), math.nan, right)
 
     def filled(self, wanted: Floats, *, best: bool = False) -> Floats:
         """What is compared, with what is missing at worst or at best: verdicts wrong or right,
@@ -498,23 +482,26 @@ class _Judge:
         """
         if self.threshold is None:
             return spearman_filled(self.scores, wanted, best=best)
-        right = self.right(wanted)
-        right[np.isnan(right)] = float(best)
-        return right
+        return np.nan_to_num(self.outcomes(wanted), nan=float(best))
 
     def figure(self, wanted: Floats, clusters: Sequence[str], seed: int) -> JudgeFigure:
         """How it agrees with the labels, on what it judged and with what it did not at worst."""
         known: Bools = ~np.isnan(self.scores)
         own = [cluster for cluster, keep in zip(clusters, known, strict=True) if keep]
-        estimates: dict[str, ClusteredMean | None] = {}
-        worst: dict[str, float] = {}
+        measured: dict[str, tuple[ClusteredMean | None, float | None]] = {}
         if self.threshold is not None:
-            right, passed, should = self.right(wanted), self.scores >= self.threshold, wanted > 0.5
-            estimates["accuracy"] = clustered_mean(right[known], own)
-            estimates["kappa"] = cohen_kappa_estimate(
+            right, passed, should = (
+                self.outcomes(wanted),
+                self.scores >= self.threshold,
+                wanted > 0.5,
+            )
+            measured["accuracy"] = (
+                clustered_mean(right[known], own),
+                float(np.nan_to_num(right).mean()),
+            )
+            kappa = cohen_kappa_estimate(
                 passed[known].tolist(), should[known].tolist(), clusters=own, seed=seed
             )
-            worst["accuracy"] = float(np.nan_to_num(right).mean())
             # kappa is a ratio of linear functions of the verdicts, so it is lowest where all that
             # are missing of a label are alike
             fillings = (
@@ -522,16 +509,19 @@ class _Judge:
                 for filling in product((False, True), repeat=2)
             )
             kappas = [cohen_kappa(filled.tolist(), should.tolist()) for filled in fillings]
-            if known_kappas := [value for value in kappas if value is not None]:
-                worst["kappa"] = min(known_kappas)
-        estimates["spearman"] = spearman_estimate(
-            self.scores[known].tolist(), wanted[known].tolist(), clusters=own
+            lowest_kappa = min((value for value in kappas if value is not None), default=None)
+            measured["kappa"] = kappa, lowest_kappa
+        measured["spearman"] = (
+            spearman_estimate(self.scores[known], wanted[known], clusters=own),
+            spearman(spearman_filled(self.scores, wanted), wanted),
         )
-        lowest = spearman(spearman_filled(self.scores, wanted), wanted)
-        worst |= {} if lowest is None else {"spearman": lowest}
-        defined = {measure: one for measure, one in estimates.items() if one is not None}
+        defined = {measure: one for measure, (one, _) in measured.items() if one is not None}
         figures = {measure: float(one.estimate) for measure, one in defined.items()}
-        at_worst = {measure: value for measure, value in worst.items() if measure in figures}
+        at_worst = {
+            measure: lowest
+            for measure, (_, lowest) in measured.items()
+            if lowest is not None and measure in figures
+        }
         said = self.scores if self.threshold is None else self.scores >= self.threshold
         n = int(known.sum())
         return JudgeFigure(
@@ -554,25 +544,12 @@ def _order_difference(
     """First's correlation with the labels minus second's, with a percentile interval over clusters
     drawn anew.
     """
-    nothing = PairedDifference(None, None, None, None, len(wanted), 0, 0)
-    estimates = [spearman(side.tolist(), wanted.tolist()) for side in (first, second)]
-    codes = cluster_numbers(clusters, len(wanted))
-    groups = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-    if None in estimates or len(groups) < 2:
-        return nothing
-    a, b = (float(estimate) for estimate in estimates if estimate is not None)
-    draws, rng = [], np.random.default_rng(seed)
-    for _ in range(_DRAWS if len(wanted) <= 2_000 else _DRAWS // 4):
-        drawn = np.concatenate([groups[k] for k in rng.integers(0, len(groups), len(groups))])
-        one, other = (spearman(side[drawn], wanted[drawn]) for side in (first, second))
-        if one is not None and other is not None:
-            draws.append(one - other)
-    if not draws:
-        return nothing
-    kept = np.array(draws)
-    low, high = np.quantile(kept, [0.025, 0.975])
-    tail = min((kept <= 0).mean(), (kept >= 0).mean())
-    p = min(1.0, 2 * (tail * len(kept) + 1) / (len(kept) + 1))
-    return PairedDifference(
-        a - b, Interval(float(low), float(high)), float(p), None, len(wanted), len(groups), 0
-    )
+    n_draws = _DRAWS if len(wanted) <= 2_000 else _DRAWS // 4
+    drawn = spearman_difference(first, second, wanted, clusters, seed, n_draws)
+    if drawn is None:
+        return PairedDifference(None, None, None, None, len(wanted), 0, 0)
+    difference, draws = drawn
+    tail = min(int((draws <= 0).sum()), int((draws >= 0).sum()))
+    p = min(1.0, 2 * (tail + 1) / (len(draws) + 1))
+    n_clusters = len(set(clusters))
+    return PairedDifference(difference, draws_interval(draws), p, None, len(wanted), n_clusters, 0)

@@ -346,15 +346,17 @@ def id_text(cell: Any) -> str:
 _ROW = re.compile(r"(row|line) \d+")
 
 
-def row_ids(sheet: Sheet, column: str) -> list[str]:
-    """The ids of a table's rows as text; ConfigError for a blank or doubled one."""
-    ids = []
+def filled_ids(sheet: Sheet, column: str, needed: str) -> Iterator[Any]:
+    """The cells of a column of ids; ConfigError for a blank one, since every `needed`."""
     for place, cell in zip(sheet.places, sheet.column(column, "--id"), strict=True):
         if cell is None:
-            raise ConfigError(
-                f"{place}: column '{column}' (--id) is blank; every row needs its id."
-            )
-        ids.append(id_text(cell))
+            raise ConfigError(f"{place}: column '{column}' (--id) is blank; every {needed}")
+        yield cell
+
+
+def row_ids(sheet: Sheet, column: str) -> list[str]:
+    """The ids of a table's rows as text; ConfigError for a blank or doubled one."""
+    ids = [id_text(cell) for cell in filled_ids(sheet, column, "row needs its id.")]
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled:
         raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,16 +40,11 @@ class Shard:
     @classmethod
     def read(cls, text: str) -> Shard:
         """The shard written as "2/4"; ConfigError for anything else."""
-        number, _, of = str(text).partition("/")
-        if not (
-            number.isascii()
-            and number.isdigit()
-            and of.isascii()
-            and of.isdigit()
-            and 1 <= int(number) <= int(of) <= 100_000
-        ):
+        written = re.fullmatch("([0-9]+)/([0-9]+)", str(text))
+        number, of = map(int, written.groups()) if written else (0, 0)
+        if not 1 <= number <= of <= 100_000:
             raise ConfigError(f"shard is {text!r:.40}; write the second of four as 2/4.")
-        return cls(int(number), int(of))
+        return cls(number, of)
 
     @property
     def name(self) -> str:
@@ -183,13 +179,8 @@ class Source:
         known = None if benchmark is None else _benchmark_and_format(benchmark)
         hub = _on_hub(data, known[0] if known else None)
         if hub is not None:
-            return _hub_data(
-                *hub,
-                known[1] if known else hub[0].name,
-                known[0] if known else hub[0],
-                config,
-                chosen,
-            )
+            rule, layout = known or (hub[0], hub[0].name)
+            return _hub_data(*hub, layout, rule, config, chosen)
         paths = _paths(data)
         shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
         config |= {"path": str(paths[0])} if paths else {"data": data}

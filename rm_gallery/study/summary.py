@@ -28,6 +28,7 @@ from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import number
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.study.runs import OpenRun, SampleRow
+from rm_gallery.study.task import Reasons
 
 LABELS = ("chosen", "rejected", "unlabelled")
 GAME_KINDS = ("second", "tie", "first", "none")
@@ -266,7 +267,7 @@ class Summary:
     longer_chosen: Counted = field(default_factory=Counted)
     positions: Positions = field(default_factory=Positions)
     calls: Calls = field(default_factory=Calls)
-    issues: dict[str, tuple[int, str]] = field(default_factory=dict)
+    issues: Reasons = field(default_factory=Reasons)
 
     def __post_init__(self) -> None:
         self.longer_chosen.clusters = self.longer.clusters
@@ -293,8 +294,7 @@ class Summary:
         for key, message in {
             f"{issue.status}: {issue.reason}": issue.message for issue in row.issues
         }.items():
-            known, example = self.issues.get(key, (0, message))
-            self.issues[key] = known + 1, example
+            self.issues.add(key, message)
         labels = [label if label in LABELS else "unlabelled" for label in row.labels] or [
             "unlabelled"
         ] * len(row.answers)
@@ -406,7 +406,6 @@ def summarize(run: OpenRun) -> Summary:
         summary.add(row)
     for entry in run.trace():
         summary.calls.add(entry)
-    summary.issues = dict(sorted(summary.issues.items(), key=lambda item: -item[1][0]))
     return summary
 
 

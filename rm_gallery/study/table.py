@@ -22,7 +22,6 @@ from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
-from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import Trait, lengths, worst_case_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause, ConfigError
@@ -354,22 +353,15 @@ class ScoreReport(Report):
             ]
             lines.append("scores: " + ", ".join(shown))
         if agreement := extra.get("agreement"):
-            known = [name for name in ("spearman", "kendall") if agreement.get(name) is not None]
-            shown = [
-                f"{name} {agreement[name]:.2f} ({range_text(agreement[f'{name}_ci95'])})"
-                for name in known
-            ]
-            lines.append(
-                f"agreement with people: {', '.join([*shown, 'n=' + str(agreement['n'])])}"
+            orders = "".join(
+                f"{name} {agreement[name]:.2f} ({range_text(agreement[f'{name}_ci95'])}), "
+                for name in ("spearman", "kendall")
+                if agreement.get(name) is not None
             )
+            lines.append(f"agreement with people: {orders}n={agreement['n']}")
         if corrected := extra.get("corrected"):
-            lines.append(
-                f"corrected by labels: {number_text(corrected['estimate'])} "
-                f"({range_text(corrected['ci95'])}), {corrected['n_labelled']} labels, worth "
-                f"{corrected['effective_labels']:.0f}; labels alone "
-                f"{number_text(corrected['labels_alone'])} ({corrected['method']})"
-            )
-            lines += corrected["notes"]
+            mean = f"{number_text(corrected['estimate'])} ({range_text(corrected['ci95'])})"
+            lines += figures.corrected_in_words(corrected, mean, number_text)
         return [*lines, *super().about()]
 
 
@@ -446,23 +438,24 @@ class _ScoreCounter:
                 )
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
-            # in the unit of the labels, whose scale may be another one
-            scale = label_scale(of.labels, of.bounds)
-            corrected = corrected_mean(
-                values, labels, clusters=clusters, probabilities=of.probabilities, bounds=scale
-            )
-            extra["corrected"] = figures.as_dict(corrected, None)
+            extra["corrected"] = rows.corrected(values, None, of.bounds)
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _part(self, values: Floats, places: Integers) -> Figure:
         clusters = self._of.questions.clusters.codes
-        own = (
-            (values, clusters) if len(places) == len(values) else (values[places], clusters[places])
-        )
-        mean = figures.mean_of(*own, bounds=self._of.bounds)
-        return counted_part(
-            "mean_score", values, places, self._row_statuses, self._of.bounds, ci95=mean.ci95
-        )
+        return mean_score(values, clusters, places, self._row_statuses, self._of.bounds)
+
+
+def mean_score(
+    values: Floats,
+    clusters: Integers,
+    places: Integers,
+    row_statuses: RowStatuses,
+    bounds: tuple[float, float],
+) -> Figure:
+    """The mean score of some rows, as `counted_part` has it, with its interval over clusters."""
+    mean = figures.mean_of(values[places], clusters[places], bounds=bounds)
+    return counted_part("mean_score", values, places, row_statuses, bounds, ci95=mean.ci95)
 
 
 def spread_of(values: Floats) -> dict[str, Any]:

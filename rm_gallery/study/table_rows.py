@@ -249,7 +249,7 @@ class TableSamples(MadeWhenAsked[TableSample]):
             self.clustered_by,
             _unused_cluster(self.sheet, self.columns.cluster),
             *self.sheet.notes,
-            f"{len(self.blank)} rows cannot be judged; {self.why_blank(next(iter(self.blank)))}"
+            "{n} rows cannot be judged; {example}".format(**self.blank_reason())
             if self.blank
             else "",
             ""

@@ -116,9 +116,10 @@ class Reasons(dict[str, dict[str, Any]]):
     of one (`example`).
     """
 
-    def add(self, key: str, message: str) -> None:
-        """Count one."""
-        self.setdefault(key, {"n": 0, "example": message})["n"] += 1
+    def add(self, key: str, message: str, n: int = 1) -> None:
+        """Count so many."""
+        known = self.get(key, {"n": 0, "example": message})
+        self[key] = {**known, "n": known["n"] + n}
 
     def sorted(self) -> dict[str, dict[str, Any]]:
         """The most frequent first."""

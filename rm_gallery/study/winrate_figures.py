@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -96,6 +96,31 @@ class ComparedRows:
         """
         wins: Floats = self.compared.wins[:, self.compared.pairs[pair]]
         return wins
+
+    def corrected(
+        self,
+        values: Floats,
+        null: float | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        places: Integers | None = None,
+    ) -> dict[str, Any]:
+        """The mean of all rows, or of those at some places, from values and labels together.
+
+        Without a `null` it is in the unit of the labels, whose scale may be another one, which all
+        labels together show.
+        """
+        every, chances = list(self.labels or ()), self.probabilities
+        scale = bounds if null is not None else label_scale(every, bounds)
+        if places is None:
+            places = np.arange(len(every))
+        corrected = corrected_mean(
+            values[places],
+            [every[place] for place in places],
+            clusters=self.clusters[places],
+            probabilities=chances and [chances[place] for place in places],
+            bounds=scale,
+        )
+        return as_dict(corrected, null)
 
 
 class Mean(NamedTuple):
@@ -209,15 +234,7 @@ def corrected_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate from all verdicts and the labelled rows together, free of the judge's errors on
     average.
     """
-    return as_dict(
-        corrected_mean(
-            rows.wins(),
-            list(rows.labels or ()),
-            clusters=rows.clusters,
-            probabilities=rows.probabilities,
-        ),
-        0.5,
-    )
+    return rows.corrected(rows.wins(), 0.5)
 
 
 def as_dict(corrected: Corrected, null: float | None) -> dict[str, Any]:
@@ -249,10 +266,15 @@ def subgroups_of(
     for column, names in rows.groups.items():
         for name in sorted({name for name in names if name is not None}):
             places = np.array([place for place, other in enumerate(names) if other == name])
-            groups[f"{column} = {name}"] = {
+            own = values[places]
+            part = groups[f"{column} = {name}"] = {
                 "places": places,
-                **_subgroup(values, rows, places, null, bounds),
+                "n_scored": int((~np.isnan(own)).sum()),
+                **mean_of(own, rows.clusters[places], null, bounds)._asdict(),
             }
+            labels = [] if rows.labels is None else [rows.labels[place] for place in places]
+            if len(labels) - labels.count(None) >= _FEWEST_LABELS:
+                part["corrected"] = rows.corrected(values, null, bounds, places)
     _adjust(part for part in groups.values() if part.get("p_value") is not None)
     return groups
 
@@ -264,32 +286,6 @@ def _adjust(parts: Iterable[dict[str, Any]]) -> None:
         tested, holm([part["p_value"] or 0.0 for part in tested]), strict=True
     ):
         part["p_holm"] = adjusted
-
-
-def _subgroup(
-    values: Floats,
-    rows: ComparedRows,
-    places: Integers,
-    null: float | None,
-    bounds: tuple[float, float],
-) -> dict[str, Any]:
-    own, clusters = values[places], rows.clusters[places]
-    part: dict[str, Any] = {
-        "n_scored": int((~np.isnan(own)).sum()),
-        **mean_of(own, clusters, null, bounds)._asdict(),
-    }
-    labels = [rows.labels[place] for place in places] if rows.labels is not None else []
-    if sum(label is not None for label in labels) >= _FEWEST_LABELS:
-        probabilities = (
-            None if rows.probabilities is None else [rows.probabilities[place] for place in places]
-        )
-        # scores and labels may have scales of their own, which all labels together show
-        scale = bounds if null is not None else label_scale(list(rows.labels or ()), bounds)
-        corrected = corrected_mean(
-            own, labels, clusters=clusters, probabilities=probabilities, bounds=scale
-        )
-        part["corrected"] = as_dict(corrected, null)
-    return part
 
 
 def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
@@ -311,7 +307,7 @@ def baselines_of(rows: ComparedRows, places: Integers) -> dict[str, float | None
     the shorter one.
     """
     lengths = rows.compared.lengths[places]
-    known = lengths[(lengths[:, 0] >= 0) & (lengths[:, 1] >= 0)]
+    known = lengths[(lengths[:, :2] >= 0).all(axis=1)]
     wins = 0.5 + 0.5 * np.sign(known[:, 0] - known[:, 1])
     if not len(wins):
         return {}
@@ -400,78 +396,82 @@ class WinRateReport(Report):
 
 def _verdicts(extra: Mapping[str, Any], *, against: bool) -> str:
     """How many rows each side got; nothing is won `against` the labels of people."""
-    a, b = extra["a"], extra["b"]
-    won, lost = (f"for {a}", f"for {b}") if against else ("won", "lost")
-    counts = (
-        f"{extra['wins']} {won}, {extra['losses']} {lost}, {extra['ties']} "
-        f"tied{_p(extra.get('test', {}))}"
-    )
-    return f"{a} against {b}{' by the judge alone' if against else ''}: {counts}"
+    return _COUNTS[against].format_map(extra) + _p(extra.get("test", {}))
+
+
+_COUNTS = {
+    False: "{a} against {b}: {wins} won, {losses} lost, {ties} tied",
+    True: "{a} against {b} by the judge alone: {wins} for {a}, {losses} for {b}, {ties} tied",
+}
 
 
 def _in_words(extra: Mapping[str, Any]) -> list[str]:
     lines = []
     if flips := extra.get("flips"):
-        lines.append(
-            f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other "
-            f"order ({hundredths(flips['rate'])} %, {interval(flips['ci95'])}); "
-            f"{flips['first_preferred']} for the answer shown first, {flips['second_preferred']} "
-            f"for the second, p = {flips['position_p_value']:.3g}"
-        )
+        share = f"{hundredths(flips['rate'])} %, {interval(flips['ci95'])}"
+        lines.append(_FLIPS.format(share=share, **flips))
     if figures := extra.get("agreement"):
-        kappa, share = figures.get("kappa"), ""
+        kappa, share = "", ""
+        if figures.get("kappa") is not None:
+            kappa = f", kappa {figures['kappa']:.2f} {_kappa_range(figures['kappa_ci95'])}"
         if figures["n"]:
-            range_ = "" if kappa is None else _kappa_range(figures["kappa_ci95"])
-            shown = "" if kappa is None else f", kappa {kappa:.2f} {range_}"
-            share = f"{_percent(figures, 'agreement')}{shown}, "
+            share = f"{_percent(figures, 'agreement')}{kappa}, "
         lines.append(f"agreement with people: {share}n={figures['n']}")
     if figures := extra.get("corrected"):
-        lines.append(
-            f"corrected by labels: {_percent(figures)}{_p(figures)}, {figures['n_labelled']} labels, worth "
-            f"{figures['effective_labels']:.0f}; judge alone {hundredths(figures['judge_alone'])}, "
-            f"labels alone {hundredths(figures['labels_alone'])} ({figures['method']})"
-        )
-        lines += figures["notes"]
+        estimate, judge = f"{_percent(figures)}{_p(figures)}", hundredths(figures["judge_alone"])
+        lines += corrected_in_words(figures, estimate, hundredths, f"judge alone {judge}, ")
     if figures := extra.get("length_controlled"):
         lines.append(f"at equal length: {_percent(figures)}, n={figures['n']}")
     if figures := extra.get("until_decided"):
-        lines.append(_decided_in_words(figures))
+        lines.append(_DECIDED[figures["decided"]].format(ends=interval(figures["ci95"]), **figures))
     ranking = extra.get("ranking", {})
     for part in ranking.get("systems", ()):
-        low, high = part["ci95"]
-        ends = (
-            f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
-        )
+        ends = zip(part["ci95"], ("-∞", "∞"), strict=True)
+        low, high = (open_ if end is None else f"{end:+.2f}" for end, open_ in ends)
         rank = "–".join(dict.fromkeys((str(part["best_rank"]), str(part["worst_rank"]))))
-        won = f"wins {hundredths(part['win_rate'])} % of {part['n']}"
-        lines.append(
-            f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}"
-        )
+        won = hundredths(part["win_rate"])
+        lines.append(_RANK.format(rank=rank, low=low, high=high, won=won, **part))
     lines += ranking.get("notes", ())
     for name, part in extra.get("subgroups", {}).items():
-        notes = (
-            []
-            if part.get("p_holm") is None
-            else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
-        )
-        if own := part.get("corrected"):
-            notes.append(f"corrected by labels {_percent(own)}")
+        own, notes = part.get("corrected"), []
+        if part.get("p_holm") is not None:
+            notes.append(
+                "judge alone p = {p_holm:.3g} for 50 %, counting all subgroups".format(**part)
+            )
+        notes += [f"corrected by labels {_percent(own)}"] if own else []
         lines += [f"{name}: {'; '.join(notes)}"] if notes else []
     return lines
 
 
-def _decided_in_words(decision: Mapping[str, Any]) -> str:
-    holds = (
-        f"after {decision['n_sequence']} {decision['unit']}: the interval that holds at every look is "
-        f"{interval(decision['ci95'])}"
-    )
-    if not decision["decided"]:
-        return f"not decided {holds}"
-    saved = (
-        f"{decision['rows_saved']} of {decision['rows']} rows and {decision['judgements_saved']} judgements "
-        f"saved"
-    )
-    return f"decided {holds}; {saved}"
+_FLIPS = (
+    "flips: {flips} of {n} rows are judged differently in the other order ({share}); "
+    "{first_preferred} for the answer shown first, {second_preferred} for the second, "
+    "p = {position_p_value:.3g}"
+)
+_RANK = "rank {rank}: {answer}, strength {strength:+.2f} ({low} – {high}), wins {won} % of {n}"
+_DECIDED = {
+    False: "not decided after {n_sequence} {unit}: the interval that holds at every look is {ends}",
+    True: "decided after {n_sequence} {unit}: the interval that holds at every look is {ends}; "
+    "{rows_saved} of {rows} rows and {judgements_saved} judgements saved",
+}
+_CORRECTED = (
+    "corrected by labels: {shown}, {n_labelled} labels, worth {effective_labels:.0f}; "
+    "{beside}labels alone {alone} ({method})"
+)
+
+
+def corrected_in_words(
+    figures: Mapping[str, Any],
+    estimate: str,
+    number: Callable[[float | None], str],
+    beside: str = "",
+) -> list[str]:
+    """A figure that labels corrected, with what it rests on, and the notes on it."""
+    alone = number(figures["labels_alone"])
+    return [
+        _CORRECTED.format(shown=estimate, beside=beside, alone=alone, **figures),
+        *figures["notes"],
+    ]
 
 
 def _percent(figures: Mapping[str, Any], name: str = "estimate") -> str:

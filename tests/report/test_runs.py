@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / SAMPLES).mkdir()
     with (
         pytest.raises(ConfigError, match="run the same command to continue"),
-        SampleFile(tmp_path) as file,
+        closing(SampleFile(tmp_path)) as file,
     ):
         file.add({"id": "a", "key": "a", "status": "scored"})
 

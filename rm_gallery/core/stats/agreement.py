@@ -489,6 +489,28 @@ def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Flo
     return filled
 
 
+def spearman_difference(
+    first: Floats, second: Floats, shared: Floats, clusters: Names, seed: int, n_draws: int
+) -> tuple[float, Floats] | None:
+    """How far the rank correlation of a column with a shared one lies above that of another column
+    with it, and the same over clusters drawn anew; None where it is undefined.
+    """
+
+    def difference(kept: Any = slice(None)) -> float | None:
+        one, other = (spearman(side[kept], shared[kept]) for side in (first, second))
+        return None if one is None or other is None else one - other
+
+    codes, rng, draws = cluster_numbers(clusters, len(shared)), np.random.default_rng(seed), []
+    groups = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+    if len(groups) < 2 or (whole := difference()) is None:
+        return None
+    for _ in range(n_draws):
+        drawn = np.concatenate([groups[k] for k in rng.integers(0, len(groups), len(groups))])
+        draws.append(difference(drawn))
+    known = np.array([draw for draw in draws if draw is not None])
+    return (whole, known) if len(known) else None
+
+
 def kendall_tau_b(first: Numbers, second: Numbers) -> float | None:
     """Kendall's tau-b, -1..1, corrected for ties; 1 means the same order. Else as `spearman`.
 
