@@ -130,19 +130,22 @@ class EnvironmentReward(PerOutputReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         self.environment.listen()
         rollouts, logs = self._rollouts(sample), [RolloutLog() for _ in sample.output]
-        if self.is_async():
-            return self._awaited(rollouts, logs, kwargs)
-        own = [
-            self._called(rollout, log, kwargs) for rollout, log in zip(rollouts, logs, strict=True)
+        # a plain method beside an async one would hold up the event loop
+        blocks = self.is_async() and not inspect.iscoroutinefunction(self.environment.own)
+        own: list[Any] = [
+            asyncio.to_thread(self._called, rollout, log, kwargs)
+            if blocks and self.environment.own is not None
+            else self._called(rollout, log, kwargs)
+            for rollout, log in zip(rollouts, logs, strict=True)
         ]
-        # a plain function that gives something to await
-        if any(inspect.isawaitable(value) for value in own):
-            return self._awaited(rollouts, logs, kwargs, own)
-        components: list[Any] = [_components_or_error(one) for one in own]
-        together = self._together(rollouts, components, logs, kwargs)
+        # also a plain function may give something to await
+        if any(map(inspect.isawaitable, own)):
+            return self._awaited(rollouts, own, logs, kwargs)
+        own = [_components_or_error(one) for one in own]
+        together = self._together(rollouts, own, logs, kwargs)
         if inspect.isawaitable(together):
-            return self._concluded(rollouts, together, components, logs)
-        return self._scores_of_rollouts(rollouts, components, together, logs)
+            return self._concluded(rollouts, together, own, logs)
+        return self._scores_of_rollouts(rollouts, own, together, logs)
 
     def _called(self, rollout: Rollout, log: RolloutLog, kwargs: Mapping[str, Any]) -> Any:
         """What `compute_reward` returns or raises for one rollout; nothing where there is no such
@@ -179,25 +182,15 @@ class EnvironmentReward(PerOutputReward):
     async def _awaited(
         self,
         rollouts: list[Rollout],
+        begun: list[Any],
         logs: list[RolloutLog],
         kwargs: Mapping[str, Any],
-        begun: list[Any] | None = None,
     ) -> list[Score[float]]:
-        blocks = begun is None and not inspect.iscoroutinefunction(self.environment.own)
-
-        async def one(place: int) -> Any:
-            with logged_to(logs[place]):
-                if begun is not None:
-                    returned = begun[place]
-                elif blocks:
-                    returned = await asyncio.to_thread(
-                        self._called, rollouts[place], logs[place], kwargs
-                    )
-                else:
-                    returned = self._called(rollouts[place], logs[place], kwargs)
+        async def one(returned: Any, log: RolloutLog) -> Any:
+            with logged_to(log):
                 return _components_or_error(await settled(returned))
 
-        own = await together_or_none([one(place) for place in range(len(rollouts))])
+        own = await together_or_none(list(map(one, begun, logs)))
         if self.environment.group is None or inspect.iscoroutinefunction(self.environment.group):
             together = self._together(rollouts, own, logs, kwargs)
         else:
@@ -308,33 +301,28 @@ class AsyncEnvironmentReward(EnvironmentReward):
 
 def _components_or_error(returned: Any) -> Components | Score[Any]:
     """What an environment returned as components, or the outcome of a rollout that is lost."""
-    if isinstance(returned, Score):
-        return returned
     if isinstance(returned, BaseException):
         return score_of_error(returned)
+    if isinstance(returned, Score):
+        return returned
     try:
-        return _components(returned)
+        return _components({} if returned is None else returned)
     except InvalidComponents as error:
         return score_of_error(error)
 
 
 def _components(returned: Any) -> Components:
-    if returned is None:
-        return {}
     if not isinstance(returned, Mapping):
         raise InvalidComponents(
             f"The environment returned {_short_form(returned)}; it returns a dict of component names and "
             f"numbers."
         )
-    return {_name(name): _finite_number(name, value) for name, value in returned.items()}
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise InvalidComponents(
-            f"The environment returned a component named {name!r:.80}; a name is text."
-        )
-    return name
+    for name in returned:
+        if not isinstance(name, str):
+            raise InvalidComponents(
+                f"The environment returned a component named {name!r:.80}; a name is text."
+            )
+    return {name: _finite_number(name, value) for name, value in returned.items()}
 
 
 def _finite_number(name: str, value: Any) -> float | None:

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -180,7 +180,7 @@ class Environment:
         """
         names = inspect.signature(hook).parameters
         if "ground_truth" in names or "ground_truths" in names:
-            tasks = [_truth(one) for one in tasks] if isinstance(tasks, list) else _truth(tasks)
+            tasks = list(map(_truth, tasks)) if isinstance(tasks, list) else _truth(tasks)
         every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values())
         return tasks, {name: value for name, value in kwargs.items() if every or name in names}
 
@@ -259,14 +259,10 @@ def caught(call: Callable[[], Any]) -> Any:
 
 async def settled(result: Any) -> Any:
     """What something awaitable gives or raises; anything else as it is."""
-    if not inspect.isawaitable(result):
-        return result
-
-    async def wait(value: Awaitable[Any]) -> Any:
-        return await value
-
     try:
-        return await wait(result)
+        while inspect.isawaitable(result):
+            result = await result
+        return result
     except _THE_PROCESS:
         raise
     except BaseException as error:  # noqa: BLE001 - as in `caught`

@@ -242,18 +242,24 @@ def _folder(path: Path) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
 def _folders_below(path: Path) -> dict[str, Path]:
     path = _folder(path.expanduser())
     if (path / _MAIN).is_file():
         return {_metric_name(path.resolve().name, "folder"): path}
-    try:
+    with _readable(path):
         below = [
             inner
             for inner in sorted(path.iterdir())
             if not _reason_to_skip(inner.name) and (inner / _MAIN).is_file()
         ]
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not below:
         raise ConfigError(f"{path}: neither it nor a folder in it holds {_MAIN!r}")
     return {_metric_name(inner.name, "folder"): inner for inner in below if not inner.is_symlink()}
@@ -289,11 +295,8 @@ def _walk(
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     if len(parts) > MAX_DEPTH:
         raise ConfigError(f"{path}: folders are nested deeper than {MAX_DEPTH}")
-    try:
-        with os.scandir(path) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with _readable(path), os.scandir(path) as listing:
+        entries = sorted(listing, key=lambda entry: entry.name)
     for entry in entries:
         inner = (*parts, entry.name)
         reason = _reason_to_skip(entry.name) or _odd_kind(entry)
@@ -317,19 +320,13 @@ def _odd_kind(entry: os.DirEntry[str]) -> str:
 
 def _read_plain_file(path: Path, left: int) -> bytes:
     """The bytes of a plain file; what became a link or a pipe since it was listed is refused."""
-    try:
-        flags = (
-            os.O_RDONLY
-            | getattr(os, "O_NOFOLLOW", 0)
-            | getattr(os, "O_NONBLOCK", 0)
-            | getattr(os, "O_BINARY", 0)
-        )
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{path}: is no plain file")
-            data = file.read(left + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):  # where the system has them
+        flags |= getattr(os, name, 0)
+    with _readable(path), os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ConfigError(f"{path}: is no plain file")
+        data = file.read(left + 1)
     if len(data) > left:
         raise ConfigError(
             f"{path}: with it the evaluator has more than {MAX_BYTES // 2**20} MB; leave large "

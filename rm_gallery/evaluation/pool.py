@@ -28,9 +28,9 @@ import rm_gallery
 from rm_gallery.core.engine.pool import processors
 from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.attempt import exit_reason
-from rm_gallery.core.sandbox.inside.base import MAX_FRAME
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME, FrameTooLarge
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.process import Prints, Pump, SandboxLimits, framed
+from rm_gallery.core.sandbox.process import Prints, Pump, SandboxLimits, framed, messages_in
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import (
@@ -295,10 +295,10 @@ class EvaluatorPool:
     def _leave_unless_needed(self) -> bool:
         """Remove this thread, unless a request has arrived in the meantime."""
         with self._lock:
-            if self._waiting.empty():
+            free = self._waiting.empty()
+            if free:
                 self._threads.discard(threading.current_thread())
-                return True
-            return False
+            return free
 
     def _answer(
         self, worker: _EvaluatorProcess | None, request: _Request
@@ -441,14 +441,13 @@ class _EvaluatorProcess:
     def _next_message(self, until: float, late: str) -> bytes:
         """The next whole message; raises _Lost when time, memory, prints or the process end first."""
         while True:
-            if len(self._buffer) >= 4:
-                size = int.from_bytes(self._buffer[:4], "big")
-                if size > MAX_REPLY:
-                    raise _Lost("output", f"its result has {size} bytes; the limit is {MAX_REPLY}")
-                if len(self._buffer) >= 4 + size:
-                    body = bytes(self._buffer[4 : 4 + size])
-                    del self._buffer[: 4 + size]
-                    return body
+            try:
+                for _, message in messages_in(self._buffer, MAX_REPLY):
+                    return message[4:]
+            except FrameTooLarge as error:
+                raise _Lost(
+                    "output", f"its result is a {error}; the limit is {MAX_REPLY}"
+                ) from None
             self._raise_if_lost(until, late)
             self._pump.turn(max(0.0, min(_TICK, until - time.monotonic())))
 
