@@ -109,22 +109,13 @@ class EnvironmentReward(PerOutputReward):
         )
 
     def _rollouts(self, sample: DataSample) -> list[Rollout]:
-        ids, about = (
-            self._ids(sample),
-            {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"},
-        )
+        about = {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"}
         rollouts = []
-        for place, output in enumerate(sample.output):
-            truth = sample.reference(place)
-            task = {
-                **about,
-                **(
-                    {"ground_truth": truth}
-                    if truth is not None and "ground_truth" not in about
-                    else {}
-                ),
-            }
-            rollouts.append(Rollout(ids[place], messages_of(sample, output), task or None))
+        for place, (id, output) in enumerate(zip(self._ids(sample), sample.output, strict=True)):
+            task, truth = dict(about), sample.reference(place)
+            if truth is not None:
+                task.setdefault("ground_truth", truth)
+            rollouts.append(Rollout(id, messages_of(sample, output), task or None))
         return rollouts
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:

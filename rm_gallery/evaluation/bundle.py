@@ -222,11 +222,12 @@ def _named_folders(specs: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
         name, equals, path = os.fspath(spec).partition("=")
         if not equals or not name or not path:
             raise ConfigError(f"metric_folders: found {os.fspath(spec)!r}; the form is 'name=path'")
-        if _metric_name(name.strip(), "metric_folders") in folders:
+        name = _metric_name(name.strip(), "metric_folders")
+        if name in folders:
             raise ConfigError(
                 f"metric_folders: two folders are named {name!r}; give each a name of its own"
             )
-        folders[name.strip()] = _folder(Path(path.strip()).expanduser())
+        folders[name] = _folder(Path(path.strip()).expanduser())
     if not folders:
         raise ConfigError(
             "metric_folders (--metrics-folders) is empty; give at least one 'name=path'"

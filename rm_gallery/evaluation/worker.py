@@ -105,7 +105,7 @@ def _answer_request(functions: Mapping[str, RewardFunction[Any]], request: bytes
     except ValueError:  # lone surrogates and integers beyond 64 bits
         asked = json.loads(request)
     items = asked["items"]
-    by_metric = [_results(function, items) for function in functions.values()]
+    by_metric = [_metric_results(function, items) for function in functions.values()]
     rows = zip(*by_metric, strict=True)
     results = [combined(dict(zip(functions, row, strict=True))) for row in rows]
     dumped = b",".join(map(_dumped, results))
@@ -144,7 +144,7 @@ def _in_range(function: RewardFunction[Any], result: EvaluateResult) -> Evaluate
     return result if problem is None else failed(problem.code, problem.reason)
 
 
-def _results(
+def _metric_results(
     function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
 ) -> list[EvaluateResult]:
     by_place: dict[int, EvaluateResult] = {}

@@ -27,7 +27,7 @@ from rm_gallery.core.score import Score
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.falling import FallTest
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, logger
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 from rm_gallery.integrations.scoring import RowScorer, blocking_twin, refuse_comparing
 from rm_gallery.train.signals import (
     LEAST_GROUPS,
@@ -156,11 +156,8 @@ class LiveWatch:
                 f"baseline is {baseline} and window {window}; {LEAST_GROUPS} steps or more are "
                 f"needed of each."
             )
-        if on_finding not in ("warn", "stop"):
-            raise ConfigError(unknown_name("on_finding", str(on_finding), ("warn", "stop")))
-        for kind in stop_on:
-            if kind not in KINDS:
-                raise ConfigError(unknown_name("finding", kind, KINDS))
+        check_known("on_finding", [on_finding], ("warn", "stop"))
+        check_known("finding", stop_on, KINDS)
         if batch is not None and batch < 1:
             raise ConfigError(f"batch is {batch}; a step has at least one completion.")
         if held_out is None and scoring:

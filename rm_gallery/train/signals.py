@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,7 @@ from rm_gallery.core.stats import Array, Floats, Integers, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 
 if TYPE_CHECKING:
     Groups = int | Sequence[Any] | Array
@@ -60,23 +60,20 @@ def group_advantages(
     Raises:
         ConfigError: an unknown method, groups that do not fit, an infinite reward.
     """
-    if method not in METHODS:
-        raise ConfigError(unknown_name("method", str(method), METHODS))
+    check_known("method", [method], METHODS)
     values = numbers_of(rewards)
     names = group_numbers(groups, len(values))
     given = ~np.isnan(values)
     out = np.zeros(len(values))
-    spread = _std(values[given]) if method == "batch_std" else 0.0
+    whole = _std(values[given])
     for rows in _rows_by_group(names):
         rows = rows[given[rows]]
         own = values[rows]
         if len(own) < 2:
             continue
         deviations = own - _scaled_mean(own)
-        if method == "std":
-            out[rows] = _divided(deviations, _std(own), eps)
-        elif method == "batch_std":
-            out[rows] = _divided(deviations, spread, eps)
+        if method in ("std", "batch_std"):
+            out[rows] = _divided(deviations, _std(own) if method == "std" else whole, eps)
         elif method == "leave_one_out":
             out[rows] = deviations * (len(own) / (len(own) - 1.0))
         elif method == "rank":
@@ -224,9 +221,9 @@ def spread_of(rewards: Numbers, groups: Groups) -> Spread:
     lowest, highest = (
         (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
     )
-    n_groups = flat = high = low = unknown = 0
-    for rows in _rows_by_group(names):
-        n_groups += 1
+    flat = high = low = unknown = 0
+    rows_by_group = _rows_by_group(names)
+    for rows in rows_by_group:
         own = values[rows][~np.isnan(values[rows])]
         if len(own) < 2:
             unknown += 1
@@ -236,7 +233,7 @@ def spread_of(rewards: Numbers, groups: Groups) -> Spread:
             flat += 1
             high += bool(own[0] >= highest - ZERO and highest - lowest > ZERO)
             low += bool(own[0] <= lowest + ZERO and highest - lowest > ZERO)
-    return Spread(n_groups, flat, high, low, unknown, keep)
+    return Spread(len(rows_by_group), flat, high, low, unknown, keep)
 
 
 def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -> Floats:
@@ -318,13 +315,12 @@ def _table(components: Mapping[str, Numbers]) -> Floats:
     return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
 
-def weights_of(components: Iterable[str], weights: Mapping[str, float] | None) -> Floats:
+def weights_of(components: Collection[str], weights: Mapping[str, float] | None) -> Floats:
     """One weight per component, 1 where none is given; ConfigError for what is none of them, or no
     finite number.
     """
+    check_known("component", weights or (), components)
     for name, weight in (weights or {}).items():
-        if name not in components:
-            raise ConfigError(unknown_name("component", name, components))
         if not isinstance(weight, (int, float)) or not math.isfinite(weight):
             raise ConfigError(f"the weight of '{name}' is {weight!r}; a finite number is needed.")
     return np.array([(weights or {}).get(name, 1.0) for name in components], dtype=np.float64)

@@ -170,6 +170,8 @@ class _Look:
         confidence: float,
     ) -> None:
         self.log, self.weights, self.shown = log, weights, examples
+        self.ways: dict[str, int] = {}
+        """1 for a reward that surely became better, -1 for one that became worse, else 0."""
         self.parts = log.components
         by_step = zip(log.steps.tolist(), log.prompts, strict=True)
         self.groups = group_numbers(list(by_step) if log.has_steps else log.prompts, len(log))
@@ -182,20 +184,18 @@ class _Look:
         if len(log):
             self.values.setdefault("reward", self.total)
         at_points = [at for points in log.charts.values() for at, _ in points]
-        steps = np.unique(log.steps if len(log) else at_points)
+        steps = np.unique(log.steps if len(log) else at_points).tolist()
         n = max(1, round(window * len(steps)))
-        self.steps = (float(steps[0]), float(steps[-1]))
-        self.early_steps = (float(steps[0]), float(steps[n - 1]))
-        self.late_steps = (float(steps[-n]), float(steps[-1]))
-        self.early: Bools = log.steps <= self.early_steps[1]
-        self.late: Bools = log.steps >= self.late_steps[0]
-        if len(steps) < 2:
-            self.early = self.early & False
+        n_groups = len(np.unique(self.groups))
+        early, late = (steps[0], steps[n - 1]), (steps[-n], steps[-1])
+        self.seen = Watched(log.name, len(log), n_groups, (steps[0], steps[-1]), early, late)
+        self.several_steps = len(steps) > 1
+        self.early: Bools = (log.steps <= early[1]) & self.several_steps
+        self.late: Bools = log.steps >= late[0]
         self.confidence = confidence
         # two figures (a change and a correlation) for each value and each pair
         n_values = len(self.values)
         self.level = self._level(n_values + math.comb(n_values, 2))
-        self.findings: list[TrainingFinding] = []
 
     def _level(self, figures: int) -> float:
         """Of each of so many figures, so that all of them together have the confidence."""
@@ -203,45 +203,52 @@ class _Look:
 
     def all(self) -> Watched:
         """Everything there is to see."""
-        log = self.log
-        n_groups = int(self.groups.max()) + 1 if len(log) else 0
-        seen = Watched(log.name, len(log), n_groups, self.steps, self.early_steps, self.late_steps)
-        if len(log):
-            for name, values in self.values.items():
-                seen.moved[name] = self._shift(values)
-                seen.by_length[name] = self._by_length(values, self.late)
-            ways = {
-                name: self._way(name, seen.moved[name], MATTERS * self._range(name))
-                for name in self.parts or self.values
-            }
-            better = any(way > 0 for way in ways.values())
-            if self.parts:
-                self._compare_directions(ways, seen.moved, {name: name for name in ways})
-            self._traded()
-            self._length(seen.by_length, better)
-            self._says_nothing()
-            self._teaches_nothing()
-            self._alike()
-            self._phrase()
-            if np.isnan(self.total).all():
-                seen.notes.append("no reward was found beside the completions; name its columns")
-            if n_groups == len(log):
-                seen.notes.append(
-                    "every completion is alone with its prompt, so nothing is compared inside "
-                    "groups"
-                )
-        self._charts(seen, {f"rewards/{name}/mean" for name in self.values} if len(log) else set())
+        seen = self.seen
+        if len(self.log):
+            self._completions()
+        else:
+            self._chart_rewards()
+        self._chart_shares()
         # a run learned what it should where something got better and nothing worse: then its groups
         # are alike and equally good because they are right
-        if len(log) and better and min(ways.values()) >= 0:
-            self.findings = [
+        if len(self.log) and set(self.ways.values()) in ({1}, {0, 1}):
+            seen.findings = [
                 replace(f, severity="look") if f.kind in ("flat", "alike") else f
-                for f in self.findings
+                for f in seen.findings
             ]
-        seen.findings = sorted(self.findings, key=lambda finding: finding.severity != "warn")
+        seen.findings.sort(key=lambda finding: finding.severity != "warn")
         return seen
 
     # -- completions -------------------------------------------------------------------------------
+
+    def _completions(self) -> None:
+        seen = self.seen
+        for name, values in self.values.items():
+            seen.moved[name] = self._shift(values)
+            seen.by_length[name] = self._by_length(values, self.late)
+        self.ways = {
+            name: self._way(name, seen.moved[name], MATTERS * self._range(name))
+            for name in self.parts or self.values
+        }
+        if self.parts:
+            self._compare_directions(seen.moved, {name: name for name in self.ways})
+        self._traded()
+        self._length()
+        self._says_nothing()
+        self._teaches_nothing()
+        self._alike()
+        self._phrase()
+        if np.isnan(self.total).all():
+            seen.notes.append("no reward was found beside the completions; name its columns")
+        if seen.n_groups == len(self.log):
+            seen.notes.append(
+                "every completion is alone with its prompt, so nothing is compared inside groups"
+            )
+
+    @property
+    def better(self) -> bool:
+        """Whether a reward surely became better."""
+        return 1 in self.ways.values()
 
     def _shift(self, values: Floats) -> Shift | None:
         means = [group_means(values[rows], self.groups[rows]) for rows in (self.early, self.late)]
@@ -271,14 +278,14 @@ class _Look:
         return 1 if moved.change * self._sign(name) > 0 else -1
 
     def _compare_directions(
-        self, ways: Mapping[str, int], moved: Mapping[str, Shift | None], names: Mapping[str, str]
+        self, moved: Mapping[str, Shift | None], names: Mapping[str, str]
     ) -> None:
         """Each reward that became better with each that became worse; `names` are those people know
         them by.
         """
-        for better, worse in product(ways, ways):
+        for better, worse in product(self.ways, repeat=2):
             rose, fell = moved[better], moved[worse]
-            if ways[better] <= 0 or ways[worse] >= 0 or rose is None or fell is None:
+            if self.ways[better] <= 0 or self.ways[worse] >= 0 or rose is None or fell is None:
                 continue
             up, down = names[better], names[worse]
             text = (
@@ -327,9 +334,9 @@ class _Look:
                     order = self._good(first) - self._good(second)
                     self._add_finding("traded", text, figures, (first, second), order)
 
-    def _length(self, links: Mapping[str, GroupCorrelation | None], better: bool) -> None:
+    def _length(self) -> None:
         ranks = _ranked(self.log.lengths)
-        for name, late in links.items():
+        for name, late in self.seen.by_length.items():
             if (
                 late is None
                 or not late.sure
@@ -352,7 +359,7 @@ class _Look:
             grown is not None
             and grown.sure
             and grown.change >= math.log2(1.0 + LONGER)
-            and not better
+            and not self.better
         ):
             before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
             text = (
@@ -426,51 +433,29 @@ class _Look:
 
     # -- charts ------------------------------------------------------------------------------------
 
-    def _charts(self, seen: Watched, known: set[str]) -> None:
-        """What the figures by step tell, where the completions have not told it already."""
+    def _chart_rewards(self) -> None:
+        """What the figures by step tell where there are no completions."""
         charts = self.log.charts
-        windows = {name: self._windows(points) for name, points in charts.items()}
-        level = self._level(len(charts))
-        moved = {name: shift(*sides, level=level, in_a_row=True) for name, sides in windows.items()}
         rewards = {
             name: name.removeprefix("rewards/").removesuffix("/mean")
             for name in charts
-            if name.startswith("rewards/")
-            and not name.endswith(("/std", *_SHARES))
-            and name not in known
+            if name.startswith("rewards/") and not name.endswith(("/std", *_SHARES))
         }
-        if not len(self.log):
-            seen.moved = {short: moved[name] for name, short in rewards.items()}
-            ways = {}
-            for name, short in rewards.items():
-                values = [value for _, value in charts[name]]
-                ways[name] = self._way(
-                    short, moved[name], 2 * MATTERS * (max(values) - min(values))
-                )
-            self._compare_directions(ways, moved, rewards)
-            self._chart_length(moved, any(way > 0 for way in ways.values()))
-        shares = {
-            **_SHARE_CHARTS,
-            **{
-                name: ("unscored", UNSCORED, f"completions got no score ({name})")
-                for name in charts
-                if name.startswith("rewards/") and name.endswith(_SHARES)
-            },
-        }
-        for name, (kind, limit, text) in shares.items():
-            late = windows[name][1] if name in windows else []
-            share = sum(late) / len(late) if late else 0.0
-            if share >= limit and kind not in {finding.kind for finding in self.findings}:
-                self._add_finding(kind, f"{share:.0%} of the late {text}", {name: share})
-
-    def _chart_length(self, moved: Mapping[str, Shift | None], better: bool) -> None:
+        level = self._level(len(charts))
+        moved = {name: shift(*self._sides(name), level=level, in_a_row=True) for name in charts}
+        self.seen.moved = {short: moved[name] for name, short in rewards.items()}
+        for name, short in rewards.items():
+            values = [value for _, value in charts[name]]
+            least = 2 * MATTERS * (max(values) - min(values))
+            self.ways[name] = self._way(short, moved[name], least)
+        self._compare_directions(moved, rewards)
         for name in ("completions/mean_length", "response_length/mean"):
             grown = moved.get(name)
             if (
                 grown is not None
                 and grown.sure
                 and grown.late >= (1.0 + LONGER) * grown.early
-                and not better
+                and not self.better
             ):
                 text = (
                     f"completions have become longer ({grown.early:,.0f} to {grown.late:,.0f} "
@@ -478,10 +463,24 @@ class _Look:
                 )
                 self._add_finding("longer", text, {name: grown})
 
-    def _windows(self, points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-        early = [value for at, value in points if at <= self.early_steps[1]]
-        late = [value for at, value in points if at >= self.late_steps[0]]
-        return ([] if self.early_steps == self.late_steps else early), late
+    def _chart_shares(self) -> None:
+        """What charts of shares tell, where the completions have not told it already."""
+        shares = _SHARE_CHARTS | {
+            name: ("unscored", UNSCORED, f"completions got no score ({name})")
+            for name in self.log.charts
+            if name.startswith("rewards/") and name.endswith(_SHARES)
+        }
+        for name, (kind, limit, text) in shares.items():
+            late = self._sides(name)[1]
+            share = sum(late) / len(late) if late else 0.0
+            if share >= limit and kind not in {finding.kind for finding in self.seen.findings}:
+                self._add_finding(kind, f"{share:.0%} of the late {text}", {name: share})
+
+    def _sides(self, name: str) -> tuple[list[float], list[float]]:
+        """The values of a chart in the early steps and in the late ones."""
+        points = self.log.charts.get(name, ())
+        early = [value for at, value in points if self.several_steps and at <= self.seen.early[1]]
+        return early, [value for at, value in points if at >= self.seen.late[0]]
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -507,7 +506,7 @@ class _Look:
             name: asdict(value) if isinstance(value, Shift | GroupCorrelation) else value
             for name, value in figures.items()
         }
-        self.findings.append(TrainingFinding(kind, severity, components, text, plain, shown))
+        self.seen.findings.append(TrainingFinding(kind, severity, components, text, plain, shown))
 
     def _examples(self, order: Floats) -> list[dict[str, Any]]:
         """The late completions that come first by `order`, no two of them the same."""
