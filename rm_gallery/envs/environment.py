@@ -205,13 +205,10 @@ class EnvironmentReward(PerOutputReward):
         logs: list[RolloutLog],
     ) -> list[Score[float]]:
         """What came of each rollout, from its own components and those of its group."""
-        ids = [rollout.id for rollout in rollouts]
         left = [place for place, result in enumerate(own) if not isinstance(result, Score)]
-        grouped: Sequence[Any] = [{}] * len(left)
-        if isinstance(together, BaseException):
-            grouped = [score_of_error(together)] * len(left)
-        elif together is not None:
-            grouped = _of_group(together, [ids[place] for place in left])
+        grouped: Sequence[Any] = [{} if together is None else together] * len(left)
+        if together is not None and not isinstance(together, BaseException):
+            grouped = _of_group(together, [rollouts[place].id for place in left])
         merged: list[Any] = list(own)
         for place, result in zip(left, grouped, strict=True):
             merged[place] = _merged(cast("Components", own[place]), _components_or_error(result))
@@ -252,31 +249,28 @@ class EnvironmentReward(PerOutputReward):
                 raise Unscored(
                     f"{self.name} could not judge its component '{name}'.", reason="no_component"
                 )
-            if value is not None and not 0 <= value <= 1:
-                self._warn(
+            outside = value is not None and not 0 <= value <= 1
+            if outside and name not in self.environment.warned:
+                self.environment.warned.add(name)
+                logger.warning(
+                    "{}: the component '{}' is {:g}, outside [0, 1]; scale it, and make a penalty "
+                    "a component in [0, 1] with a negative weight. This is said once per component.",
+                    self.name,
                     name,
-                    f"{self.name}: the component '{name}' is {value:g}, outside [0, 1]; scale it, "
-                    f"and make a penalty a component "
-                    "in [0, 1] with a negative weight. This is said once per component.",
+                    value,
                 )
+        # a component with a weight that a rollout leaves out adds nothing; one that is only misspelt
+        # is an error
+        unweighted = [known for known in components if known not in self.weights]
         for name in self.weights:
-            if name not in components:
-                self._absent(name, [known for known in components if known not in self.weights])
-
-    def _absent(self, name: str, unweighted: list[str]) -> None:
-        """A component with a weight that a rollout leaves out adds nothing; one that is only
-        misspelt is an error.
-        """
-        like = [
-            one for one in unweighted if difflib.SequenceMatcher(None, one, name).ratio() > MISSPELT
-        ]
-        if like:
-            raise ConfigError(f"{self.name}: weights: " + unknown_name("component", name, like))
-
-    def _warn(self, name: str, message: str) -> None:
-        if name not in self.environment.warned:
-            self.environment.warned.add(name)
-            logger.warning("{}", message)
+            like = [
+                one
+                for one in unweighted
+                if name not in components
+                and difflib.SequenceMatcher(None, one, name).ratio() > MISSPELT
+            ]
+            if like:
+                raise ConfigError(f"{self.name}: weights: " + unknown_name("component", name, like))
 
 
 class AsyncEnvironmentReward(EnvironmentReward):
@@ -297,23 +291,20 @@ def _components_or_error(returned: Any) -> Components | Score[Any]:
     if isinstance(returned, Score):
         return returned
     try:
-        return _components({} if returned is None else returned)
+        components = {} if returned is None else returned
+        if not isinstance(components, Mapping):
+            raise InvalidComponents(
+                f"The environment returned {_short_form(returned)}; it returns a dict of component "
+                f"names and numbers."
+            )
+        for name in components:
+            if not isinstance(name, str):
+                raise InvalidComponents(
+                    f"The environment returned a component named {name!r:.80}; a name is text."
+                )
+        return {name: _finite_number(name, value) for name, value in components.items()}
     except InvalidComponents as error:
         return score_of_error(error)
-
-
-def _components(returned: Any) -> Components:
-    if not isinstance(returned, Mapping):
-        raise InvalidComponents(
-            f"The environment returned {_short_form(returned)}; it returns a dict of component names and "
-            f"numbers."
-        )
-    for name in returned:
-        if not isinstance(name, str):
-            raise InvalidComponents(
-                f"The environment returned a component named {name!r:.80}; a name is text."
-            )
-    return {name: _finite_number(name, value) for name, value in returned.items()}
 
 
 def _finite_number(name: str, value: Any) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import binascii
 import contextlib
 import hashlib
 import os
@@ -14,6 +13,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -101,14 +101,7 @@ class Bundle:
             mode = cast(Mode, value["mode"])
             bundle = Bundle(files, tuple(value["metrics"]), tuple(value["requirements"]), mode)
             unsafe = [path for path in files if not is_inside(path)]
-        except (
-            zlib.error,
-            binascii.Error,
-            orjson.JSONDecodeError,
-            AttributeError,
-            KeyError,
-            TypeError,
-        ) as error:
+        except (zlib.error, ValueError, AttributeError, KeyError, TypeError) as error:
             raise DamagedBundle(
                 f"the stored files cannot be read ({type(error).__name__}); deploy them again"
             ) from error
@@ -362,7 +355,10 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
         raise ConfigError(f"{where}: defines no function 'evaluate' at its top level; {there}")
     requirements: list[str] = []
     mode = ""
-    for keyword in _decorator_keywords(function):
+    decorators = [
+        each for each in getattr(function, "decorator_list", ()) if isinstance(each, ast.Call)
+    ]
+    for keyword in chain.from_iterable(each.keywords for each in decorators):
         value: Any = None
         with contextlib.suppress(ValueError):
             value = ast.literal_eval(keyword.value)
@@ -401,8 +397,3 @@ def _names_bound(statement: ast.stmt) -> Iterator[str]:
             yield node.name  # in a branch of `if` or `try`
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-
-
-def _decorator_keywords(function: ast.stmt) -> list[ast.keyword]:
-    calls = [each for each in getattr(function, "decorator_list", []) if isinstance(each, ast.Call)]
-    return [keyword for call in calls for keyword in call.keywords]

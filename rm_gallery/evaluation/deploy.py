@@ -23,7 +23,7 @@ from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable
 from rm_gallery.evaluation.bundle import Bundle, Mode, bundle_folders
 from rm_gallery.evaluation.live import scored_of_result
-from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool, missing_requirements
+from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool, check_count, missing_requirements
 from rm_gallery.evaluation.store import Store
 
 _TOGETHER = 64
@@ -199,8 +199,7 @@ def preview_evaluation(
         raise ConfigError(
             "name the samples to try in one way: sample_file=PATH (--samples PATH) or samples=[…]"
         )
-    if isinstance(max_samples, bool) or not isinstance(max_samples, int) or max_samples < 1:
-        raise ConfigError(f"max_samples must be a whole number from 1, found {max_samples!r}")
+    check_count("max_samples", max_samples)
     rows = (
         _rows_of(Path(sample_file).expanduser())
         if sample_file is not None

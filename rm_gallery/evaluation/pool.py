@@ -51,8 +51,8 @@ LIMITS = SandboxLimits()
 KB of prints.
 """
 CODES = frozenset(
-    "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range".split()
-    + "evaluator_load busy closed sandbox".split()
+    "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range "
+    "evaluator_load busy closed sandbox".split()
 )
 """Codes of failed results; the error begins with one, before a colon."""
 MAX_REPLY = 4 * 2**20
@@ -93,6 +93,12 @@ class _Request:
     begun: bool = False
 
 
+def check_count(name: str, value: Any) -> None:
+    """Raise ConfigError for what is no whole number from 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name} must be a whole number from 1, found {value!r}")
+
+
 class EvaluatorPool:
     """Runs an evaluator's code in sandboxed processes of its own; use it from one event loop, or
     from several.
@@ -131,8 +137,7 @@ class EvaluatorPool:
             ConfigError: a setting that does not fit.
         """
         self._bundle: Bundle = deployed if isinstance(deployed, Bundle) else deployed.bundle
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise ConfigError(f"workers must be a whole number from 1, found {workers!r}")
+        check_count("workers", workers)
         runner = get_runner(sandbox, packages=package_folders())
         if not isinstance(runner, LocalRunner):
             raise ConfigError(
@@ -187,10 +192,8 @@ class EvaluatorPool:
         """
         if self._bundle.mode == "batch":
             return await self._submit(payloads, deadline) if payloads else []
-        return [
-            results[0]
-            for results in await asyncio.gather(*(self._submit([p], deadline) for p in payloads))
-        ]
+        asked = (self.evaluate(payload, deadline=deadline) for payload in payloads)
+        return list(await asyncio.gather(*asked))
 
     async def close(self) -> None:
         """Finish what is waiting, then end every process; later requests fail (closed)."""

@@ -134,35 +134,32 @@ class Statements:
         except ImportError as error:
             raise MissingExtra("sqlalchemy", "serve", "The store of evaluators") from error
         self.metadata = metadata = sa.MetaData()
-        state = sa.Table(
-            STATE_TABLE,
-            metadata,
-            sa.Column("one", sa.Integer, primary_key=True),
-            sa.Column("format", sa.Integer, nullable=False),
-            sa.Column("revision", sa.BigInteger, nullable=False),
-        )
-        evaluators = sa.Table(
-            "rm_gallery_evaluators",
-            metadata,
-            sa.Column("id", sa.Text, primary_key=True),
-            sa.Column("current", sa.Integer, nullable=False),
-        )
-        versions = sa.Table(
+
+        def table(name: str, *keys: str, **columns: Any) -> sa.Table:
+            made = (
+                sa.Column(column, kind, primary_key=column in keys, nullable=False)
+                for column, kind in columns.items()
+            )
+            return sa.Table(name, metadata, *made)
+
+        state = table(STATE_TABLE, "one", one=sa.Integer, format=sa.Integer, revision=sa.BigInteger)
+        evaluators = table("rm_gallery_evaluators", "id", id=sa.Text, current=sa.Integer)
+        versions = table(
             "rm_gallery_versions",
-            metadata,
-            sa.Column("id", sa.Text, primary_key=True),
-            sa.Column("version", sa.Integer, primary_key=True),
-            sa.Column("hash", sa.Text, nullable=False),
-            sa.Column("display_name", sa.Text, nullable=False),
-            sa.Column("description", sa.Text, nullable=False),
+            "id",
+            "version",
+            id=sa.Text,
+            version=sa.Integer,
+            hash=sa.Text,
+            display_name=sa.Text,
+            description=sa.Text,
             # metrics, requirements, mode: what can be told without unpacking the files
-            sa.Column("facts", sa.Text, nullable=False),
-            sa.Column("size", sa.Integer, nullable=False),
-            sa.Column("created", sa.Text, nullable=False),
-            sa.Column("files", sa.LargeBinary, nullable=False),
+            facts=sa.Text,
+            size=sa.Integer,
+            created=sa.Text,
+            files=sa.LargeBinary,
         )
         wanted: sa.BindParameter[Any] = sa.bindparam("wanted")
-        is_served = versions.c.version == evaluators.c.current
         rows = sa.select(*versions.c, evaluators.c.current).join(
             evaluators, evaluators.c.id == versions.c.id
         )
@@ -196,7 +193,9 @@ class Statements:
         self.history: sa.Select[Any] = facts.where(versions.c.id == wanted).order_by(
             versions.c.version.desc()
         )
-        self.listing: sa.Select[Any] = facts.where(is_served).order_by(versions.c.id)
+        self.listing: sa.Select[Any] = facts.where(
+            versions.c.version == evaluators.c.current
+        ).order_by(versions.c.id)
 
 
 statements = functools.cache(Statements)

@@ -151,8 +151,14 @@ def _metric_results(
     groups: dict[str | int, list[int]] = {}
     for at, item in enumerate(items):
         try:
-            alone = function.mode == "pointwise"
-            key = at if alone else _group_key(item, f"rollouts_messages[{at}]")
+            key: str | int = at
+            if function.mode != "pointwise":
+                # functions of mode `batch` get the answers to one prompt and reference together
+                messages = message_dicts(item["messages"], f"rollouts_messages[{at}]")
+                truth, original = item.get("ground_truth"), item.get("original_messages")
+                key = group_of(
+                    sample_of_messages(messages, ground_truth=truth, original_messages=original)
+                )
             groups.setdefault(key, []).append(at)
         except DataError as error:
             by_place[at] = failed("invalid_input", str(error))
@@ -160,13 +166,6 @@ def _metric_results(
         own = _guarded(function, [items[at] for at in places])
         by_place.update(zip(places, own, strict=True))
     return [_in_range(function, by_place[at]) for at in range(len(items))]
-
-
-def _group_key(item: Mapping[str, Any], where: str) -> str:
-    """The group of a conversation for functions of mode `batch`: its prompt and reference."""
-    messages = message_dicts(item["messages"], where)
-    truth, original = item.get("ground_truth"), item.get("original_messages")
-    return group_of(sample_of_messages(messages, ground_truth=truth, original_messages=original))
 
 
 def _guarded(
@@ -243,12 +242,6 @@ def _error_place(error: BaseException) -> str:
     return ""
 
 
-def _named_error(name: str, error: str) -> str:
-    """An error, its code still first, with the metric it is of."""
-    code, colon, message = error.partition(": ")
-    return f"{code}: {name}: {message}" if colon else f"{name}: {error}"
-
-
 def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
     """One metric's result as it is; for several the mean with each metric, valid only where all
     are.
@@ -262,7 +255,13 @@ def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
             score=result.score, is_score_valid=result.is_score_valid, reason=reason
         )
         metrics |= {f"{name}.{inner}": metric for inner, metric in result.metrics.items()}
-    errors = [_named_error(name, result.error) for name, result in results.items() if result.error]
+    # the code of an error still comes first
+    codes = {name: (result.error or "").partition(": ") for name, result in results.items()}
+    errors = [
+        f"{code}: {name}: {message}" if colon else f"{name}: {code}"
+        for name, (code, colon, message) in codes.items()
+        if code or colon
+    ]
     invalid = [
         f"{name}: {result.reason or 'no score'}"
         for name, result in results.items()

@@ -42,7 +42,6 @@ from rm_gallery.train.signals import (
 )
 from rm_gallery.train.watch import (
     FLAT,
-    LONGER,
     MATTERS,
     RELATIVE,
     UNSCORED,
@@ -50,6 +49,7 @@ from rm_gallery.train.watch import (
     TrainingFinding,
     check_confidence,
     spread_told,
+    typical_lengths,
 )
 
 DOMINANT, COLLAPSED = 0.9, 0.25
@@ -225,15 +225,35 @@ class LiveWatch:
                 raise ConfigError(f"{name} has {len(values)} values for {n} completions.")
         if not n:
             return []
-        taken = self._drawn(step, completions, _finite(rewards, "rewards"), parts, groups, prompts)
+        groups = prompts if groups is None else groups
+        numbers = np.arange(n) if groups is None else group_numbers(groups, n)
+        names = (
+            [""] * n if groups is None or isinstance(groups, int) else [repr(one) for one in groups]
+        )
+        texts = [_written(completion) for completion in completions]
+        keys = [f"{name}/{text}" for name, text in zip(names, texts, strict=True)]
+        chosen: list[int] = []
+        if self.held_out is not None:
+            size = min(n, int(self.share * n + _unit(f"{self.seed}/{step}/size")))
+            chosen = sorted(self._order(f"{step}/held-out", keys, numbers)[:size])
+        taken = _Taken(
+            step,
+            texts,
+            _finite(rewards, "rewards"),
+            parts,
+            numbers,
+            groups is not None and len(np.unique(numbers)) < n,
+            chosen,
+            self._order(f"{step}/texts", keys, numbers)[:_TEXTS],
+        )
         scores: list[Score[float]] = []
-        if self.held_out is not None and taken.chosen:
+        if self.held_out is not None and chosen:
             columns: tuple[Sequence[Any], ...] = (
                 [""] * n if prompts is None else prompts,
                 completions,
                 [None] * n if rows is None else rows,
             )
-            asked: list[list[Any]] = [[column[row] for row in taken.chosen] for column in columns]
+            asked: list[list[Any]] = [[column[row] for row in chosen] for column in columns]
             try:
                 scores = await self.held_out.ascore_rows(*asked)
             except ConfigError as error:
@@ -357,37 +377,6 @@ class LiveWatch:
 
     # -- a step ------------------------------------------------------------------------------------
 
-    def _drawn(
-        self,
-        step: int,
-        completions: Sequence[Any],
-        rewards: Floats,
-        parts: dict[str, Floats],
-        groups: Any,
-        prompts: Sequence[Any] | None,
-    ) -> _Taken:
-        n = len(completions)
-        groups = prompts if groups is None else groups
-        numbers = np.arange(n) if groups is None else group_numbers(groups, n)
-        texts = [_written(completion) for completion in completions]
-        names = (
-            [""] * n if groups is None or isinstance(groups, int) else [repr(one) for one in groups]
-        )
-        keys = [f"{name}/{text}" for name, text in zip(names, texts, strict=True)]
-        size = min(n, int(self.share * n + _unit(f"{self.seed}/{step}/size")))
-        return _Taken(
-            step,
-            texts,
-            rewards,
-            parts,
-            numbers,
-            groups is not None and len(np.unique(numbers)) < n,
-            sorted(self._order(f"{step}/held-out", keys, numbers)[:size])
-            if self.held_out is not None
-            else [],
-            self._order(f"{step}/texts", keys, numbers)[:_TEXTS],
-        )
-
     def _order(self, what: str, keys: Sequence[str], groups: Integers) -> list[int]:
         """Rows in a drawn order that does not depend on theirs; first one of every group, then a
         second one.
@@ -421,12 +410,13 @@ class LiveWatch:
                 if not self.held_out_higher:
                     means = low + high - means
                 self._test.add(means.tolist())
-                row["held_out"] = _number(float(means.mean())) if len(means) else None
+                row["held_out"] = _number(_mean(means))
                 row["asked"] = float(len(taken.chosen))
                 row["answered"] = float(known.sum())
             self._series.append(row)
             self._keep_texts(taken)
-            new = [found for found in self._found(row) if self._unsaid(found)]
+            said = {(each.kind, each.components) for each in self.findings}
+            new = [each for each in self._found(row) if (each.kind, each.components) not in said]
             self.findings += new
         for found in new:
             logger.warning("live watch, step {}: {}: {}", taken.step, found.kind, found.text)
@@ -448,9 +438,7 @@ class LiveWatch:
             "step": float(taken.step),
             "n": float(len(rewards)),
             "missing": float(np.sum(~known)),
-            "reward": _number(float(np.mean(group_means(rewards[known], groups[known]))))
-            if known.any()
-            else None,
+            "reward": _number(_mean(group_means(rewards[known], groups[known]))),
             "length": float(np.mean(np.log2([len(text) + 1.0 for text in taken.texts]))),
             "spread": math.sqrt(_variance(rewards, groups)) if known.sum() > 1 else None,
         }
@@ -470,11 +458,6 @@ class LiveWatch:
         self._texts.append(own)
         if len(self._texts) > self.baseline + self.window:
             del self._texts[self.baseline]
-
-    def _unsaid(self, found: TrainingFinding) -> bool:
-        return (found.kind, found.components) not in (
-            (said.kind, said.components) for said in self.findings
-        )
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -541,11 +524,11 @@ class LiveWatch:
         return [_column(rows, name) for rows in sides]
 
     def _lengths(self, level: float, severity: Severity) -> Iterator[TrainingFinding]:
-        grown = self._shift("length", level)
-        if grown is None or not grown.sure or abs(grown.change) < math.log2(1.0 + LONGER):
+        typical = typical_lengths(self._shift("length", level))
+        if typical is None:
             return
-        kind = "longer" if grown.change > 0 else "shorter"
-        before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
+        before, after = typical
+        kind = "longer" if after > before else "shorter"
         text = (
             f"completions have become {kind} ({before:,.0f} to {after:,.0f} characters, typically)"
             f"{' and no reward surely better' if severity == 'warn' else ''}"

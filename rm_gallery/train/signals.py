@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rm_gallery.core.stats import Array, Floats, Integers, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     """Size of the groups, which follow one another; or for every row what its group is called."""
 
 Method = Literal["std", "batch_std", "mean", "leave_one_out", "rank"]
-METHODS: tuple[Method, ...] = ("std", "batch_std", "mean", "leave_one_out", "rank")
+METHODS: tuple[Method, ...] = get_args(Method)
 ZERO = 1e-8
 """A spread up to this is none, as trainers count it."""
 
@@ -373,11 +373,10 @@ def link(
     if not both.any():
         return None
     _, names = np.unique(names[both], return_inverse=True)
-    sizes = np.bincount(names)
     scales = [_scale(values[both]) for values in table]
     units = (values[both] / scale for values, scale in zip(table, scales, strict=True))
     # distances from the groups' means
-    a, b = (unit - (np.bincount(names, unit) / sizes)[names] for unit in units)
+    a, b = (unit - group_means(unit, names)[names] for unit in units)
     aa, bb = float(np.sum(a * a)), float(np.sum(b * b))
     differ = [np.bincount(names, np.abs(distances)) > 1e-12 for distances in (a, b)]
     varied = int(np.sum(differ[0] | differ[1]))

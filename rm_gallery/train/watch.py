@@ -151,6 +151,13 @@ def check_confidence(confidence: float) -> None:
         raise ConfigError(f"confidence is {confidence}; a share from 0.5 to below 1 is needed.")
 
 
+def typical_lengths(moved: Shift | None) -> tuple[float, float] | None:
+    """Early and late, where logarithms of lengths have surely moved by as much as matters."""
+    if moved is None or not moved.sure or abs(moved.change) < math.log2(1.0 + LONGER):
+        return None
+    return 2.0**moved.early - 1.0, 2.0**moved.late - 1.0
+
+
 def spread_told(spread: tuple[str, float, float, Any]) -> tuple[str, dict[str, Any]]:
     """The sentence and the figures of a phrase that has spread (`spread_phrase`)."""
     phrase, before, after, _ = spread
@@ -349,19 +356,13 @@ class _Look:
             since = f", {early.correlation:+.2f} early" if early is not None else ""
             text = (
                 f"{name} follows length: of completions to one prompt the {way} ones score higher "
-                f"(correlation {late.correlation:+.2f} [{late.interval.low:+.2f}, "
-                f"{late.interval.high:+.2f}]{since}); a doubling is worth {late.slope:+.3g}"
+                f"(correlation {_shown(late)}{since}); a doubling is worth {late.slope:+.3g}"
             )
             order = self._ranks(name) + math.copysign(1.0, late.correlation) * ranks
             self._add_finding("length", text, {"late": late, "early": early}, (name,), order)
-        grown = self._shift(np.log2(self.log.lengths + 1.0))
-        if (
-            grown is not None
-            and grown.sure
-            and grown.change >= math.log2(1.0 + LONGER)
-            and not self.better
-        ):
-            before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
+        typical = typical_lengths(self._shift(np.log2(self.log.lengths + 1.0)))
+        if typical is not None and typical[1] > typical[0] and not self.better:
+            before, after = typical
             text = (
                 f"completions have become longer ({before:,.0f} to {after:,.0f} {self.log.unit}, "
                 f"typically) and no reward "
@@ -404,8 +405,7 @@ class _Look:
             self._add_finding("flat", spread.hint.rstrip("."), figures)
 
     def _alike(self) -> None:
-        known: dict[str, int] = {}
-        words = np.array([known.setdefault(text, len(known)) for text in self.log.texts])
+        words = group_numbers(self.log.texts, len(self.log))
         shares = []
         for rows in (self.early, self.late):
             sizes = np.bincount(self.groups[rows])
@@ -510,31 +510,31 @@ class _Look:
 
     def _examples(self, order: Floats) -> list[dict[str, Any]]:
         """The late completions that come first by `order`, no two of them the same."""
-        chosen: list[dict[str, Any]] = []
-        texts: set[str] = set()
         rows = np.flatnonzero(self.late)
-        for row in rows[np.argsort(-order[rows], kind="stable")]:
-            text = self.log.texts[row]
-            if len(chosen) == self.shown:
+        first: dict[str, int] = {}
+        for row in rows[np.argsort(-order[rows], kind="stable")].tolist():
+            if len(first) == self.shown:
                 break
-            if text in texts:
-                continue
-            texts.add(text)
-            rewards = {name: _known(column[row]) for name, column in self.values.items()}
-            example = {
-                "row": int(row),
+            first.setdefault(self.log.texts[row], row)
+        return [
+            {
+                "row": row,
                 "step": float(self.log.steps[row]),
-                "rewards": rewards,
+                "rewards": {name: _known(column[row]) for name, column in self.values.items()},
                 "length": _known(self.log.lengths[row]),
                 "prompt": _excerpt(self.log.prompts[row]),
                 "completion": _excerpt(text),
             }
-            chosen.append(example)
-        return chosen
+            for text, row in first.items()
+        ]
 
 
 def _known(value: Any) -> float | None:
     return None if math.isnan(value) else float(value)
+
+
+def _shown(link: GroupCorrelation) -> str:
+    return f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
 
 
 def _ranked(values: Floats) -> Floats:
@@ -580,21 +580,15 @@ def watched_lines(watched: Watched) -> list[str]:
                 ci = f"[{moved.interval.low:+.3g}, {moved.interval.high:+.3g}]"
                 change = f"{moved.early:9.3g}{moved.late:9.3g}  {f'{moved.change:+.3g} {ci}':<28}"
             link = watched.by_length.get(name)
-            by_length = (
-                ""
-                if link is None
-                else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
-            )
+            by_length = "" if link is None else _shown(link)
             lines.append(f"{name:<{width}}{change}{by_length}".rstrip())
     return [plain_line(line) for line in (*lines, *(f"note: {note}" for note in watched.notes))]
 
 
-def _example(example: dict[str, object]) -> list[str]:
-    rewards = example["rewards"]
-    assert isinstance(rewards, dict)
+def _example(example: dict[str, Any]) -> list[str]:
     scores = ", ".join(
         f"{name} {'none' if value is None else format(value, '.3g')}"
-        for name, value in rewards.items()
+        for name, value in example["rewards"].items()
     )
     text = textwrap.shorten(str(example["completion"]), 200, placeholder=" …") or "(empty)"
     return [f"  step {example['step']:g}, row {example['row']}: {scores}", f"    {text}"]
