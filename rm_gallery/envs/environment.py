@@ -109,40 +109,34 @@ class EnvironmentReward(PerOutputReward):
         )
 
     def _rollouts(self, sample: DataSample) -> list[Rollout]:
-        ids, about = (
-            self._ids(sample),
-            {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"},
-        )
+        about = {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"}
         rollouts = []
-        for place, output in enumerate(sample.output):
-            truth = sample.reference(place)
-            task = {
-                **about,
-                **(
-                    {"ground_truth": truth}
-                    if truth is not None and "ground_truth" not in about
-                    else {}
-                ),
-            }
-            rollouts.append(Rollout(ids[place], messages_of(sample, output), task or None))
+        for place, (id, output) in enumerate(zip(self._ids(sample), sample.output, strict=True)):
+            task, truth = dict(about), sample.reference(place)
+            if truth is not None:
+                task.setdefault("ground_truth", truth)
+            rollouts.append(Rollout(id, messages_of(sample, output), task or None))
         return rollouts
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         self.environment.listen()
         rollouts, logs = self._rollouts(sample), [RolloutLog() for _ in sample.output]
-        if self.is_async():
-            return self._awaited(rollouts, logs, kwargs)
-        own = [
-            self._called(rollout, log, kwargs) for rollout, log in zip(rollouts, logs, strict=True)
+        # a plain method beside an async one would hold up the event loop
+        blocks = self.is_async() and not inspect.iscoroutinefunction(self.environment.own)
+        own: list[Any] = [
+            asyncio.to_thread(self._called, rollout, log, kwargs)
+            if blocks and self.environment.own is not None
+            else self._called(rollout, log, kwargs)
+            for rollout, log in zip(rollouts, logs, strict=True)
         ]
-        # a plain function that gives something to await
-        if any(inspect.isawaitable(value) for value in own):
-            return self._awaited(rollouts, logs, kwargs, own)
-        components: list[Any] = [_components_or_error(one) for one in own]
-        together = self._together(rollouts, components, logs, kwargs)
+        # also a plain function may give something to await
+        if any(map(inspect.isawaitable, own)):
+            return self._awaited(rollouts, own, logs, kwargs)
+        own = [_components_or_error(one) for one in own]
+        together = self._together(rollouts, own, logs, kwargs)
         if inspect.isawaitable(together):
-            return self._concluded(rollouts, together, components, logs)
-        return self._scores_of_rollouts(rollouts, components, together, logs)
+            return self._concluded(rollouts, together, own, logs)
+        return self._scores_of_rollouts(rollouts, own, together, logs)
 
     def _called(self, rollout: Rollout, log: RolloutLog, kwargs: Mapping[str, Any]) -> Any:
         """What `compute_reward` returns or raises for one rollout; nothing where there is no such
@@ -179,25 +173,15 @@ class EnvironmentReward(PerOutputReward):
     async def _awaited(
         self,
         rollouts: list[Rollout],
+        begun: list[Any],
         logs: list[RolloutLog],
         kwargs: Mapping[str, Any],
-        begun: list[Any] | None = None,
     ) -> list[Score[float]]:
-        blocks = begun is None and not inspect.iscoroutinefunction(self.environment.own)
-
-        async def one(place: int) -> Any:
-            with logged_to(logs[place]):
-                if begun is not None:
-                    returned = begun[place]
-                elif blocks:
-                    returned = await asyncio.to_thread(
-                        self._called, rollouts[place], logs[place], kwargs
-                    )
-                else:
-                    returned = self._called(rollouts[place], logs[place], kwargs)
+        async def one(returned: Any, log: RolloutLog) -> Any:
+            with logged_to(log):
                 return _components_or_error(await settled(returned))
 
-        own = await together_or_none([one(place) for place in range(len(rollouts))])
+        own = await together_or_none(list(map(one, begun, logs)))
         if self.environment.group is None or inspect.iscoroutinefunction(self.environment.group):
             together = self._together(rollouts, own, logs, kwargs)
         else:
@@ -221,13 +205,10 @@ class EnvironmentReward(PerOutputReward):
         logs: list[RolloutLog],
     ) -> list[Score[float]]:
         """What came of each rollout, from its own components and those of its group."""
-        ids = [rollout.id for rollout in rollouts]
         left = [place for place, result in enumerate(own) if not isinstance(result, Score)]
-        grouped: Sequence[Any] = [{}] * len(left)
-        if isinstance(together, BaseException):
-            grouped = [score_of_error(together)] * len(left)
-        elif together is not None:
-            grouped = _of_group(together, [ids[place] for place in left])
+        grouped: Sequence[Any] = [{} if together is None else together] * len(left)
+        if together is not None and not isinstance(together, BaseException):
+            grouped = _of_group(together, [rollouts[place].id for place in left])
         merged: list[Any] = list(own)
         for place, result in zip(left, grouped, strict=True):
             merged[place] = _merged(cast("Components", own[place]), _components_or_error(result))
@@ -268,31 +249,28 @@ class EnvironmentReward(PerOutputReward):
                 raise Unscored(
                     f"{self.name} could not judge its component '{name}'.", reason="no_component"
                 )
-            if value is not None and not 0 <= value <= 1:
-                self._warn(
+            outside = value is not None and not 0 <= value <= 1
+            if outside and name not in self.environment.warned:
+                self.environment.warned.add(name)
+                logger.warning(
+                    "{}: the component '{}' is {:g}, outside [0, 1]; scale it, and make a penalty "
+                    "a component in [0, 1] with a negative weight. This is said once per component.",
+                    self.name,
                     name,
-                    f"{self.name}: the component '{name}' is {value:g}, outside [0, 1]; scale it, "
-                    f"and make a penalty a component "
-                    "in [0, 1] with a negative weight. This is said once per component.",
+                    value,
                 )
+        # a component with a weight that a rollout leaves out adds nothing; one that is only misspelt
+        # is an error
+        unweighted = [known for known in components if known not in self.weights]
         for name in self.weights:
-            if name not in components:
-                self._absent(name, [known for known in components if known not in self.weights])
-
-    def _absent(self, name: str, unweighted: list[str]) -> None:
-        """A component with a weight that a rollout leaves out adds nothing; one that is only
-        misspelt is an error.
-        """
-        like = [
-            one for one in unweighted if difflib.SequenceMatcher(None, one, name).ratio() > MISSPELT
-        ]
-        if like:
-            raise ConfigError(f"{self.name}: weights: " + unknown_name("component", name, like))
-
-    def _warn(self, name: str, message: str) -> None:
-        if name not in self.environment.warned:
-            self.environment.warned.add(name)
-            logger.warning("{}", message)
+            like = [
+                one
+                for one in unweighted
+                if name not in components
+                and difflib.SequenceMatcher(None, one, name).ratio() > MISSPELT
+            ]
+            if like:
+                raise ConfigError(f"{self.name}: weights: " + unknown_name("component", name, like))
 
 
 class AsyncEnvironmentReward(EnvironmentReward):
@@ -308,33 +286,25 @@ class AsyncEnvironmentReward(EnvironmentReward):
 
 def _components_or_error(returned: Any) -> Components | Score[Any]:
     """What an environment returned as components, or the outcome of a rollout that is lost."""
-    if isinstance(returned, Score):
-        return returned
     if isinstance(returned, BaseException):
         return score_of_error(returned)
+    if isinstance(returned, Score):
+        return returned
     try:
-        return _components(returned)
+        components = {} if returned is None else returned
+        if not isinstance(components, Mapping):
+            raise InvalidComponents(
+                f"The environment returned {_short_form(returned)}; it returns a dict of component "
+                f"names and numbers."
+            )
+        for name in components:
+            if not isinstance(name, str):
+                raise InvalidComponents(
+                    f"The environment returned a component named {name!r:.80}; a name is text."
+                )
+        return {name: _finite_number(name, value) for name, value in components.items()}
     except InvalidComponents as error:
         return score_of_error(error)
-
-
-def _components(returned: Any) -> Components:
-    if returned is None:
-        return {}
-    if not isinstance(returned, Mapping):
-        raise InvalidComponents(
-            f"The environment returned {_short_form(returned)}; it returns a dict of component names and "
-            f"numbers."
-        )
-    return {_name(name): _finite_number(name, value) for name, value in returned.items()}
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise InvalidComponents(
-            f"The environment returned a component named {name!r:.80}; a name is text."
-        )
-    return name
 
 
 def _finite_number(name: str, value: Any) -> float | None:

@@ -8,9 +8,10 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rm_gallery.core.reward.python_files import load_module, origin_of
@@ -180,7 +181,7 @@ class Environment:
         """
         names = inspect.signature(hook).parameters
         if "ground_truth" in names or "ground_truths" in names:
-            tasks = [_truth(one) for one in tasks] if isinstance(tasks, list) else _truth(tasks)
+            tasks = list(map(_truth, tasks)) if isinstance(tasks, list) else _truth(tasks)
         every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values())
         return tasks, {name: value for name, value in kwargs.items() if every or name in names}
 
@@ -191,10 +192,12 @@ class Environment:
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its class and its attributes."""
         kind = type(self.env)
-        settings: dict[str, Any] = {"(environment)": f"{kind.__module__}.{kind.__qualname__}"}
-        own = getattr(self.env, "describe", None)
-        fields = own() if callable(own) else getattr(self.env, "__dict__", {})
-        return {**settings, "fields": plain_form(fields, f"{self.name}: attribute")}
+        own = _hook(self.env, "describe")
+        fields = own() if own is not None else getattr(self.env, "__dict__", {})
+        return {
+            "(environment)": f"{kind.__module__}.{kind.__qualname__}",
+            "fields": plain_form(fields, f"{self.name}: attribute"),
+        }
 
     def __reduce__(self) -> Any:
         kind = type(self.env)
@@ -221,9 +224,7 @@ def _of_file(
     origin: str, qualname: str, state: dict[str, Any], loggers: Sequence[str]
 ) -> Environment:
     """An environment whose class stands in a file that is no module, as it was pickled."""
-    kind: Any = load_module(origin)
-    for part in qualname.split("."):
-        kind = getattr(kind, part)
+    kind: Any = attrgetter(qualname)(load_module(origin))
     env = kind.__new__(kind)
     env.__dict__.update(state)
     return Environment(env, loggers)
@@ -259,14 +260,10 @@ def caught(call: Callable[[], Any]) -> Any:
 
 async def settled(result: Any) -> Any:
     """What something awaitable gives or raises; anything else as it is."""
-    if not inspect.isawaitable(result):
-        return result
-
-    async def wait(value: Awaitable[Any]) -> Any:
-        return await value
-
     try:
-        return await wait(result)
+        while inspect.isawaitable(result):
+            result = await result
+        return result
     except _THE_PROCESS:
         raise
     except BaseException as error:  # noqa: BLE001 - as in `caught`

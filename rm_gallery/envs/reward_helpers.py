@@ -60,6 +60,12 @@ def _as_messages(completion: Completion) -> Sequence[Any]:
     )
 
 
+def _spoken(completion: Completion, by_model: bool = True) -> list[Any]:
+    """The messages of the assistant, or those of all others."""
+    messages = _as_messages(completion)
+    return [message for message in messages if (_role(message) == "assistant") is by_model]
+
+
 def extract_completion_text(completion: Completion, which: Literal["all", "last"] = "all") -> str:
     """The text a model wrote.
 
@@ -80,14 +86,14 @@ def extract_completion_text(completion: Completion, which: Literal["all", "last"
         raise ConfigError(f"extract_completion_text: which is {which!r}; it is 'all' or 'last'.")
     if isinstance(completion, str):
         return completion if which == "all" else completion.strip()
-    messages = _as_messages(completion)
     if which == "last":
+        messages = _as_messages(completion)
         return (
             _message_text(messages[-1]).strip()
             if messages and _role(messages[-1]) == "assistant"
             else ""
         )
-    texts = [_message_text(message) for message in messages if _role(message) == "assistant"]
+    texts = map(_message_text, _spoken(completion))
     return "\n".join(text for text in texts if text.strip())
 
 
@@ -146,9 +152,7 @@ def count_search_calls(completion: Completion) -> int:
     """
     if isinstance(completion, str):
         return completion.count(_CALL)
-    return sum(
-        _calls(message) for message in _as_messages(completion) if _role(message) == "assistant"
-    )
+    return sum(map(_calls, _spoken(completion)))
 
 
 def _calls(message: Any) -> int:
@@ -209,13 +213,9 @@ def overlap_reward(
     if isinstance(completion, str):
         searched = completion
     else:
-        messages = _as_messages(completion)
-        spoken = [message for message in messages if _role(message) == "assistant"]
-        if any(_calls(message) >= MANY_CALLS for message in spoken):
+        if max(map(_calls, _spoken(completion)), default=0) >= MANY_CALLS:
             return 0.0
-        searched = " ".join(
-            _message_text(message) for message in messages if _role(message) != "assistant"
-        )
+        searched = " ".join(map(_message_text, _spoken(completion, by_model=False)))
     share = percent_of_text_a_in_text_b(fold(reference), fold(searched))
     return share if share >= minimum_overlap else 0.0
 

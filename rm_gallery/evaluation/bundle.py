@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import binascii
 import contextlib
 import hashlib
 import os
@@ -14,6 +13,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -101,14 +101,7 @@ class Bundle:
             mode = cast(Mode, value["mode"])
             bundle = Bundle(files, tuple(value["metrics"]), tuple(value["requirements"]), mode)
             unsafe = [path for path in files if not is_inside(path)]
-        except (
-            zlib.error,
-            binascii.Error,
-            orjson.JSONDecodeError,
-            AttributeError,
-            KeyError,
-            TypeError,
-        ) as error:
+        except (zlib.error, ValueError, AttributeError, KeyError, TypeError) as error:
             raise DamagedBundle(
                 f"the stored files cannot be read ({type(error).__name__}); deploy them again"
             ) from error
@@ -222,11 +215,12 @@ def _named_folders(specs: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
         name, equals, path = os.fspath(spec).partition("=")
         if not equals or not name or not path:
             raise ConfigError(f"metric_folders: found {os.fspath(spec)!r}; the form is 'name=path'")
-        if _metric_name(name.strip(), "metric_folders") in folders:
+        name = _metric_name(name.strip(), "metric_folders")
+        if name in folders:
             raise ConfigError(
                 f"metric_folders: two folders are named {name!r}; give each a name of its own"
             )
-        folders[name.strip()] = _folder(Path(path.strip()).expanduser())
+        folders[name] = _folder(Path(path.strip()).expanduser())
     if not folders:
         raise ConfigError(
             "metric_folders (--metrics-folders) is empty; give at least one 'name=path'"
@@ -242,18 +236,24 @@ def _folder(path: Path) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
 def _folders_below(path: Path) -> dict[str, Path]:
     path = _folder(path.expanduser())
     if (path / _MAIN).is_file():
         return {_metric_name(path.resolve().name, "folder"): path}
-    try:
+    with _readable(path):
         below = [
             inner
             for inner in sorted(path.iterdir())
             if not _reason_to_skip(inner.name) and (inner / _MAIN).is_file()
         ]
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not below:
         raise ConfigError(f"{path}: neither it nor a folder in it holds {_MAIN!r}")
     return {_metric_name(inner.name, "folder"): inner for inner in below if not inner.is_symlink()}
@@ -289,11 +289,8 @@ def _walk(
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     if len(parts) > MAX_DEPTH:
         raise ConfigError(f"{path}: folders are nested deeper than {MAX_DEPTH}")
-    try:
-        with os.scandir(path) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with _readable(path), os.scandir(path) as listing:
+        entries = sorted(listing, key=lambda entry: entry.name)
     for entry in entries:
         inner = (*parts, entry.name)
         reason = _reason_to_skip(entry.name) or _odd_kind(entry)
@@ -317,19 +314,13 @@ def _odd_kind(entry: os.DirEntry[str]) -> str:
 
 def _read_plain_file(path: Path, left: int) -> bytes:
     """The bytes of a plain file; what became a link or a pipe since it was listed is refused."""
-    try:
-        flags = (
-            os.O_RDONLY
-            | getattr(os, "O_NOFOLLOW", 0)
-            | getattr(os, "O_NONBLOCK", 0)
-            | getattr(os, "O_BINARY", 0)
-        )
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{path}: is no plain file")
-            data = file.read(left + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):  # where the system has them
+        flags |= getattr(os, name, 0)
+    with _readable(path), os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ConfigError(f"{path}: is no plain file")
+        data = file.read(left + 1)
     if len(data) > left:
         raise ConfigError(
             f"{path}: with it the evaluator has more than {MAX_BYTES // 2**20} MB; leave large "
@@ -364,7 +355,10 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
         raise ConfigError(f"{where}: defines no function 'evaluate' at its top level; {there}")
     requirements: list[str] = []
     mode = ""
-    for keyword in _decorator_keywords(function):
+    decorators = [
+        each for each in getattr(function, "decorator_list", ()) if isinstance(each, ast.Call)
+    ]
+    for keyword in chain.from_iterable(each.keywords for each in decorators):
         value: Any = None
         with contextlib.suppress(ValueError):
             value = ast.literal_eval(keyword.value)
@@ -403,8 +397,3 @@ def _names_bound(statement: ast.stmt) -> Iterator[str]:
             yield node.name  # in a branch of `if` or `try`
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-
-
-def _decorator_keywords(function: ast.stmt) -> list[ast.keyword]:
-    calls = [each for each in getattr(function, "decorator_list", []) if isinstance(each, ast.Call)]
-    return [keyword for call in calls for keyword in call.keywords]

@@ -22,7 +22,8 @@ from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable
 from rm_gallery.evaluation.bundle import Bundle, Mode, bundle_folders
-from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool, missing_requirements
+from rm_gallery.evaluation.live import scored_of_result
+from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool, check_count, missing_requirements
 from rm_gallery.evaluation.store import Store
 
 _TOGETHER = 64
@@ -85,6 +86,10 @@ class PreviewResult:
         return sum(each.status == status for each in self.results)
 
     @property
+    def _counts(self) -> dict[str, int]:
+        return {status: self.count(status) for status in ("scored", "unscored", "failed")}
+
+    @property
     def mean(self) -> float | None:
         """The mean over the scored samples; None where there is none."""
         scores = [each.score for each in self.results if each.score is not None]
@@ -107,9 +112,7 @@ class PreviewResult:
         mean = (
             "" if self.mean is None else f"; mean {self.mean:.4f} of {self.count('scored')} scored"
         )
-        counts = ", ".join(
-            f"{self.count(status)} {status}" for status in ("scored", "unscored", "failed")
-        )
+        counts = ", ".join(f"{n} {status}" for status, n in self._counts.items())
         yield f"{self.total_samples} samples in {self.total_runtime_ms} ms: {counts}{mean}"
 
     def display(self) -> str:
@@ -120,7 +123,7 @@ class PreviewResult:
         """JSON types."""
         return {
             "samples": self.total_samples,
-            **{status: self.count(status) for status in ("scored", "unscored", "failed")},
+            **self._counts,
             "mean": self.mean,
             "seconds": round(self.seconds, 3),
             "sandbox": self.sandbox,
@@ -196,8 +199,7 @@ def preview_evaluation(
         raise ConfigError(
             "name the samples to try in one way: sample_file=PATH (--samples PATH) or samples=[…]"
         )
-    if isinstance(max_samples, bool) or not isinstance(max_samples, int) or max_samples < 1:
-        raise ConfigError(f"max_samples must be a whole number from 1, found {max_samples!r}")
+    check_count("max_samples", max_samples)
     rows = (
         _rows_of(Path(sample_file).expanduser())
         if sample_file is not None
@@ -236,12 +238,12 @@ async def _run_payloads(
     payloads: Sequence[Mapping[str, Any]],
     sandbox: str,
     limits: SandboxLimits,
-    on_print: Callable[[str], None],
+    on_print: Callable[[str], None] | None = None,
 ) -> list[EvaluateResult]:
     pool = EvaluatorPool(bundle, workers=2, limits=limits, sandbox=sandbox, on_print=on_print)
     try:
         await pool.ready()
-        together = len(payloads) if bundle.mode == "batch" else _TOGETHER
+        together = len(payloads) or 1 if bundle.mode == "batch" else _TOGETHER
         results: list[EvaluateResult] = []
         for at in range(0, len(payloads), together):
             results += await pool.evaluate_batch(payloads[at : at + together])
@@ -277,14 +279,12 @@ def _payload(row: Mapping[str, Any], where: RowRef) -> tuple[str, dict[str, Any]
 
 
 def _preview_sample(index: int, id: str, result: EvaluateResult) -> PreviewSample:
-    status: Literal["scored", "unscored", "failed"] = (
-        "failed" if result.error else "scored" if result.is_score_valid else "unscored"
-    )
+    score = scored_of_result(result)
     return PreviewSample(
         index=index,
         id=id,
-        status=status,
-        score=result.score if status == "scored" else None,
+        status=score.status,
+        score=score.value,
         reason=result.error or result.reason or "",
         metrics={
             name: metric.score if metric.is_score_valid else None
@@ -375,13 +375,6 @@ def load_once(bundle: Bundle) -> None:
     """Load the code in a sandbox and end it; raises EvaluatorBroken. Without bubblewrap nothing is
     tried.
     """
-
-    async def load() -> None:
-        pool = EvaluatorPool(bundle, workers=1)
-        try:
-            await pool.ready()
-        finally:
-            await pool.close()
-
     with contextlib.suppress(SandboxUnavailable):
-        loop.run(load(), "create_evaluation", "asyncio.to_thread(create_evaluation, …)")
+        load = _run_payloads(bundle, (), "auto", LIMITS)
+        loop.run(load, "create_evaluation", "asyncio.to_thread(create_evaluation, …)")

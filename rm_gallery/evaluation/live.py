@@ -134,20 +134,17 @@ class LiveEvaluators:
             if self._failure is not None and self._failure[0] > began:
                 raise StoreError(self._failure[1])
             try:
-                await self._check_revision()
+                if time.monotonic() - self._checked_at >= _LOOK_EVERY:
+                    self._checked_at = time.monotonic()
+                    revision = await asyncio.to_thread(self._store.revision)
+                    if revision != self._revision:
+                        self._fresh.clear()
+                        self._revision = revision
                 if evaluator_id not in self._fresh:
                     await self._refresh(evaluator_id)
             except StoreError as error:
                 self._failure = time.monotonic(), str(error)
                 raise
-
-    async def _check_revision(self) -> None:
-        if time.monotonic() - self._checked_at >= _LOOK_EVERY:
-            self._checked_at = time.monotonic()
-            revision = await asyncio.to_thread(self._store.revision)
-            if revision != self._revision:
-                self._fresh.clear()
-                self._revision = revision
 
     async def _refresh(self, evaluator_id: str) -> None:
         try:
@@ -182,8 +179,10 @@ def scored_of_result(result: EvaluateResult) -> Score[float]:
         extra["step_outputs"] = [step.model_dump() for step in result.step_outputs]
     if result.error:
         code, _, message = result.error.partition(": ")
-        known = code in CODES
-        return Score(None, message if known else result.error, status="failed", cause=_CAUSE.get(code, "rule"), code=code if known else "function_error", extra=extra)  # fmt: skip
+        if code not in CODES:
+            code, message = "function_error", result.error
+        cause = _CAUSE.get(code, "rule")
+        return Score(None, message, status="failed", cause=cause, code=code, extra=extra)
     if not result.is_score_valid:
         return Score(
             None,

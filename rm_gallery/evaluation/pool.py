@@ -28,9 +28,9 @@ import rm_gallery
 from rm_gallery.core.engine.pool import processors
 from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.attempt import exit_reason
-from rm_gallery.core.sandbox.inside.base import MAX_FRAME
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME, FrameTooLarge
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.process import Prints, Pump, SandboxLimits, framed
+from rm_gallery.core.sandbox.process import Prints, Pump, SandboxLimits, framed, messages_in
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import (
@@ -51,8 +51,8 @@ LIMITS = SandboxLimits()
 KB of prints.
 """
 CODES = frozenset(
-    "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range".split()
-    + "evaluator_load busy closed sandbox".split()
+    "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range "
+    "evaluator_load busy closed sandbox".split()
 )
 """Codes of failed results; the error begins with one, before a colon."""
 MAX_REPLY = 4 * 2**20
@@ -93,6 +93,12 @@ class _Request:
     begun: bool = False
 
 
+def check_count(name: str, value: Any) -> None:
+    """Raise ConfigError for what is no whole number from 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name} must be a whole number from 1, found {value!r}")
+
+
 class EvaluatorPool:
     """Runs an evaluator's code in sandboxed processes of its own; use it from one event loop, or
     from several.
@@ -131,8 +137,7 @@ class EvaluatorPool:
             ConfigError: a setting that does not fit.
         """
         self._bundle: Bundle = deployed if isinstance(deployed, Bundle) else deployed.bundle
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise ConfigError(f"workers must be a whole number from 1, found {workers!r}")
+        check_count("workers", workers)
         runner = get_runner(sandbox, packages=package_folders())
         if not isinstance(runner, LocalRunner):
             raise ConfigError(
@@ -187,10 +192,8 @@ class EvaluatorPool:
         """
         if self._bundle.mode == "batch":
             return await self._submit(payloads, deadline) if payloads else []
-        return [
-            results[0]
-            for results in await asyncio.gather(*(self._submit([p], deadline) for p in payloads))
-        ]
+        asked = (self.evaluate(payload, deadline=deadline) for payload in payloads)
+        return list(await asyncio.gather(*asked))
 
     async def close(self) -> None:
         """Finish what is waiting, then end every process; later requests fail (closed)."""
@@ -295,10 +298,10 @@ class EvaluatorPool:
     def _leave_unless_needed(self) -> bool:
         """Remove this thread, unless a request has arrived in the meantime."""
         with self._lock:
-            if self._waiting.empty():
+            free = self._waiting.empty()
+            if free:
                 self._threads.discard(threading.current_thread())
-                return True
-            return False
+            return free
 
     def _answer(
         self, worker: _EvaluatorProcess | None, request: _Request
@@ -441,14 +444,13 @@ class _EvaluatorProcess:
     def _next_message(self, until: float, late: str) -> bytes:
         """The next whole message; raises _Lost when time, memory, prints or the process end first."""
         while True:
-            if len(self._buffer) >= 4:
-                size = int.from_bytes(self._buffer[:4], "big")
-                if size > MAX_REPLY:
-                    raise _Lost("output", f"its result has {size} bytes; the limit is {MAX_REPLY}")
-                if len(self._buffer) >= 4 + size:
-                    body = bytes(self._buffer[4 : 4 + size])
-                    del self._buffer[: 4 + size]
-                    return body
+            try:
+                for _, message in messages_in(self._buffer, MAX_REPLY):
+                    return message[4:]
+            except FrameTooLarge as error:
+                raise _Lost(
+                    "output", f"its result is a {error}; the limit is {MAX_REPLY}"
+                ) from None
             self._raise_if_lost(until, late)
             self._pump.turn(max(0.0, min(_TICK, until - time.monotonic())))
 

@@ -9,13 +9,12 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -135,35 +134,32 @@ class Statements:
         except ImportError as error:
             raise MissingExtra("sqlalchemy", "serve", "The store of evaluators") from error
         self.metadata = metadata = sa.MetaData()
-        state = sa.Table(
-            STATE_TABLE,
-            metadata,
-            sa.Column("one", sa.Integer, primary_key=True),
-            sa.Column("format", sa.Integer, nullable=False),
-            sa.Column("revision", sa.BigInteger, nullable=False),
-        )
-        evaluators = sa.Table(
-            "rm_gallery_evaluators",
-            metadata,
-            sa.Column("id", sa.Text, primary_key=True),
-            sa.Column("current", sa.Integer, nullable=False),
-        )
-        versions = sa.Table(
+
+        def table(name: str, *keys: str, **columns: Any) -> sa.Table:
+            made = (
+                sa.Column(column, kind, primary_key=column in keys, nullable=False)
+                for column, kind in columns.items()
+            )
+            return sa.Table(name, metadata, *made)
+
+        state = table(STATE_TABLE, "one", one=sa.Integer, format=sa.Integer, revision=sa.BigInteger)
+        evaluators = table("rm_gallery_evaluators", "id", id=sa.Text, current=sa.Integer)
+        versions = table(
             "rm_gallery_versions",
-            metadata,
-            sa.Column("id", sa.Text, primary_key=True),
-            sa.Column("version", sa.Integer, primary_key=True),
-            sa.Column("hash", sa.Text, nullable=False),
-            sa.Column("display_name", sa.Text, nullable=False),
-            sa.Column("description", sa.Text, nullable=False),
+            "id",
+            "version",
+            id=sa.Text,
+            version=sa.Integer,
+            hash=sa.Text,
+            display_name=sa.Text,
+            description=sa.Text,
             # metrics, requirements, mode: what can be told without unpacking the files
-            sa.Column("facts", sa.Text, nullable=False),
-            sa.Column("size", sa.Integer, nullable=False),
-            sa.Column("created", sa.Text, nullable=False),
-            sa.Column("files", sa.LargeBinary, nullable=False),
+            facts=sa.Text,
+            size=sa.Integer,
+            created=sa.Text,
+            files=sa.LargeBinary,
         )
         wanted: sa.BindParameter[Any] = sa.bindparam("wanted")
-        is_served = versions.c.version == evaluators.c.current
         rows = sa.select(*versions.c, evaluators.c.current).join(
             evaluators, evaluators.c.id == versions.c.id
         )
@@ -197,7 +193,9 @@ class Statements:
         self.history: sa.Select[Any] = facts.where(versions.c.id == wanted).order_by(
             versions.c.version.desc()
         )
-        self.listing: sa.Select[Any] = facts.where(is_served).order_by(versions.c.id)
+        self.listing: sa.Select[Any] = facts.where(
+            versions.c.version == evaluators.c.current
+        ).order_by(versions.c.id)
 
 
 statements = functools.cache(Statements)
@@ -206,7 +204,6 @@ statements = functools.cache(Statements)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _TRIES = 20
 _LONGEST = {"display_name": 200, "description": 5000}
-_T = TypeVar("_T")
 
 
 class StoreError(RMGalleryError):
@@ -312,12 +309,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _prepare(self) -> None:
@@ -354,9 +346,8 @@ class Store:
 
     def revision(self) -> int:
         """A number that grows with every change; equal numbers mean that nothing has changed."""
-        return int(
-            self._read_rows(lambda connection: connection.execute(self._sql.revision).scalar_one())
-        )
+        with self._reading() as connection:
+            return int(connection.execute(self._sql.revision).scalar_one())
 
     def save(
         self,
@@ -384,11 +375,7 @@ class Store:
         for name, text in (("display_name", display_name), ("description", description)):
             _check_text(name, text)
         packed = bundle.pack()
-        facts = {
-            "metrics": bundle.metrics,
-            "requirements": bundle.requirements,
-            "mode": bundle.mode,
-        }
+        facts = {name: getattr(bundle, name) for name in ("metrics", "requirements", "mode")}
         row = {
             "id": evaluator_id,
             "hash": bundle.hash,
@@ -400,7 +387,7 @@ class Store:
             "files": packed,
         }
 
-        def write(connection: sa.Connection) -> int:
+        with self._writing() as connection:
             current = self._current(connection, evaluator_id)
             self._refuse(evaluator_id, current, force)
             latest = connection.execute(self._sql.latest, {"wanted": evaluator_id}).scalar_one()
@@ -412,18 +399,13 @@ class Store:
                 )
             else:
                 connection.execute(self._sql.point_to, {"wanted": evaluator_id, "number": version})
-            return version
-
-        return self.current(evaluator_id, version=self._write_rows(write))
+        return self.current(evaluator_id, version=version)
 
     def check_free(self, evaluator_id: str, *, force: bool = False) -> None:
         """Raise what `save` would raise about the id, before work is put into what is to be saved."""
         _check_id(evaluator_id)
-        self._refuse(
-            evaluator_id,
-            self._read_rows(lambda connection: self._current(connection, evaluator_id)),
-            force,
-        )
+        with self._reading() as connection:
+            self._refuse(evaluator_id, self._current(connection, evaluator_id), force)
 
     def _refuse(self, evaluator_id: str, current: int | None, force: bool) -> None:
         if current is not None and not force:
@@ -441,11 +423,10 @@ class Store:
             DamagedBundle: the stored files are not those that were deployed.
         """
         values = {"wanted": evaluator_id if _ID.fullmatch(evaluator_id) else "", "number": version}
-        row = self._read_rows(
-            lambda connection: connection.execute(self._sql.with_files, values).one_or_none()
-        )
-        if row is None:
-            raise self._unknown(evaluator_id, version)
+        with self._reading() as connection:
+            row = connection.execute(self._sql.with_files, values).one_or_none()
+            if row is None:
+                raise self._unknown(connection, evaluator_id, version)
         facts = vars(_version_of(row))
         if not isinstance(row.files, bytes | memoryview):
             raise _damaged(row)
@@ -453,20 +434,20 @@ class Store:
 
     def versions(self, evaluator_id: str) -> list[Version]:
         """All versions of an evaluator, the newest first; raises UnknownEvaluator."""
-        values = {"wanted": evaluator_id}
-        rows = self._read_rows(
-            lambda connection: connection.execute(self._sql.history, values).all()
-        )
-        if not rows:
-            raise self._unknown(evaluator_id, None)
+        with self._reading() as connection:
+            rows = connection.execute(self._sql.history, {"wanted": evaluator_id}).all()
+            if not rows:
+                raise self._unknown(connection, evaluator_id)
         return [_version_of(row) for row in rows]
 
     def list(self) -> list[Version]:
         """The current version of every evaluator, by id; a damaged one is left out and named in the
         log.
         """
+        with self._reading() as connection:
+            rows = connection.execute(self._sql.listing).all()
         versions = []
-        for row in self._read_rows(lambda connection: connection.execute(self._sql.listing).all()):
+        for row in rows:
             try:
                 versions.append(_version_of(row))
             except DamagedBundle as error:
@@ -480,11 +461,10 @@ class Store:
         Raises:
             UnknownEvaluator: there is no such evaluator or version, or none before the current.
         """
-
-        def write(connection: sa.Connection) -> int:
+        with self._writing() as connection:
             current = self._current(connection, evaluator_id)
             if current is None:
-                raise self._unknown(evaluator_id, None, connection)
+                raise self._unknown(connection, evaluator_id)
             known = connection.execute(self._sql.numbers, {"wanted": evaluator_id}).scalars().all()
             wanted = (
                 max((n for n in known if n < current), default=None) if version is None else version
@@ -499,55 +479,43 @@ class Store:
                     f"{', '.join(map(str, known))}"
                 )
             connection.execute(self._sql.point_to, {"wanted": evaluator_id, "number": wanted})
-            return wanted
-
-        served = self._write_rows(write)
-        return next(each for each in self.versions(evaluator_id) if each.version == served)
+        return next(each for each in self.versions(evaluator_id) if each.version == wanted)
 
     def delete(self, evaluator_id: str) -> int:
         """Remove an evaluator with all its versions; return how many there were. Raises
         UnknownEvaluator.
         """
-
-        def write(connection: sa.Connection) -> int:
-            if self._current(connection, evaluator_id) is None:
-                raise self._unknown(evaluator_id, None, connection)
-            connection.execute(self._sql.delete_evaluator, {"wanted": evaluator_id})
-            return int(
-                connection.execute(self._sql.delete_versions, {"wanted": evaluator_id}).rowcount
-            )
-
-        return self._write_rows(write)
+        wanted = {"wanted": evaluator_id}
+        with self._writing() as connection:
+            if not connection.execute(self._sql.delete_evaluator, wanted).rowcount:
+                raise self._unknown(connection, evaluator_id)
+            return int(connection.execute(self._sql.delete_versions, wanted).rowcount)
 
     def _unknown(
-        self, evaluator_id: str, version: int | None, connection: sa.Connection | None = None
+        self, connection: sa.Connection, evaluator_id: str, version: int | None = None
     ) -> UnknownEvaluator:
         if version is not None:
             return UnknownEvaluator(
                 f"there is no version {version} of evaluator {evaluator_id[:80]!r} in {self.shown}"
             )
-
-        def names(connection: sa.Connection) -> str:
-            return ", ".join(connection.execute(self._sql.ids).scalars())
-
-        known = (
-            names(connection) if connection is not None else self._read_rows(names)
-        ) or "none yet"
+        known = ", ".join(connection.execute(self._sql.ids).scalars()) or "none yet"
         return UnknownEvaluator(
             f"there is no evaluator {evaluator_id[:80]!r} in {self.shown}; there are: {known}"
         )
 
-    def _read_rows(self, ask: Callable[[sa.Connection], _T]) -> _T:
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
         with self._errors(), self._engine.connect() as connection:
-            return ask(connection)
+            yield connection
 
-    def _write_rows(self, change: Callable[[sa.Connection], _T]) -> _T:
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
         """One transaction. It begins with a write to the one row, which makes writers wait for each
         other in any database.
         """
         with self._errors(), self._engine.begin() as connection:
             connection.execute(self._sql.change)
-            return change(connection)
+            yield connection
 
     def _current(self, connection: sa.Connection, evaluator_id: str) -> int | None:
         number = connection.execute(
@@ -597,17 +565,13 @@ def _damaged(row: sa.Row[Any]) -> DamagedBundle:
 def _version_of(row: sa.Row[Any]) -> Version:
     try:
         facts = orjson.loads(row.facts)
-        metrics, requirements, mode = (
-            tuple(facts["metrics"]),
-            tuple(facts["requirements"]),
-            facts["mode"],
-        )
+        metrics, requirements = tuple(facts["metrics"]), tuple(facts["requirements"])
+        mode = facts["mode"]
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(row) from error
-    same = ("id", "version", "hash", "display_name", "description", "size", "created")
-    own = {name: getattr(row, name) for name in same}
+    own = {each.name for each in fields(Version)}
     return Version(
-        **own,
+        **{name: value for name, value in row._mapping.items() if name in own},
         metrics=metrics,
         requirements=requirements,
         mode=mode,

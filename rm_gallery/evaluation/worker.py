@@ -105,11 +105,9 @@ def _answer_request(functions: Mapping[str, RewardFunction[Any]], request: bytes
     except ValueError:  # lone surrogates and integers beyond 64 bits
         asked = json.loads(request)
     items = asked["items"]
-    by_metric = {name: _metric_results(function, items) for name, function in functions.items()}
-    results = [
-        combined({name: metric_results[at] for name, metric_results in by_metric.items()})
-        for at in range(len(items))
-    ]
+    by_metric = [_metric_results(function, items) for function in functions.values()]
+    rows = zip(*by_metric, strict=True)
+    results = [combined(dict(zip(functions, row, strict=True))) for row in rows]
     dumped = b",".join(map(_dumped, results))
     # what it printed belongs to this request
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -134,12 +132,6 @@ def _dumped(result: EvaluateResult) -> bytes:
         )
 
 
-def _metric_results(
-    function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
-) -> list[EvaluateResult]:
-    return [_in_range(function, result) for result in _results(function, items)]
-
-
 def _in_range(function: RewardFunction[Any], result: EvaluateResult) -> EvaluateResult:
     """The result; failed where its score lies outside the function's range, as it is when the
     function is a reward.
@@ -152,37 +144,36 @@ def _in_range(function: RewardFunction[Any], result: EvaluateResult) -> Evaluate
     return result if problem is None else failed(problem.code, problem.reason)
 
 
-def _results(
+def _metric_results(
     function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
 ) -> list[EvaluateResult]:
-    if function.mode == "pointwise":
-        return [_guarded(lambda item=item: [_call_single(function, item)], 1)[0] for item in items]  # type: ignore[misc]
     by_place: dict[int, EvaluateResult] = {}
-    groups: dict[str, list[int]] = {}
+    groups: dict[str | int, list[int]] = {}
     for at, item in enumerate(items):
         try:
-            groups.setdefault(_group_key(item, f"rollouts_messages[{at}]"), []).append(at)
+            key: str | int = at
+            if function.mode != "pointwise":
+                # functions of mode `batch` get the answers to one prompt and reference together
+                messages = message_dicts(item["messages"], f"rollouts_messages[{at}]")
+                truth, original = item.get("ground_truth"), item.get("original_messages")
+                key = group_of(
+                    sample_of_messages(messages, ground_truth=truth, original_messages=original)
+                )
+            groups.setdefault(key, []).append(at)
         except DataError as error:
             by_place[at] = failed("invalid_input", str(error))
     for places in groups.values():
-        own = [items[at] for at in places]
-        by_place.update(
-            zip(places, _guarded(lambda own=own: _call_group(function, own), len(own)), strict=True)  # type: ignore[misc]
-        )
-    return [by_place[at] for at in range(len(items))]
+        own = _guarded(function, [items[at] for at in places])
+        by_place.update(zip(places, own, strict=True))
+    return [_in_range(function, by_place[at]) for at in range(len(items))]
 
 
-def _group_key(item: Mapping[str, Any], where: str) -> str:
-    """The group of a conversation for functions of mode `batch`: its prompt and reference."""
-    messages = message_dicts(item["messages"], where)
-    truth, original = item.get("ground_truth"), item.get("original_messages")
-    return group_of(sample_of_messages(messages, ground_truth=truth, original_messages=original))
-
-
-def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[EvaluateResult]:
-    """The results, or `count` times why there are none."""
+def _guarded(
+    function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
+) -> list[EvaluateResult]:
+    """The results of one call, or for each item why there are none."""
     try:
-        return ask()
+        return _called(function, items)
     except Unscored as error:
         failure = EvaluateResult(score=0.0, is_score_valid=False, reason=str(error)[:_LONGEST])
     except MemoryError:
@@ -193,20 +184,21 @@ def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[Evalua
         failure = failed(
             "function_error", f"{type(error).__name__}: {error_message(error)}{_error_place(error)}"
         )
-    return [failure] * count
+    return [failure] * len(items)
 
 
-def _call_single(function: RewardFunction[Any], item: Mapping[str, Any]) -> Any:
-    messages = message_dicts(item["messages"])
-    given = function.arguments(_named_inputs(function, item, messages))
-    return _awaited(function(messages=messages, **given))
-
-
-def _call_group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> Any:
-    """One call for all answers to one prompt; other inputs are those of the first item."""
+def _called(
+    function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
+) -> list[EvaluateResult]:
+    """One call for an item, or for all answers to one prompt; other inputs are those of the first
+    item.
+    """
     rollouts = [message_dicts(item["messages"]) for item in items]
     given = function.arguments(_named_inputs(function, items[0], rollouts[0]))
-    return _awaited(function(rollouts_messages=rollouts, **given))
+    if function.mode == "pointwise":
+        return [_awaited(function(messages=rollouts[0], **given))]
+    results: list[EvaluateResult] = _awaited(function(rollouts_messages=rollouts, **given))
+    return results
 
 
 def _awaited(result: Any) -> Any:
@@ -250,12 +242,6 @@ def _error_place(error: BaseException) -> str:
     return ""
 
 
-def _named_error(name: str, error: str) -> str:
-    """An error, its code still first, with the metric it is of."""
-    code, colon, message = error.partition(": ")
-    return f"{code}: {name}: {message}" if colon else f"{name}: {error}"
-
-
 def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
     """One metric's result as it is; for several the mean with each metric, valid only where all
     are.
@@ -269,7 +255,13 @@ def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
             score=result.score, is_score_valid=result.is_score_valid, reason=reason
         )
         metrics |= {f"{name}.{inner}": metric for inner, metric in result.metrics.items()}
-    errors = [_named_error(name, result.error) for name, result in results.items() if result.error]
+    # the code of an error still comes first
+    codes = {name: (result.error or "").partition(": ") for name, result in results.items()}
+    errors = [
+        f"{code}: {name}: {message}" if colon else f"{name}: {code}"
+        for name, (code, colon, message) in codes.items()
+        if code or colon
+    ]
     invalid = [
         f"{name}: {result.reason or 'no score'}"
         for name, result in results.items()

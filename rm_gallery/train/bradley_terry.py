@@ -13,7 +13,7 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -411,12 +411,11 @@ def held_out_accuracy(
         "longest": lengths,
         "shortest": [[-length for length in own] for own in lengths],
     }
-    prompts: dict[str, list[float]] = {}
-    for place, sample in enumerate(samples):
-        sums = prompts.setdefault(sample.key, [0.0] * (len(rules) + 1))
-        for column, each in enumerate(rules.values()):
-            sums[column] += sum(each[place][c] > each[place][r] for c, r in sample.pairs)
-        sums[-1] += len(sample.pairs)
+    prompts: dict[str, Any] = {}
+    for sample, *scored in zip(samples, *rules.values(), strict=True):
+        right = [sum(own[c] > own[r] for c, r in sample.pairs) for own in scored]
+        row = np.array([*right, len(sample.pairs)], dtype=np.float64)
+        prompts[sample.key] = prompts.get(sample.key, 0.0) + row
     table = np.array(list(prompts.values())).reshape(-1, len(rules) + 1)
     *right, n = table.sum(axis=0).tolist()
     if not n:
@@ -424,10 +423,9 @@ def held_out_accuracy(
     draws = cluster_sum_draws(table.tolist(), named_generator(0, "held-out accuracy"))
     accuracies = {}
     for column, (rule, won) in enumerate(zip(rules, right, strict=True)):
-        alike = won in (0, n)
         ci95 = (
             wilson_interval(len(prompts) * won / n, len(prompts))
-            if alike
+            if won in (0, n)
             else draws_interval(draws[:, column] / draws[:, -1])
         )
         accuracies[rule] = Accuracy(
@@ -445,8 +443,7 @@ def accuracy_by_subset(
         if sample.subset is not None:
             members.setdefault(sample.subset, []).append((sample, own))
     return {
-        name: held_out_accuracy([s for s, _ in both], [own for _, own in both])
-        for name, both in sorted(members.items())
+        name: held_out_accuracy(*zip(*both, strict=True)) for name, both in sorted(members.items())
     }
 
 
@@ -517,7 +514,7 @@ def train_bradley_terry(
     # the model file keeps everything that is the same when training is repeated elsewhere
     kept = {key: value for key, value in report.to_dict().items() if key not in ("out", "seconds")}
     metadata = {"rm_gallery_version": __version__, **kept}
-    save_model(BradleyTerryModel(model.dense, model.words, model.offset, metadata), out)
+    save_model(replace(model, metadata=metadata), out)
     return report
 
 
@@ -556,4 +553,4 @@ def _fit_model(
     # what is saved has single precision, so that is what is tested
     model = BradleyTerryModel(weights[:size].astype(np.float32), weights[size:].astype(np.float32))
     scores = [model.score(features) for sample in train for features in sample.features]
-    return BradleyTerryModel(model.dense, model.words, float(np.mean(scores))), strength
+    return replace(model, offset=float(np.mean(scores))), strength

@@ -14,17 +14,21 @@ import hashlib
 import json
 import math
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.message import text_of
 from rm_gallery.core.score import Score
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.falling import FallTest
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, logger
-from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.integrations.scoring import RowScorer, refuse_comparing
+from rm_gallery.core.utils.models import check_known
+from rm_gallery.integrations.scoring import RowScorer, blocking_twin, refuse_comparing
 from rm_gallery.train.signals import (
     LEAST_GROUPS,
     Shift,
@@ -38,12 +42,14 @@ from rm_gallery.train.signals import (
 )
 from rm_gallery.train.watch import (
     FLAT,
-    LONGER,
     MATTERS,
     RELATIVE,
     UNSCORED,
     Severity,
     TrainingFinding,
+    check_confidence,
+    spread_told,
+    typical_lengths,
 )
 
 DOMINANT, COLLAPSED = 0.9, 0.25
@@ -144,18 +150,14 @@ class LiveWatch:
         for name, value in (("share", share), ("false_alarms", false_alarms)):
             if not 0.0 < value <= 1.0 or (name == "false_alarms" and value == 1.0):
                 raise ConfigError(f"{name} is {value}; a share above 0 and up to 1 is needed.")
-        if not 0.5 <= confidence < 1.0:
-            raise ConfigError(f"confidence is {confidence}; a share from 0.5 to below 1 is needed.")
+        check_confidence(confidence)
         if min(baseline, window) < LEAST_GROUPS:
             raise ConfigError(
                 f"baseline is {baseline} and window {window}; {LEAST_GROUPS} steps or more are "
                 f"needed of each."
             )
-        if on_finding not in ("warn", "stop"):
-            raise ConfigError(unknown_name("on_finding", str(on_finding), ("warn", "stop")))
-        for kind in stop_on:
-            if kind not in KINDS:
-                raise ConfigError(unknown_name("finding", kind, KINDS))
+        check_known("on_finding", [on_finding], ("warn", "stop"))
+        check_known("finding", stop_on, KINDS)
         if batch is not None and batch < 1:
             raise ConfigError(f"batch is {batch}; a step has at least one completion.")
         if held_out is None and scoring:
@@ -172,7 +174,7 @@ class LiveWatch:
         self.findings: list[TrainingFinding] = []
         self._series: list[dict[str, float | None]] = []
         self._texts: list[list[tuple[str, float | None]]] = []
-        self._waiting: list[_WaitingCompletion] = []
+        self._waiting: list[tuple[Any, float | None, Mapping[str, float], Any, Any]] = []
         self._steps = 0
         self._lock = threading.RLock()
 
@@ -185,7 +187,7 @@ class LiveWatch:
 
     # -- doors -------------------------------------------------------------------------------------
 
-    def step(
+    async def astep(
         self,
         step: int,
         completions: Sequence[Any],
@@ -197,6 +199,7 @@ class LiveWatch:
         rows: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> list[TrainingFinding]:
         """Take in one step, score its share with the held-out reward, and give what is found now.
+        From any event loop; `step` is the blocking twin.
 
         Args:
             step: the number of the training step.
@@ -212,31 +215,59 @@ class LiveWatch:
             ConfigError: lengths do not fit, or the held-out reward lacks a column before it gave
                 its first score. Later its failures are missing scores.
         """
-        taken = self._read_step(step, completions, rewards, components, groups, prompts, rows)
-        if taken is None:
+        if library_loop.is_driven():
+            library_loop.refuse_blocking("LiveWatch.step", "LiveWatch.astep")
+        parts = {name: _finite(values, name) for name, values in (components or {}).items()}
+        lengths = {"rewards": rewards, **parts, "prompts": prompts, "rows": rows}
+        n = len(completions)
+        for name, values in lengths.items():
+            if values is not None and len(values) != n:
+                raise ConfigError(f"{name} has {len(values)} values for {n} completions.")
+        if not n:
             return []
+        groups = prompts if groups is None else groups
+        numbers = np.arange(n) if groups is None else group_numbers(groups, n)
+        names = (
+            [""] * n if groups is None or isinstance(groups, int) else [repr(one) for one in groups]
+        )
+        texts = [_written(completion) for completion in completions]
+        keys = [f"{name}/{text}" for name, text in zip(names, texts, strict=True)]
+        chosen: list[int] = []
+        if self.held_out is not None:
+            size = min(n, int(self.share * n + _unit(f"{self.seed}/{step}/size")))
+            chosen = sorted(self._order(f"{step}/held-out", keys, numbers)[:size])
+        taken = _Taken(
+            step,
+            texts,
+            _finite(rewards, "rewards"),
+            parts,
+            numbers,
+            groups is not None and len(np.unique(numbers)) < n,
+            chosen,
+            self._order(f"{step}/texts", keys, numbers)[:_TEXTS],
+        )
         scores: list[Score[float]] = []
-        if self.held_out is not None and taken.chosen:
+        if self.held_out is not None and chosen:
+            columns: tuple[Sequence[Any], ...] = (
+                [""] * n if prompts is None else prompts,
+                completions,
+                [None] * n if rows is None else rows,
+            )
+            asked: list[list[Any]] = [[column[row] for row in chosen] for column in columns]
             try:
-                scores = self.held_out.score_rows(*taken.asked())
+                scores = await self.held_out.ascore_rows(*asked)
             except ConfigError as error:
-                self._lost(error)
+                # an error before the first score is the caller's
+                if self._test is None or not self._test.n_steps:
+                    raise
+                logger.warning(
+                    "live watch: the held-out reward scored nothing in a step: {}.", error
+                )
         return self._look(taken, scores)
 
-    async def astep(self, step: int, *given: Any, **options: Any) -> list[TrainingFinding]:
-        """Awaitable twin of `step`, from any event loop."""
-        taken = self._read_step(step, *given, **options)
-        if taken is None:
-            return []
-        scores: list[Score[float]] = []
-        if self.held_out is not None and taken.chosen:
-            try:
-                scores = await self.held_out.ascore_rows(*taken.asked())
-            except ConfigError as error:
-                self._lost(error)
-        return self._look(taken, scores)
+    step = blocking_twin(astep, "step")
 
-    def note(
+    async def anote(
         self,
         completion: Any,
         reward: float | None,
@@ -246,23 +277,35 @@ class LiveWatch:
         row: Mapping[str, Any] | None = None,
     ) -> list[TrainingFinding]:
         """Take in one completion of a trainer that hands them over one by one; `batch` of them make
-        a step, and completions to one prompt its groups. Arguments and errors as in `step`.
+        a step, and completions to one prompt its groups. Arguments and errors as in `astep`;
+        `note` is the blocking twin.
         """
-        full = self._wait(
-            _WaitingCompletion(completion, reward, dict(components or {}), prompt, row)
+        if self.batch is None:
+            raise ConfigError(
+                "completions come one by one here; say how many make a step: LiveWatch(batch=…)."
+            )
+        with self._lock:
+            self._waiting.append((completion, reward, components or {}, prompt, row))
+            if len(self._waiting) < self.batch:
+                return []
+            waiting, self._waiting = self._waiting, []
+            self._steps += 1
+            step = self._steps
+        completions, rewards, parts, prompts, rows = zip(*waiting, strict=True)
+        return await self.astep(
+            step,
+            completions,
+            rewards,
+            components={
+                name: [own.get(name) for own in parts] for name in dict.fromkeys(chain(*parts))
+            },
+            # a trainer that tells no prompt tells no group
+            groups=None if any(prompts) else range(len(waiting)),
+            prompts=prompts,
+            rows=rows,
         )
-        return [] if full is None else self.step(full[0], **full[1])
 
-    async def anote(
-        self, completion: Any, reward: float | None, **beside: Any
-    ) -> list[TrainingFinding]:
-        """Awaitable twin of `note`."""
-        components = dict(beside.pop("components", None) or {})
-        noted = _WaitingCompletion(
-            completion, reward, components, beside.get("prompt"), beside.get("row")
-        )
-        full = self._wait(noted)
-        return [] if full is None else await self.astep(full[0], **full[1])
+    note = blocking_twin(anote, "note")
 
     @property
     def stopped(self) -> TrainingFinding | None:
@@ -277,9 +320,8 @@ class LiveWatch:
         Raises:
             TrainingStopped: there is such a finding.
         """
-        found = self.stopped
-        if found is not None:
-            raise TrainingStopped(found)
+        if self.stopped is not None:
+            raise TrainingStopped(self.stopped)
 
     @property
     def p_value(self) -> float | None:
@@ -315,13 +357,10 @@ class LiveWatch:
         missing = [name for name in ("steps", "series", "texts", "findings") if name not in state]
         if missing or state.get("version") != 1:
             raise ConfigError("this is no state of a live watch (version 1).")
-        test = None if state.get("test") is None else FallTest.from_dict(state["test"])
-        mine = self._test
-        if (test is None) != (mine is None) or (
-            test is not None
-            and mine is not None
-            and (test.bounds, test.first) != (mine.bounds, mine.first)
-        ):
+        given = state.get("test")
+        test = None if given is None else FallTest.from_dict(given)
+        kinds = [each and (each.bounds, each.first) for each in (test, self._test)]
+        if kinds[0] != kinds[1]:
             raise ConfigError(
                 "the state is that of a watch with another held-out reward, range or baseline."
             )
@@ -338,102 +377,21 @@ class LiveWatch:
 
     # -- a step ------------------------------------------------------------------------------------
 
-    def _wait(self, noted: _WaitingCompletion) -> tuple[int, dict[str, Any]] | None:
-        if self.batch is None:
-            raise ConfigError(
-                "completions come one by one here; say how many make a step: LiveWatch(batch=…)."
-            )
-        with self._lock:
-            self._waiting.append(noted)
-            if len(self._waiting) < self.batch:
-                return None
-            waiting, self._waiting = self._waiting, []
-            self._steps += 1
-            step = self._steps
-        names = dict.fromkeys(name for each in waiting for name in each.components)
-        prompts = [each.prompt for each in waiting]
-        return step, {
-            "completions": [each.completion for each in waiting],
-            "rewards": [each.reward for each in waiting],
-            "components": {name: [each.components.get(name) for each in waiting] for name in names},
-            "prompts": prompts,
-            # a trainer that tells no prompt tells no group
-            "groups": None if any(prompts) else range(len(waiting)),
-            "rows": [each.row for each in waiting],
-        }
-
-    def _read_step(
-        self,
-        step: int,
-        completions: Sequence[Any],
-        rewards: Sequence[float | None],
-        components: Mapping[str, Sequence[float | None]] | None = None,
-        groups: Any = None,
-        prompts: Sequence[Any] | None = None,
-        rows: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> _Taken | None:
-        n = len(completions)
-        parts = {name: _finite(values, name) for name, values in (components or {}).items()}
-        lengths = {"rewards": rewards, **parts, "prompts": prompts, "rows": rows}
-        for name, values in lengths.items():
-            if values is not None and len(values) != n:
-                raise ConfigError(f"{name} has {len(values)} values for {n} completions.")
-        if not n:
-            return None
-        if groups is None and prompts is not None:
-            groups = list(prompts)
-        known = groups is not None
-        numbers = group_numbers(groups, n) if known else np.arange(n)
-        texts = [_written(completion) for completion in completions]
-        named = [repr(name) for name in groups] if known and not isinstance(groups, int) else None
-        order = self._order(step, texts, named or [""] * n, numbers, "held-out")
-        at_most = self.share * n
-        size = min(n, int(at_most + _unit(f"{self.seed}/{step}/size")))
-        return _Taken(
-            step,
-            texts,
-            list(completions),
-            _finite(rewards, "rewards"),
-            parts,
-            numbers,
-            known and len(np.unique(numbers)) < n,
-            list(prompts) if prompts is not None else [""] * n,
-            list(rows) if rows is not None else [None] * n,
-            sorted(order[:size]) if self.held_out is not None else [],
-            self._order(step, texts, named or [""] * n, numbers, "texts")[:_TEXTS],
-        )
-
-    def _order(
-        self,
-        step: int,
-        texts: Sequence[str],
-        named: Sequence[str],
-        groups: Integers,
-        what: str,
-    ) -> list[int]:
+    def _order(self, what: str, keys: Sequence[str], groups: Integers) -> list[int]:
         """Rows in a drawn order that does not depend on theirs; first one of every group, then a
         second one.
         """
-        seen: dict[str, int] = {}
+        seen, turns = Counter[str](), Counter[int]()
         drawn: list[tuple[float, int]] = []
-        for row, (text, name) in enumerate(zip(texts, named, strict=True)):
-            key = f"{self.seed}/{step}/{what}/{name}/{text}"
-            seen[key] = seen.get(key, 0) + 1
-            drawn.append((_unit(f"{key}/{seen[key]}"), row))
-        turns: dict[int, int] = {}
+        for row, key in enumerate(keys):
+            seen[key] += 1
+            drawn.append((_unit(f"{self.seed}/{what}/{key}/{seen[key]}"), row))
         order: list[tuple[int, float, int]] = []
         for place, row in sorted(drawn):
-            turn = turns[int(groups[row])] = turns.get(int(groups[row]), 0) + 1
-            order.append((turn, place, row))
+            group = int(groups[row])
+            turns[group] += 1
+            order.append((turns[group], place, row))
         return [row for _, _, row in sorted(order)]
-
-    def _lost(self, error: ConfigError) -> None:
-        """The held-out reward could not score a step; an error before its first score is the
-        caller's.
-        """
-        if self._test is None or not self._test.n_steps:
-            raise error
-        logger.warning("live watch: the held-out reward scored nothing in a step: {}.", error)
 
     def _look(self, taken: _Taken, scores: Sequence[Score[float]]) -> list[TrainingFinding]:
         with self._lock:
@@ -452,12 +410,13 @@ class LiveWatch:
                 if not self.held_out_higher:
                     means = low + high - means
                 self._test.add(means.tolist())
-                row["held_out"] = _number(float(means.mean())) if len(means) else None
+                row["held_out"] = _number(_mean(means))
                 row["asked"] = float(len(taken.chosen))
                 row["answered"] = float(known.sum())
             self._series.append(row)
             self._keep_texts(taken)
-            new = [found for found in self._found(row) if self._unsaid(found)]
+            said = {(each.kind, each.components) for each in self.findings}
+            new = [each for each in self._found(row) if (each.kind, each.components) not in said]
             self.findings += new
         for found in new:
             logger.warning("live watch, step {}: {}: {}", taken.step, found.kind, found.text)
@@ -479,9 +438,7 @@ class LiveWatch:
             "step": float(taken.step),
             "n": float(len(rewards)),
             "missing": float(np.sum(~known)),
-            "reward": _number(float(np.mean(group_means(rewards[known], groups[known]))))
-            if known.any()
-            else None,
+            "reward": _number(_mean(group_means(rewards[known], groups[known]))),
             "length": float(np.mean(np.log2([len(text) + 1.0 for text in taken.texts]))),
             "spread": math.sqrt(_variance(rewards, groups)) if known.sum() > 1 else None,
         }
@@ -502,22 +459,18 @@ class LiveWatch:
         if len(self._texts) > self.baseline + self.window:
             del self._texts[self.baseline]
 
-    def _unsaid(self, found: TrainingFinding) -> bool:
-        return all(
-            (found.kind, found.components) != (said.kind, said.components) for said in self.findings
-        )
-
     # -- findings ----------------------------------------------------------------------------------
 
     def _found(self, row: Mapping[str, float | None]) -> list[TrainingFinding]:
         looks = len(self._series) - self.baseline - self.window + 1
-        found = self._fall()
+        found = list(self._fall())
         if looks >= 1:
             # three figures are tested: length, spread, and what a phrase earns
             level = 1.0 - (1.0 - self.confidence) / (3.0 * looks * (looks + 1.0))
-            better = self._rose() and not any(
-                each.kind in ("apart", "fell") for each in (*found, *self.findings)
-            )
+            moved = self._shift("reward", self.confidence)
+            rose = moved is not None and moved.sure and moved.change > 0
+            fallen = {each.kind for each in (*found, *self.findings)} & {"apart", "fell"}
+            better: Severity = "look" if rose and not fallen else "warn"
             found += self._lengths(level, better)
             found += self._spreads(level, better)
             found += self._dominant()
@@ -529,167 +482,138 @@ class LiveWatch:
             each.figures["step"] = row["step"]
         return found
 
-    def _fall(self) -> list[TrainingFinding]:
+    def _fall(self) -> Iterator[TrainingFinding]:
         test = self._test
         if test is None or self.held_out is None or test.p_value > self.false_alarms:
-            return []
+            return
         name = self.held_out.name
         scored = [each for each in self._series if each.get("held_out") is not None]
         first, end = test.baseline
-        late = _column(scored[max(end, len(scored) - self.window) :], "held_out")
-        if not len(late):
-            return []
-        (low, high), now = test.bounds, float(np.mean(late))
+        recent = scored[max(end, len(scored) - self.window) :]
+        if not recent:
+            return
+        (low, high), now = test.bounds, float(np.mean(_column(recent, "held_out")))
         halved = test.early >= 0.0 and now <= RELATIVE * test.early
         if test.early - now < MATTERS * (high - low) and not halved:
-            return []
-        trained = [
-            float(np.nanmean(values)) if (~np.isnan(values)).any() else math.nan
-            for values in (
-                _column(scored[first:end], "reward"),
-                _column(scored[max(end, len(scored) - self.window) :], "reward"),
-            )
-        ]
-        rose = trained[1] > trained[0]
-        kind = "apart" if rose else "fell"
-        severity: Severity = "warn" if rose else "look"
+            return
+        early, late = (_mean(_column(rows, "reward")) for rows in (scored[first:end], recent))
+        rose = late > early
         before, after = (
             value if self.held_out_higher else low + high - value for value in (test.early, now)
         )
         text = (
             f"the held-out reward {name} became worse ({before:.3g} to {after:.3g}) while the "
-            f"trained one {'rose' if rose else 'did not rise'} ({trained[0]:.3g} to "
-            f"{trained[1]:.3g}); by chance in at most {test.p_value:.2g} of runs, over all looks"
+            f"trained one {'rose' if rose else 'did not rise'} ({early:.3g} to {late:.3g}); by "
+            f"chance in at most {test.p_value:.2g} of runs, over all looks"
         )
         figures = {
             "held_out": {"early": before, "late": after},
-            "reward": {"early": _number(trained[0]), "late": _number(trained[1])},
+            "reward": {"early": _number(early), "late": _number(late)},
             "p_value": test.p_value,
             "false_alarms": self.false_alarms,
         }
-        return [TrainingFinding(kind, severity, ("reward", name), text, figures)]
+        kinds: tuple[str, Severity] = ("apart", "warn") if rose else ("fell", "look")
+        yield TrainingFinding(*kinds, ("reward", name), text, figures)
 
     def _shift(self, name: str, level: float) -> Shift | None:
-        early, late = self._sides(name)
-        return shift(early, late, level=level, in_a_row=True)
+        return shift(*self._sides(name), level=level, in_a_row=True)
 
-    def _sides(self, name: str) -> tuple[Floats, Floats]:
-        return (
-            _column(self._series[: self.baseline], name),
-            _column(self._series[-self.window :], name),
-        )
+    def _sides(self, name: str) -> list[Floats]:
+        """Its values in the early steps and in the recent ones."""
+        sides = self._series[: self.baseline], self._series[-self.window :]
+        return [_column(rows, name) for rows in sides]
 
-    def _rose(self) -> bool:
-        moved = self._shift("reward", self.confidence)
-        return moved is not None and moved.sure and moved.change > 0
-
-    def _lengths(self, level: float, better: bool) -> list[TrainingFinding]:
-        grown = self._shift("length", level)
-        if grown is None or not grown.sure or abs(grown.change) < math.log2(1.0 + LONGER):
-            return []
-        kind = "longer" if grown.change > 0 else "shorter"
-        before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
+    def _lengths(self, level: float, severity: Severity) -> Iterator[TrainingFinding]:
+        typical = typical_lengths(self._shift("length", level))
+        if typical is None:
+            return
+        before, after = typical
+        kind = "longer" if after > before else "shorter"
         text = (
             f"completions have become {kind} ({before:,.0f} to {after:,.0f} characters, typically)"
-            f"{'' if better else ' and no reward surely better'}"
+            f"{' and no reward surely better' if severity == 'warn' else ''}"
         )
-        severity: Severity = "look" if better else "warn"
-        return [TrainingFinding(kind, severity, (), text, {"early": before, "late": after})]
+        yield TrainingFinding(kind, severity, (), text, {"early": before, "late": after})
 
-    def _spreads(self, level: float, better: bool) -> list[TrainingFinding]:
+    def _spreads(self, level: float, severity: Severity) -> Iterator[TrainingFinding]:
         moved = self._shift("spread", level)
         if moved is None or not moved.sure or moved.late > COLLAPSED * moved.early:
-            return []
+            return
         text = (
             f"rewards of one prompt hardly differ any more: their standard deviation fell from "
             f"{moved.early:.3g} to {moved.late:.3g}"
         )
-        severity: Severity = "look" if better else "warn"
         figures = {"early": moved.early, "late": moved.late}
-        return [TrainingFinding("collapsed", severity, (), text, figures)]
+        yield TrainingFinding("collapsed", severity, (), text, figures)
 
-    def _dominant(self) -> list[TrainingFinding]:
+    def _dominant(self) -> Iterator[TrainingFinding]:
         recent = self._series[-self.window :]
         names = dict.fromkeys(name for row in recent for name in row if name.startswith("part/"))
         sums = {name: float(np.nansum(_column(recent, name))) for name in names}
         total = sum(sums.values())
         if len(sums) < 2 or total <= 0.0:
-            return []
-        top = max(sums, key=lambda name: sums[name])
-        if sums[top] < DOMINANT * total:
-            return []
-        name, share = top.removeprefix("part/"), sums[top] / total
+            return
+        top, most = max(sums.items(), key=itemgetter(1))
+        if most < DOMINANT * total:
+            return
+        name, share = top.removeprefix("part/"), most / total
         text = (
             f"{name} makes {share:.0%} of what components differ by inside groups: the others have "
             f"no say"
         )
-        return [TrainingFinding("dominant", "warn", (name,), text, {"share": share})]
+        yield TrainingFinding("dominant", "warn", (name,), text, {"share": share})
 
-    def _unscored(self) -> list[TrainingFinding]:
-        recent = self._series[-self.window :]
-        found = []
-        asked = _column(recent, "asked")
-        for name, n, missing in (
-            ("reward", _column(recent, "n"), _column(recent, "missing")),
-            ("held-out", asked, asked - _column(recent, "answered")),
+    def _unscored(self) -> Iterator[TrainingFinding]:
+        def recent(name: str) -> float:
+            return float(np.nansum(_column(self._series[-self.window :], name)))
+
+        asked = recent("asked")
+        for name, size, lost in (
+            ("reward", recent("n"), recent("missing")),
+            (self.held_out.name if self.held_out else "", asked, asked - recent("answered")),
         ):
-            size, lost = float(np.nansum(n)), float(np.nansum(missing))
             if size >= _LEAST and lost >= UNSCORED * size:
-                own = self.held_out.name if name == "held-out" and self.held_out else name
-                text = f"{own} gave no score for {lost / size:.0%} of the recent completions"
-                figures = {"late": lost / size}
-                found.append(TrainingFinding("unscored", "warn", (own,), text, figures))
-        return found
+                text = f"{name} gave no score for {lost / size:.0%} of the recent completions"
+                yield TrainingFinding("unscored", "warn", (name,), text, {"late": lost / size})
 
-    def _flat(self, better: bool) -> list[TrainingFinding]:
+    def _flat(self, severity: Severity) -> Iterator[TrainingFinding]:
         early, late = self._sides("effective")
-        late = late[~np.isnan(late)]
-        if len(late) < LEAST_GROUPS or float(late.mean()) > 1.0 - FLAT:
-            return []
-        before = float(np.nanmean(early)) if (~np.isnan(early)).any() else None
+        now = _mean(late)
+        if np.isfinite(late).sum() < LEAST_GROUPS or now > 1.0 - FLAT:
+            return
+        before = _number(_mean(early))
         since = "" if before is None else f" ({before:.0%} early)"
         text = (
-            f"only {late.mean():.0%}{since} of the rollouts teach anything: the others are in "
-            f"groups with equal rewards"
+            f"only {now:.0%}{since} of the rollouts teach anything: the others are in groups with "
+            f"equal rewards"
         )
-        severity: Severity = "look" if better else "warn"
-        figures = {"early": before, "late": float(late.mean())}
-        return [TrainingFinding("flat", severity, (), text, figures)]
+        yield TrainingFinding("flat", severity, (), text, {"early": before, "late": now})
 
-    def _phrase(self, level: float) -> list[TrainingFinding]:
-        early = [each for own in self._texts[: self.baseline] for each in own]
-        late = [each for own in self._texts[self.baseline :] for each in own]
+    def _phrase(self, level: float) -> Iterator[TrainingFinding]:
+        early, late = (
+            list(chain(*steps))
+            for steps in (self._texts[: self.baseline], self._texts[self.baseline :])
+        )
         texts = [text for text, _ in (*early, *late)]
         inside: Bools = np.arange(len(texts)) < len(early)
         spread = spread_phrase(texts, inside, ~inside)
         if spread is None:
-            return []
-        phrase, before, after, has = spread
+            return
+        text, figures = spread_told(spread)
+        has = spread[3]
         rewards = numbers_of([reward for _, reward in (*early, *late)])
         # in all texts, since late ones may hardly be without it
         earned = shift(rewards[has == 0], rewards[has == 1], level=level)
-        fond = earned is not None and earned.sure and earned.change > 0
-        text = (
-            f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: {phrase!r}"
-        )
-        figures: dict[str, Any] = {"early": before, "late": after, "phrase": phrase}
+        severity: Severity = "look"
         if earned is not None:
             figures["reward"] = {"without": earned.early, "with": earned.late}
-        if fond and earned is not None:
-            text += (
-                f"; the reward is fond of it ({earned.early:.3g} without, {earned.late:.3g} with)"
-            )
-        return [TrainingFinding("phrase", "warn" if fond else "look", (), text, figures)]
-
-
-class _WaitingCompletion(NamedTuple):
-    """One completion that waits for the rest of its step."""
-
-    completion: Any
-    reward: float | None
-    components: dict[str, float]
-    prompt: Any
-    row: Mapping[str, Any] | None
+            if earned.sure and earned.change > 0:
+                severity = "warn"
+                text += (
+                    f"; the reward is fond of it ({earned.early:.3g} without, {earned.late:.3g} "
+                    f"with)"
+                )
+        yield TrainingFinding("phrase", severity, (), text, figures)
 
 
 class _Taken(NamedTuple):
@@ -697,23 +621,13 @@ class _Taken(NamedTuple):
 
     step: int
     texts: list[str]
-    completions: list[Any]
     rewards: Floats
     components: dict[str, Floats]
     groups: Integers
     grouped: bool
-    prompts: list[Any]
-    rows: list[Any]
     chosen: list[int]
+    """Rows that the held-out reward scores."""
     some_texts: list[int]
-
-    def asked(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """Prompts, completions and rows that the held-out reward scores."""
-        return (
-            [self.prompts[row] for row in self.chosen],
-            [self.completions[row] for row in self.chosen],
-            [self.rows[row] for row in self.chosen],
-        )
 
 
 def live_watch_of(
@@ -759,6 +673,12 @@ def _finite(values: Any, what: str) -> Floats:
 
 def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _mean(values: Floats) -> float:
+    """The mean of the known values; NaN where there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def _column(rows: Sequence[Mapping[str, float | None]], name: str) -> Floats:

@@ -15,22 +15,22 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rm_gallery.core.stats import Array, Floats, Integers, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import check_known
 
 if TYPE_CHECKING:
     Groups = int | Sequence[Any] | Array
     """Size of the groups, which follow one another; or for every row what its group is called."""
 
 Method = Literal["std", "batch_std", "mean", "leave_one_out", "rank"]
-METHODS: tuple[Method, ...] = ("std", "batch_std", "mean", "leave_one_out", "rank")
+METHODS: tuple[Method, ...] = get_args(Method)
 ZERO = 1e-8
 """A spread up to this is none, as trainers count it."""
 
@@ -60,23 +60,20 @@ def group_advantages(
     Raises:
         ConfigError: an unknown method, groups that do not fit, an infinite reward.
     """
-    if method not in METHODS:
-        raise ConfigError(unknown_name("method", str(method), METHODS))
+    check_known("method", [method], METHODS)
     values = numbers_of(rewards)
     names = group_numbers(groups, len(values))
     given = ~np.isnan(values)
     out = np.zeros(len(values))
-    spread = _std(values[given]) if method == "batch_std" else 0.0
+    whole = _std(values[given])
     for rows in _rows_by_group(names):
         rows = rows[given[rows]]
         own = values[rows]
         if len(own) < 2:
             continue
         deviations = own - _scaled_mean(own)
-        if method == "std":
-            out[rows] = _divided(deviations, _std(own), eps)
-        elif method == "batch_std":
-            out[rows] = _divided(deviations, spread, eps)
+        if method in ("std", "batch_std"):
+            out[rows] = _divided(deviations, _std(own) if method == "std" else whole, eps)
         elif method == "leave_one_out":
             out[rows] = deviations * (len(own) / (len(own) - 1.0))
         elif method == "rank":
@@ -92,12 +89,7 @@ def whitened(values: Numbers, *, eps: float = 1e-4) -> Floats:
     """Values of a whole batch with mean 0 and standard deviation 1; None and NaN stay NaN, equal
     values become 0.
     """
-    numbers = numbers_of(values)
-    given = ~np.isnan(numbers)
-    known = numbers[given]
-    if len(known):
-        numbers[given] = _divided(known - _scaled_mean(known), _std(known), eps)
-    return numbers
+    return group_advantages(values, max(1, len(values)), eps=eps, missing=math.nan)
 
 
 def weighted_sum(
@@ -114,7 +106,7 @@ def weighted_sum(
     ConfigError for weights of components there are none of.
     """
     values = _table(components)
-    scaled = values * _weights_of(components, weights)
+    scaled = values * weights_of(components, weights)
     absent = np.isnan(values)
     none = absent.any(axis=1) if missing == "row" else absent.all(axis=1)
     # a sum beyond the range is infinite, which is refused where it is used
@@ -148,7 +140,7 @@ def component_advantages(
         eps: as in `group_advantages`.
     """
     values = _table(components)
-    factors = _weights_of(components, weights)
+    factors = weights_of(components, weights)
     parts = [group_advantages(column, groups, method, eps=eps) for column in values.T]
     total = np.stack(parts, axis=1) @ factors if parts else np.zeros(0)
     total = np.where(np.isnan(values).all(axis=1), np.nan, total)
@@ -229,9 +221,9 @@ def spread_of(rewards: Numbers, groups: Groups) -> Spread:
     lowest, highest = (
         (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
     )
-    n_groups = flat = high = low = unknown = 0
-    for rows in _rows_by_group(names):
-        n_groups += 1
+    flat = high = low = unknown = 0
+    rows_by_group = _rows_by_group(names)
+    for rows in rows_by_group:
         own = values[rows][~np.isnan(values[rows])]
         if len(own) < 2:
             unknown += 1
@@ -241,7 +233,7 @@ def spread_of(rewards: Numbers, groups: Groups) -> Spread:
             flat += 1
             high += bool(own[0] >= highest - ZERO and highest - lowest > ZERO)
             low += bool(own[0] <= lowest + ZERO and highest - lowest > ZERO)
-    return Spread(n_groups, flat, high, low, unknown, keep)
+    return Spread(len(rows_by_group), flat, high, low, unknown, keep)
 
 
 def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -> Floats:
@@ -323,10 +315,12 @@ def _table(components: Mapping[str, Numbers]) -> Floats:
     return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
 
-def _weights_of(components: Mapping[str, Numbers], weights: Mapping[str, float] | None) -> Floats:
+def weights_of(components: Collection[str], weights: Mapping[str, float] | None) -> Floats:
+    """One weight per component, 1 where none is given; ConfigError for what is none of them, or no
+    finite number.
+    """
+    check_known("component", weights or (), components)
     for name, weight in (weights or {}).items():
-        if name not in components:
-            raise ConfigError(unknown_name("component", name, components))
         if not isinstance(weight, (int, float)) or not math.isfinite(weight):
             raise ConfigError(f"the weight of '{name}' is {weight!r}; a finite number is needed.")
     return np.array([(weights or {}).get(name, 1.0) for name in components], dtype=np.float64)
@@ -370,24 +364,22 @@ def link(
         ConfigError: the values or groups do not fit one another.
     """
     check_level(level)
-    a, b = numbers_of(first, "first"), numbers_of(second, "second")
-    if len(a) != len(b):
-        raise ConfigError(f"{len(a)} values and {len(b)}: one of each is needed per completion.")
-    names = group_numbers(groups, len(b))
-    both = ~(np.isnan(a) | np.isnan(b))
-    names, a, b = names[both], a[both], b[both]
-    unit_a, unit_b = _scale(a), _scale(b)
-    a, b = a / unit_a, b / unit_b
-    if len(names) == 0:
+    table = [numbers_of(first, "first"), numbers_of(second, "second")]
+    n, n_second = map(len, table)
+    if n != n_second:
+        raise ConfigError(f"{n} values and {n_second}: one of each is needed per completion.")
+    names = group_numbers(groups, n)
+    both = ~np.isnan(table).any(axis=0)
+    if not both.any():
         return None
-    _, names = np.unique(names, return_inverse=True)
-    sizes = np.bincount(names)
-    a = a - (np.bincount(names, a) / sizes)[names]
-    b = b - (np.bincount(names, b) / sizes)[names]
+    _, names = np.unique(names[both], return_inverse=True)
+    scales = [_scale(values[both]) for values in table]
+    units = (values[both] / scale for values, scale in zip(table, scales, strict=True))
+    # distances from the groups' means
+    a, b = (unit - group_means(unit, names)[names] for unit in units)
     aa, bb = float(np.sum(a * a)), float(np.sum(b * b))
-    varied = int(
-        np.sum((np.bincount(names, np.abs(b)) > 1e-12) | (np.bincount(names, np.abs(a)) > 1e-12))
-    )
+    differ = [np.bincount(names, np.abs(distances)) > 1e-12 for distances in (a, b)]
+    varied = int(np.sum(differ[0] | differ[1]))
     if aa <= 1e-18 or bb <= 1e-18 or varied < LEAST_GROUPS:
         return None
     x, y = a / math.sqrt(aa), b / math.sqrt(bb)
@@ -395,7 +387,7 @@ def link(
     moved = np.bincount(names, x * y - r / 2.0 * (x * x + y * y))
     variance = float(np.sum(moved**2)) * varied / max(1, varied - 1)
     interval = from_variance(r, variance, varied, bounds=(-1.0, 1.0)).interval(level)
-    slope = float(np.sum(a * b)) / bb * (unit_a / unit_b)
+    slope = float(np.sum(a * b)) / bb * (scales[0] / scales[1])
     return GroupCorrelation(r, interval, slope, variance, len(a), varied)
 
 
@@ -440,11 +432,10 @@ def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False)
     """
     from scipy import stats
 
-    sides = [
-        side[~np.isnan(side)]
-        for side in (np.asarray(early, dtype=np.float64), np.asarray(late, dtype=np.float64))
-    ]
-    if min(len(side) for side in sides) < LEAST_GROUPS:
+    sides = [np.asarray(side, dtype=np.float64) for side in (early, late)]
+    sides = [side[~np.isnan(side)] for side in sides]
+    n = len(sides[0]), len(sides[1])
+    if min(n) < LEAST_GROUPS:
         return None
     scale = _scale(np.concatenate(sides))
     sides = [side / scale for side in sides]
@@ -458,15 +449,11 @@ def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False)
     if total <= 1e-18 * max(1.0, change * change):
         interval = Interval(change, change)
     else:
-        freedom = total**2 / sum(
-            part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True) if part > 0
-        )
+        freedom = total**2 / sum(part**2 / (size - 1) for part, size in zip(parts, n, strict=True))
         half = float(stats.t.ppf(0.5 + check_level(level) / 2.0, freedom)) * math.sqrt(total)
         interval = Interval(change - half, change + half)
-    low, high = (end * scale for end in interval)
-    return Shift(
-        means[0] * scale, means[1] * scale, Interval(low, high), (len(sides[0]), len(sides[1]))
-    )
+    whole = Interval(*(end * scale for end in interval))
+    return Shift(means[0] * scale, means[1] * scale, whole, n)
 
 
 def _inflation(side: Floats) -> float:
@@ -560,11 +547,13 @@ def _grams(text: str, n: int) -> set[Gram]:
 def _joined(start: Gram, near: set[Gram]) -> list[str]:
     """The phrase with the windows that go on where it ends, to both sides."""
     phrase = list(start)
-    for side in (1, -1):
+    for way in (1, -1):
+        phrase = phrase[::way]
         while len(phrase) < LONGEST:
-            key = tuple(phrase[-(WORDS - 1) :]) if side > 0 else tuple(phrase[: WORDS - 1])
-            nexts = sorted(gram for gram in near if (gram[:-1] if side > 0 else gram[1:]) == key)
-            if not nexts or nexts[0] == start:
+            end = tuple(phrase[1 - WORDS :])
+            following = min((gram for gram in near if gram[::way][:-1] == end), default=start)
+            if following == start:
                 break
-            phrase = [*phrase, nexts[0][-1]] if side > 0 else [nexts[0][0], *phrase]
+            phrase.append(following[::way][-1])
+        phrase = phrase[::way]
     return phrase

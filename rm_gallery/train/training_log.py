@@ -191,14 +191,12 @@ def _files(path: Path) -> list[Path]:
             f"{path} holds no jsonl or parquet file and no trainer_state.json; give the folder of "
             f"a run."
         )
-    return sorted(
-        logs, key=lambda file: (_step_in_name(file) is None, _step_in_name(file) or 0, str(file))
-    )
+    return sorted(logs, key=lambda file: (_step_in_name(file, math.inf), str(file)))
 
 
-def _step_in_name(file: Path) -> int | None:
+def _step_in_name(file: Path, default: float | None = None) -> float | None:
     match = _NAMES.search(file.stem)
-    return int(match[1] or match[2]) if match else None
+    return int(match[1] or match[2]) if match else default
 
 
 def _file_rows(file: Path, left_out: list[int]) -> Iterator[dict[str, Any]]:
@@ -267,10 +265,14 @@ def _chart(
             points.append((at if not math.isnan(at) else float(len(points)), number))
 
 
+def _unboxed(value: Any) -> Any:
+    """A number of numpy or torch as Python's own."""
+    return value.item() if hasattr(value, "item") else value
+
+
 def _number_or_nan(value: Any) -> float:
     """A number, NaN for everything else; what is infinite is no value either."""
-    if hasattr(value, "item"):
-        value = value.item()
+    value = _unboxed(value)
     number = float(value) if isinstance(value, (int, float)) else math.nan
     return number if math.isfinite(number) else math.nan
 
@@ -312,12 +314,10 @@ def _completions(
         missing = np.any([numbers[flag] == 1 for flag in FLAGS], axis=0)
         rewards = {c: np.where(missing, math.nan, n) for c, n in numbers.items()}
         # verl gets the score under several names
-        beside_it = [c for c in (*TOTALS, "acc") if summed and c in columns]
-        same = {
-            c
-            for c in beside_it
-            if np.array_equal(rewards[c], rewards[summed or ""], equal_nan=True)
-        } | {*FLAGS}
+        same = {*FLAGS}
+        for c in (*TOTALS, "acc"):
+            if summed and c in columns and np.array_equal(rewards[c], rewards[summed], True):
+                same.add(c)
     if components is not None:
         wrong = [column for column in components if column not in columns]
         if wrong and rows:
@@ -370,9 +370,7 @@ def _flattened(row: dict[str, Any]) -> dict[str, Any]:
 
 def _is_numeric(cells: Iterable[Any]) -> bool:
     given = [cell for cell in cells if cell is not None]
-    return bool(given) and all(
-        isinstance(getattr(cell, "item", lambda c=cell: c)(), (int, float)) for cell in given
-    )
+    return bool(given) and all(isinstance(_unboxed(cell), (int, float)) for cell in given)
 
 
 def _plain_text(value: Any) -> str:

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from rm_gallery.core.stats import Bools, Floats, np
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import plain_line
 from rm_gallery.train.signals import (
     LEAST_GROUPS,
@@ -31,6 +30,7 @@ from rm_gallery.train.signals import (
     spread_of,
     spread_phrase,
     weighted_sum,
+    weights_of,
 )
 from rm_gallery.train.training_log import TrainingLog, read_training_log
 
@@ -45,6 +45,13 @@ LONGER, UNSCORED, FLAT, CUT, ALIKE = 0.25, 0.2, 0.5, 0.3, 0.5
 EXCERPT = 240
 _SHARES = ("/unscored", "/failed", "rewards/dropped")
 """Ends of charts beside those of rewards: shares of completions without a score."""
+_CUT_OFF = "cut", CUT, "completions are cut off at the longest length"
+_SHARE_CHARTS = {
+    "frac_reward_zero_std": ("flat", FLAT, "groups have equal rewards and teach nothing"),
+    "completions/clipped_ratio": _CUT_OFF,
+    "response_length/clip_ratio": _CUT_OFF,
+}
+"""Charts of a share, with the kind of finding it is from which share on, and of what."""
 
 Severity = Literal["warn", "look"]
 
@@ -124,22 +131,38 @@ def watch(
     """
     if not 0.0 < window <= 0.5:
         raise ConfigError(f"window is {window}; a share above 0 and up to 0.5 is needed.")
-    if not 0.5 <= confidence < 1.0:
-        raise ConfigError(f"confidence is {confidence}; a share from 0.5 to below 1 is needed.")
+    check_confidence(confidence)
     read = (
         log
         if isinstance(log, TrainingLog)
         else read_training_log(log, components=components, **columns)
     )
-    for name, weight in (weights or {}).items():
-        if read.components and name not in read.components:
-            raise ConfigError(unknown_name("component", name, read.components))
-        if not math.isfinite(weight):
-            raise ConfigError(f"the weight of '{name}' is {weight}; a finite number is needed.")
-    watched = _Look(read, dict(weights or {}), window, examples, confidence).all()
+    weights = weights or {}
+    weights_of(read.components or weights, weights)
+    watched = _Look(read, weights, window, examples, confidence).all()
     if read.left_out:
         watched.notes.append("the last line was still being written and is left out")
     return watched
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise ConfigError for what is no confidence of findings."""
+    if not 0.5 <= confidence < 1.0:
+        raise ConfigError(f"confidence is {confidence}; a share from 0.5 to below 1 is needed.")
+
+
+def typical_lengths(moved: Shift | None) -> tuple[float, float] | None:
+    """Early and late, where logarithms of lengths have surely moved by as much as matters."""
+    if moved is None or not moved.sure or abs(moved.change) < math.log2(1.0 + LONGER):
+        return None
+    return 2.0**moved.early - 1.0, 2.0**moved.late - 1.0
+
+
+def spread_told(spread: tuple[str, float, float, Any]) -> tuple[str, dict[str, Any]]:
+    """The sentence and the figures of a phrase that has spread (`spread_phrase`)."""
+    phrase, before, after, _ = spread
+    text = f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: {phrase!r}"
+    return text, {"early": before, "late": after, "phrase": phrase}
 
 
 class _Look:
@@ -148,88 +171,91 @@ class _Look:
     def __init__(
         self,
         log: TrainingLog,
-        weights: dict[str, float],
+        weights: Mapping[str, float],
         window: float,
         examples: int,
         confidence: float,
     ) -> None:
         self.log, self.weights, self.shown = log, weights, examples
-        self.parts = dict(log.components)
+        self.ways: dict[str, int] = {}
+        """1 for a reward that surely became better, -1 for one that became worse, else 0."""
+        self.parts = log.components
         by_step = zip(log.steps.tolist(), log.prompts, strict=True)
         self.groups = group_numbers(list(by_step) if log.has_steps else log.prompts, len(log))
         total = log.total
         if total is None and self.parts:
-            total = weighted_sum(
-                self.parts, {name: weights.get(name, 1.0) for name in self.parts}, missing="zero"
-            )
+            total = weighted_sum(self.parts, weights, missing="zero")
             total = np.where(np.isinf(total), math.nan, total)
         self.total: Floats = np.full(len(log), math.nan) if total is None else total
-        self.values = {
-            **self.parts,
-            **({"reward": self.total} if len(log) and "reward" not in self.parts else {}),
-        }
-        steps = (
-            np.unique(log.steps)
-            if len(log)
-            else np.unique([at for points in log.charts.values() for at, _ in points])
-        )
+        self.values = dict(self.parts)
+        if len(log):
+            self.values.setdefault("reward", self.total)
+        at_points = [at for points in log.charts.values() for at, _ in points]
+        steps = np.unique(log.steps if len(log) else at_points).tolist()
         n = max(1, round(window * len(steps)))
-        self.steps = (float(steps[0]), float(steps[-1]))
-        self.early_steps = (float(steps[0]), float(steps[n - 1]))
-        self.late_steps = (float(steps[-n]), float(steps[-1]))
-        self.early: Bools = log.steps <= self.early_steps[1]
-        self.late: Bools = log.steps >= self.late_steps[0]
-        if len(steps) < 2:
-            self.early = self.early & False
+        n_groups = len(np.unique(self.groups))
+        early, late = (steps[0], steps[n - 1]), (steps[-n], steps[-1])
+        self.seen = Watched(log.name, len(log), n_groups, (steps[0], steps[-1]), early, late)
+        self.several_steps = len(steps) > 1
+        self.early: Bools = (log.steps <= early[1]) & self.several_steps
+        self.late: Bools = log.steps >= late[0]
         self.confidence = confidence
         # two figures (a change and a correlation) for each value and each pair
-        self.level = 1.0 - (1.0 - confidence) / max(
-            1, len(self.values) + len(self.values) * (len(self.values) - 1) // 2
-        )
-        self.findings: list[TrainingFinding] = []
+        n_values = len(self.values)
+        self.level = self._level(n_values + math.comb(n_values, 2))
+
+    def _level(self, figures: int) -> float:
+        """Of each of so many figures, so that all of them together have the confidence."""
+        return 1.0 - (1.0 - self.confidence) / max(1, figures)
 
     def all(self) -> Watched:
         """Everything there is to see."""
-        log = self.log
-        n_groups = int(self.groups.max()) + 1 if len(log) else 0
-        seen = Watched(log.name, len(log), n_groups, self.steps, self.early_steps, self.late_steps)
-        if len(log):
-            for name, values in self.values.items():
-                seen.moved[name] = self._shift(values)
-                seen.by_length[name] = self._by_length(values, self.late)
-            ways = self._ways(seen.moved)
-            if self.parts:
-                self._compare_directions(ways, seen.moved, {name: name for name in ways})
-            self._traded()
-            self._length(seen, any(way > 0 for way in ways.values()))
-            self._says_nothing()
-            self._teaches_nothing()
-            self._alike()
-            self._phrase()
-            if np.isnan(self.total).all():
-                seen.notes.append("no reward was found beside the completions; name its columns")
-            if n_groups == len(log):
-                seen.notes.append(
-                    "every completion is alone with its prompt, so nothing is compared inside "
-                    "groups"
-                )
-        self._charts(seen, {f"rewards/{name}/mean" for name in self.values} if len(log) else set())
-        if len(log) and self._solved(ways):
-            self.findings = [
+        seen = self.seen
+        if len(self.log):
+            self._completions()
+        else:
+            self._chart_rewards()
+        self._chart_shares()
+        # a run learned what it should where something got better and nothing worse: then its groups
+        # are alike and equally good because they are right
+        if len(self.log) and set(self.ways.values()) in ({1}, {0, 1}):
+            seen.findings = [
                 replace(f, severity="look") if f.kind in ("flat", "alike") else f
-                for f in self.findings
+                for f in seen.findings
             ]
-        seen.findings = sorted(self.findings, key=lambda finding: finding.severity != "warn")
+        seen.findings.sort(key=lambda finding: finding.severity != "warn")
         return seen
 
-    @staticmethod
-    def _solved(ways: Mapping[str, int]) -> bool:
-        """Whether a run learned what it should: then its groups are alike and equally good because
-        they are right.
-        """
-        return any(way > 0 for way in ways.values()) and all(way >= 0 for way in ways.values())
-
     # -- completions -------------------------------------------------------------------------------
+
+    def _completions(self) -> None:
+        seen = self.seen
+        for name, values in self.values.items():
+            seen.moved[name] = self._shift(values)
+            seen.by_length[name] = self._by_length(values, self.late)
+        self.ways = {
+            name: self._way(name, seen.moved[name], MATTERS * self._range(name))
+            for name in self.parts or self.values
+        }
+        if self.parts:
+            self._compare_directions(seen.moved, {name: name for name in self.ways})
+        self._traded()
+        self._length()
+        self._says_nothing()
+        self._teaches_nothing()
+        self._alike()
+        self._phrase()
+        if np.isnan(self.total).all():
+            seen.notes.append("no reward was found beside the completions; name its columns")
+        if seen.n_groups == len(self.log):
+            seen.notes.append(
+                "every completion is alone with its prompt, so nothing is compared inside groups"
+            )
+
+    @property
+    def better(self) -> bool:
+        """Whether a reward surely became better."""
+        return 1 in self.ways.values()
 
     def _shift(self, values: Floats) -> Shift | None:
         means = [group_means(values[rows], self.groups[rows]) for rows in (self.early, self.late)]
@@ -253,28 +279,20 @@ class _Look:
             return 0
         # a verified reward that falls from .05 to .01 has lost most of what there was, though
         # little of its range
-        halved = min(moved.early, moved.late) >= 0.0 and min(
-            moved.early, moved.late
-        ) <= RELATIVE * max(moved.early, moved.late)
-        if abs(moved.change) < least and not halved:
+        low, high = sorted((moved.early, moved.late))
+        if abs(moved.change) < least and not 0.0 <= low <= RELATIVE * high:
             return 0
         return 1 if moved.change * self._sign(name) > 0 else -1
 
-    def _ways(self, moved: Mapping[str, Shift | None]) -> dict[str, int]:
-        return {
-            name: self._way(name, moved[name], MATTERS * self._range(name))
-            for name in self.parts or self.values
-        }
-
     def _compare_directions(
-        self, ways: Mapping[str, int], moved: Mapping[str, Shift | None], names: Mapping[str, str]
+        self, moved: Mapping[str, Shift | None], names: Mapping[str, str]
     ) -> None:
         """Each reward that became better with each that became worse; `names` are those people know
         them by.
         """
-        for better, worse in product(ways, ways):
+        for better, worse in product(self.ways, repeat=2):
             rose, fell = moved[better], moved[worse]
-            if ways[better] <= 0 or ways[worse] >= 0 or rose is None or fell is None:
+            if self.ways[better] <= 0 or self.ways[worse] >= 0 or rose is None or fell is None:
                 continue
             up, down = names[better], names[worse]
             text = (
@@ -284,20 +302,14 @@ class _Look:
             order = None
             if up in self.values and down in self.values:
                 text += ": what is learned pays for one at the cost of the other"
-                order = self._sign(up) * self._ranks(up) - self._sign(down) * self._ranks(down)
-            self._add_finding(
-                "apart",
-                "warn",
-                (up, down),
-                text,
-                {better: asdict(rose), worse: asdict(fell)},
-                order,
-            )
+                order = self._good(up) - self._good(down)
+            figures = {better: rose, worse: fell}
+            self._add_finding("apart", text, figures, (up, down), order)
 
     def _traded(self) -> None:
         for first, second in combinations(self.parts, 2):
             sign = self._sign(first) * self._sign(second)
-            links = [
+            early, late = (
                 link(
                     self.parts[first][rows],
                     self.parts[second][rows],
@@ -305,8 +317,7 @@ class _Look:
                     level=self.level,
                 )
                 for rows in (self.early, self.late)
-            ]
-            early, late = links
+            )
             if late is None:
                 continue
             if abs(late.correlation) >= MIRRORED and (
@@ -316,30 +327,23 @@ class _Look:
                     f"{first} and {second} say the same ({late.correlation:+.3f}): the second adds "
                     f"weight, not information"
                 )
-                self._add_finding("mirror", "warn", (first, second), text, {"late": asdict(late)})
+                self._add_finding("mirror", text, {"late": late}, (first, second))
             elif early is not None and late.sure and sign * late.correlation <= -LINKED:
                 fell = sign * (early.correlation - late.correlation)
                 z_score = fell / math.sqrt(early.variance + late.variance) if fell > 0 else 0.0
                 if z_score > 1.96 and fell >= LINKED:
-                    order = self._sign(first) * self._ranks(first) - self._sign(
-                        second
-                    ) * self._ranks(second)
                     text = (
                         f"{first} and {second} have come to exclude one another: correlation "
                         f"inside groups {early.correlation:+.2f} early, {late.correlation:+.2f} "
                         f"late"
                     )
-                    self._add_finding(
-                        "traded",
-                        "warn",
-                        (first, second),
-                        text,
-                        {"early": asdict(early), "late": asdict(late)},
-                        order,
-                    )
+                    figures = {"early": early, "late": late}
+                    order = self._good(first) - self._good(second)
+                    self._add_finding("traded", text, figures, (first, second), order)
 
-    def _length(self, seen: Watched, better: bool) -> None:
-        for name, late in seen.by_length.items():
+    def _length(self) -> None:
+        ranks = _ranked(self.log.lengths)
+        for name, late in self.seen.by_length.items():
             if (
                 late is None
                 or not late.sure
@@ -352,32 +356,19 @@ class _Look:
             since = f", {early.correlation:+.2f} early" if early is not None else ""
             text = (
                 f"{name} follows length: of completions to one prompt the {way} ones score higher "
-                f"(correlation {late.correlation:+.2f} [{late.interval.low:+.2f}, "
-                f"{late.interval.high:+.2f}]{since}); a doubling is worth {late.slope:+.3g}"
+                f"(correlation {_shown(late)}{since}); a doubling is worth {late.slope:+.3g}"
             )
-            figures = {"late": asdict(late), "early": None if early is None else asdict(early)}
-            order = self._ranks(name) + math.copysign(1.0, late.correlation) * _ranked(
-                self.log.lengths
-            )
-            self._add_finding("length", "warn", (name,), text, figures, order)
-        grown = self._shift(np.log2(self.log.lengths + 1.0))
-        if grown is None or not grown.sure or grown.change < math.log2(1.0 + LONGER):
-            return
-        if not better:
-            before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
+            order = self._ranks(name) + math.copysign(1.0, late.correlation) * ranks
+            self._add_finding("length", text, {"late": late, "early": early}, (name,), order)
+        typical = typical_lengths(self._shift(np.log2(self.log.lengths + 1.0)))
+        if typical is not None and typical[1] > typical[0] and not self.better:
+            before, after = typical
             text = (
                 f"completions have become longer ({before:,.0f} to {after:,.0f} {self.log.unit}, "
                 f"typically) and no reward "
                 "better: length is paid for by something else, or by nothing"
             )
-            self._add_finding(
-                "longer",
-                "warn",
-                (),
-                text,
-                {"early": before, "late": after},
-                _ranked(self.log.lengths),
-            )
+            self._add_finding("longer", text, {"early": before, "late": after}, order=ranks)
 
     def _says_nothing(self) -> None:
         # adapters write the total alone where a reward has no components
@@ -388,7 +379,7 @@ class _Look:
                     f"{name} is {known[0]:g} for all of {len(known)} completions: it rewards "
                     f"nothing"
                 )
-                self._add_finding("hollow", "warn", (name,), text, {"value": float(known[0])})
+                self._add_finding("hollow", text, {"value": float(known[0])}, (name,))
             missing = np.isnan(values[self.late])
             share = float(missing.mean()) if len(missing) else 0.0
             before = float(np.isnan(values[self.early]).mean()) if self.early.any() else share
@@ -397,14 +388,9 @@ class _Look:
                     f"{name} gave no score for {share:.0%} of the late completions ({before:.0%} "
                     f"of the early ones)"
                 )
-                self._add_finding(
-                    "unscored",
-                    "warn",
-                    (name,),
-                    text,
-                    {"early": before, "late": share},
-                    np.isnan(values).astype(float),
-                )
+                figures = {"early": before, "late": share}
+                order = np.isnan(values).astype(float)
+                self._add_finding("unscored", text, figures, (name,), order)
 
     def _teaches_nothing(self) -> None:
         if not self.late.any():
@@ -416,16 +402,16 @@ class _Look:
                 "high": spread.flat_high,
                 "low": spread.flat_low,
             }
-            self._add_finding("flat", "warn", (), spread.hint.rstrip("."), figures)
+            self._add_finding("flat", spread.hint.rstrip("."), figures)
 
     def _alike(self) -> None:
-        known: dict[str, int] = {}
-        words = np.array([known.setdefault(text, len(known)) for text in self.log.texts])
+        words = group_numbers(self.log.texts, len(self.log))
         shares = []
         for rows in (self.early, self.late):
-            sizes, kinds = (np.bincount(self.groups[rows]) for _ in range(2))
+            sizes = np.bincount(self.groups[rows])
+            # one row for each different text of each group
             pairs = np.unique(np.stack([self.groups[rows], words[rows]], axis=1), axis=0)
-            kinds = np.bincount(pairs[:, 0], minlength=len(sizes)) if len(pairs) else sizes
+            kinds = np.bincount(pairs[:, 0], minlength=len(sizes))
             several = sizes > 1
             shares.append((kinds[several] - 1.0) / (sizes[several] - 1.0))
         late = shares[1]
@@ -437,94 +423,64 @@ class _Look:
             f"completions to one prompt are alike: only {late.mean():.0%} differ{before}, so there "
             f"is little to compare"
         )
-        self._add_finding("alike", "warn", (), text, {"late": float(late.mean())})
+        self._add_finding("alike", text, {"late": float(late.mean())})
 
     def _phrase(self) -> None:
         phrase_spread = spread_phrase(self.log.texts, self.early, self.late)
         if phrase_spread is not None:
-            phrase, before, after, has = phrase_spread
-            text = (
-                f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: "
-                f"{phrase!r}"
-            )
-            figures = {"early": before, "late": after, "phrase": phrase}
-            self._add_finding("phrase", "look", (), text, figures, has + self._ranks("reward"))
+            order = phrase_spread[3] + self._ranks("reward")
+            self._add_finding("phrase", *spread_told(phrase_spread), (), order, severity="look")
 
     # -- charts ------------------------------------------------------------------------------------
 
-    def _charts(self, seen: Watched, known: set[str]) -> None:
-        """What the figures by step tell, where the completions have not told it already."""
+    def _chart_rewards(self) -> None:
+        """What the figures by step tell where there are no completions."""
         charts = self.log.charts
-        windows = {name: self._windows(points) for name, points in charts.items()}
-        level = 1.0 - (1.0 - self.confidence) / max(1, len(charts))
-        moved = {name: shift(*sides, level=level, in_a_row=True) for name, sides in windows.items()}
         rewards = {
             name: name.removeprefix("rewards/").removesuffix("/mean")
             for name in charts
-            if name.startswith("rewards/")
-            and not name.endswith(("/std", *_SHARES))
-            and name not in known
+            if name.startswith("rewards/") and not name.endswith(("/std", *_SHARES))
         }
-        if not len(self.log):
-            seen.moved = {short: moved[name] for name, short in rewards.items()}
-            ways = {}
-            for name, short in rewards.items():
-                values = [value for _, value in charts[name]]
-                ways[name] = self._way(
-                    short, moved[name], 2 * MATTERS * (max(values) - min(values))
-                )
-            self._compare_directions(ways, moved, rewards)
-            self._chart_length(moved, any(way > 0 for way in ways.values()))
-        for name, kind, limit, text in (
-            ("frac_reward_zero_std", "flat", FLAT, "groups have equal rewards and teach nothing"),
-            (
-                "completions/clipped_ratio",
-                "cut",
-                CUT,
-                "completions are cut off at the longest length",
-            ),
-            (
-                "response_length/clip_ratio",
-                "cut",
-                CUT,
-                "completions are cut off at the longest length",
-            ),
-            *(
-                (name, "unscored", UNSCORED, f"completions got no score ({name})")
-                for name in charts
-                if name.startswith("rewards/") and name.endswith(_SHARES)
-            ),
-        ):
-            late = windows[name][1] if name in windows else []
-            if (
-                late
-                and sum(late) / len(late) >= limit
-                and kind not in {finding.kind for finding in self.findings}
-            ):
-                share = sum(late) / len(late)
-                self._add_finding(
-                    kind, "warn", (), f"{share:.0%} of the late {text}", {name: share}
-                )
-
-    def _chart_length(self, moved: Mapping[str, Shift | None], better: bool) -> None:
+        level = self._level(len(charts))
+        moved = {name: shift(*self._sides(name), level=level, in_a_row=True) for name in charts}
+        self.seen.moved = {short: moved[name] for name, short in rewards.items()}
+        for name, short in rewards.items():
+            values = [value for _, value in charts[name]]
+            least = 2 * MATTERS * (max(values) - min(values))
+            self.ways[name] = self._way(short, moved[name], least)
+        self._compare_directions(moved, rewards)
         for name in ("completions/mean_length", "response_length/mean"):
             grown = moved.get(name)
             if (
                 grown is not None
                 and grown.sure
                 and grown.late >= (1.0 + LONGER) * grown.early
-                and not better
+                and not self.better
             ):
                 text = (
                     f"completions have become longer ({grown.early:,.0f} to {grown.late:,.0f} "
                     f"tokens) and no reward better"
                 )
-                self._add_finding("longer", "warn", (), text, {name: asdict(grown)})
+                self._add_finding("longer", text, {name: grown})
 
-    def _windows(self, points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-        early = [value for at, value in points if at <= self.early_steps[1]]
-        late = [value for at, value in points if at >= self.late_steps[0]]
-        return ([] if self.early_steps == self.late_steps else early), late
+    def _chart_shares(self) -> None:
+        """What charts of shares tell, where the completions have not told it already."""
+        shares = _SHARE_CHARTS | {
+            name: ("unscored", UNSCORED, f"completions got no score ({name})")
+            for name in self.log.charts
+            if name.startswith("rewards/") and name.endswith(_SHARES)
+        }
+        for name, (kind, limit, text) in shares.items():
+            late = self._sides(name)[1]
+            share = sum(late) / len(late) if late else 0.0
+            if share >= limit and kind not in {finding.kind for finding in self.seen.findings}:
+                self._add_finding(kind, f"{share:.0%} of the late {text}", {name: share})
+
+    def _sides(self, name: str) -> tuple[list[float], list[float]]:
+        """The values of a chart in the early steps and in the late ones."""
+        points = self.log.charts.get(name, ())
+        early = [value for at, value in points if self.several_steps and at <= self.seen.early[1]]
+        return early, [value for at, value in points if at >= self.seen.late[0]]
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -532,42 +488,53 @@ class _Look:
         """Where each completion stands in a value, 0 to 1; a missing one at the bottom."""
         return _ranked(self.values.get(name, self.total))
 
+    def _good(self, name: str) -> Floats:
+        """The ranks of a reward; of a penalty, those of having little of it."""
+        return self._sign(name) * self._ranks(name)
+
     def _add_finding(
         self,
         kind: str,
-        severity: Severity,
-        components: tuple[str, ...],
         text: str,
-        figures: dict[str, Any],
+        figures: Mapping[str, Any],
+        components: tuple[str, ...] = (),
         order: Floats | None = None,
+        severity: Severity = "warn",
     ) -> None:
         shown = [] if order is None else self._examples(order)
-        self.findings.append(TrainingFinding(kind, severity, components, text, figures, shown))
+        plain = {
+            name: asdict(value) if isinstance(value, Shift | GroupCorrelation) else value
+            for name, value in figures.items()
+        }
+        self.seen.findings.append(TrainingFinding(kind, severity, components, text, plain, shown))
 
     def _examples(self, order: Floats) -> list[dict[str, Any]]:
         """The late completions that come first by `order`, no two of them the same."""
-        chosen: list[dict[str, Any]] = []
-        texts: set[str] = set()
         rows = np.flatnonzero(self.late)
-        for row in rows[np.argsort(-order[rows], kind="stable")]:
-            text = self.log.texts[row]
-            if len(chosen) == self.shown:
+        first: dict[str, int] = {}
+        for row in rows[np.argsort(-order[rows], kind="stable")].tolist():
+            if len(first) == self.shown:
                 break
-            if text in texts:
-                continue
-            texts.add(text)
-            rewards = {name: _known(column[row]) for name, column in self.values.items()}
-            example = {"row": int(row), "step": float(self.log.steps[row]), "rewards": rewards}
-            example |= {
+            first.setdefault(self.log.texts[row], row)
+        return [
+            {
+                "row": row,
+                "step": float(self.log.steps[row]),
+                "rewards": {name: _known(column[row]) for name, column in self.values.items()},
                 "length": _known(self.log.lengths[row]),
                 "prompt": _excerpt(self.log.prompts[row]),
+                "completion": _excerpt(text),
             }
-            chosen.append({**example, "completion": _excerpt(text)})
-        return chosen
+            for text, row in first.items()
+        ]
 
 
 def _known(value: Any) -> float | None:
     return None if math.isnan(value) else float(value)
+
+
+def _shown(link: GroupCorrelation) -> str:
+    return f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
 
 
 def _ranked(values: Floats) -> Floats:
@@ -613,21 +580,15 @@ def watched_lines(watched: Watched) -> list[str]:
                 ci = f"[{moved.interval.low:+.3g}, {moved.interval.high:+.3g}]"
                 change = f"{moved.early:9.3g}{moved.late:9.3g}  {f'{moved.change:+.3g} {ci}':<28}"
             link = watched.by_length.get(name)
-            by_length = (
-                ""
-                if link is None
-                else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
-            )
+            by_length = "" if link is None else _shown(link)
             lines.append(f"{name:<{width}}{change}{by_length}".rstrip())
     return [plain_line(line) for line in (*lines, *(f"note: {note}" for note in watched.notes))]
 
 
-def _example(example: dict[str, object]) -> list[str]:
-    rewards = example["rewards"]
-    assert isinstance(rewards, dict)
+def _example(example: dict[str, Any]) -> list[str]:
     scores = ", ".join(
         f"{name} {'none' if value is None else format(value, '.3g')}"
-        for name, value in rewards.items()
+        for name, value in example["rewards"].items()
     )
     text = textwrap.shorten(str(example["completion"]), 200, placeholder=" …") or "(empty)"
     return [f"  step {example['step']:g}, row {example['row']}: {scores}", f"    {text}"]

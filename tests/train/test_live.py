@@ -53,11 +53,11 @@ def live(**options: Any) -> LiveWatch:
 def quickly(watch: LiveWatch) -> LiveWatch:
     """The watch, with the same held-out scores without the engine that gives them."""
 
-    def score_rows(prompts: Any, completions: Any, rows: Any) -> list[Score[float]]:
+    async def ascore_rows(prompts: Any, completions: Any, rows: Any) -> list[Score[float]]:
         return [Score(float(text.endswith(" 4"))) for text in completions]
 
     assert watch.held_out is not None
-    watch.held_out.score_rows = score_rows  # type: ignore[method-assign, assignment]
+    watch.held_out.ascore_rows = ascore_rows  # type: ignore[method-assign, assignment]
     return watch
 
 
@@ -276,13 +276,13 @@ def seen_by(watch: LiveWatch, steps: Sequence[Step]) -> list[set[str]]:
     """The completions of each step that a held-out reward was asked about."""
     asked: list[set[str]] = []
     assert watch.held_out is not None
-    scored = watch.held_out.score_rows
+    scored = watch.held_out.ascore_rows
 
-    def score_rows(prompts: Any, completions: Any, rows: Any) -> Any:
+    async def ascore_rows(prompts: Any, completions: Any, rows: Any) -> Any:
         asked.append(set(completions))
-        return scored(prompts, completions, rows)
+        return await scored(prompts, completions, rows)
 
-    watch.held_out.score_rows = score_rows  # type: ignore[method-assign, assignment]
+    watch.held_out.ascore_rows = ascore_rows  # type: ignore[method-assign, assignment]
     for each in steps:
         watch.step(each.step, each.completions, each.rewards, groups=each.groups)
     return asked
