@@ -9,7 +9,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,6 +38,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Rows,
     Samples,
     joined,
+    scores_by_model,
     sees_one_order,
 )
 from rm_gallery.gallery.benchmarks.page import Page, read_page
@@ -312,7 +313,7 @@ class Benchmark(DataConverter):
         shown in both orders, `order`; `samples` are the rows of the benchmark they are joined to.
         Raises DataError for what does not join.
         """
-        return joined(self.name, self.under(**rule).ids, rows, samples)
+        return joined(self.name, self.under(**rule).ids, partial(scores_by_model, rows), samples)
 
     def replayed(self, rows: Rows, samples: Samples = None, **rule: str) -> Recorded:
         """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each

@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -388,6 +388,8 @@ Recorded = Iterator[tuple[JudgeGroup, Judged]]
 """Judged samples out of a file, each with its group."""
 _Cell = tuple[str, str]
 """A candidate as its row names it, and the order it was shown in (empty, AB or BA)."""
+ScoresByModel = dict[str | None, dict[str, dict[_Cell, float | None]]]
+"""The scores of a file by who judged (None where no row says so), id and place."""
 _COLUMNS = ("id", "candidate", "score")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -395,10 +397,10 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def joined(
     benchmark: str,
     ids: Callable[[DataSample], tuple[str, ...]],
-    rows: Rows,
+    read: Callable[[], ScoresByModel],
     samples: Samples,
 ) -> Recorded:
-    """Each sample of a benchmark with the scores that a file has for it, by the ids it goes by.
+    """Each sample of a benchmark with the scores `read` from a file, by the ids it goes by.
 
     `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or
     `B` as a pair's row names them. Rows that carry no id are known by their number, counted from 0,
@@ -414,7 +416,7 @@ def joined(
         raise ConfigError(
             f"scores are joined to the rows of {benchmark}; say where they are with --data PATH."
         )
-    by_model = _scores_by_model(rows)
+    by_model = read()
     unmet = {model: set(scores) for model, scores in by_model.items()}
     known: dict[str, int] = {}
     numbered = False
@@ -433,10 +435,7 @@ def joined(
                         f"both; "
                         "give the scores of each file apart."
                     )
-            yield (
-                ({} if model is None else {"judge_model": model}),
-                _judged(sample, scores[name] if name else {}),
-            )
+            yield group_of(model), _judged(sample, scores[name] if name else {})
         known.setdefault(names[0], texts)
     for model, missed in unmet.items():
         if missed:
@@ -446,9 +445,19 @@ def joined(
             )
 
 
-def _scores_by_model(rows: Rows) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
-    """The scores by model, id and place."""
-    by_model: dict[str | None, dict[str, dict[_Cell, float | None]]] = {}
+def judge_of(row: Row) -> str | None:
+    """The model that judged, where a recorded row names it."""
+    return None if row.get("judge_model") is None else str(row["judge_model"])
+
+
+def group_of(judge: str | None) -> JudgeGroup:
+    """The group of recorded judgements of this model."""
+    return {} if judge is None else {"judge_model": judge}
+
+
+def scores_by_model(rows: Rows) -> ScoresByModel:
+    """The scores of rows of one candidate each."""
+    by_model: ScoresByModel = {}
     number = 0
     for number, row in enumerate(rows, 1):
         need(row, _COLUMNS, number)
@@ -456,8 +465,7 @@ def _scores_by_model(rows: Rows) -> dict[str | None, dict[str, dict[_Cell, float
         if order not in ("", "AB", "BA"):
             raise unfit(number, "order", "AB or BA", row["order"])
         name, place = named(row["id"], number), (_candidate(row["candidate"], number), order)
-        model = row.get("judge_model")
-        places = by_model.setdefault(None if model is None else str(model), {}).setdefault(name, {})
+        places = by_model.setdefault(judge_of(row), {}).setdefault(name, {})
         if place in places:
             what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
             raise DataError(
@@ -580,22 +588,29 @@ def _judged(sample: DataSample, scores: Mapping[_Cell, float | None]) -> Judged:
         _mean_if_whole([of.get(place) for of in by_order.values()])
         for place in range(len(sample.output))
     ]
-    judgements = [
-        Judgement(Candidate(place), "unscored" if score is None else "scored", score)
-        for place, score in enumerate(means)
+    games = [
+        game(order == "BA", sign(of.get(0), of.get(1))) for order, of in by_order.items() if order
     ]
-    for order, of in by_order.items():
-        if order:
-            judgements.append(game(order == "BA", sign(of.get(0), of.get(1))))
-    lost = any(score is None for score in means)
-    issue = RewardIssue(
-        name="scores",
-        status="unscored",
-        reason="no_score",
-        message="The file has no score for an answer.",
-        cause="data",
-    )
-    return Judged(sample, judgements, "unscored" if lost else "scored", [issue] if lost else [])
+    places = map(Candidate, range(len(means)))
+    return recorded(sample, places, means, "The file has no score for an answer.", games)
+
+
+def recorded(
+    sample: DataSample,
+    places: Iterable[Place],
+    scores: Sequence[float | None],
+    why: str,
+    games: Sequence[Judgement] = (),
+) -> Judged:
+    """The sample with the scores a file has for its places; unscored, as `why` says, without all."""
+    said = [
+        Judgement(place, "unscored" if score is None else "scored", score)
+        for place, score in zip(places, scores, strict=True)
+    ]
+    said += games
+    if scores and None not in scores:
+        return Judged(sample, said)
+    return replace(not_judged(sample, "scores", "no_score", why, "data"), judgements=said)
 
 
 def game(swapped: bool, verdict: Verdict) -> Judgement:

@@ -28,6 +28,9 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Row,
     Rows,
     Samples,
+    ScoresByModel,
+    joined,
+    judge_of,
     named,
     need,
     number_of,
@@ -43,6 +46,7 @@ from rm_gallery.gallery.benchmarks.rules import (
 )
 
 GOALS = ("Helpfulness", "Harmlessness")
+_REWARDS = ("chosen_reward", "reject_reward")
 
 
 class _RMB(Benchmark):
@@ -104,23 +108,28 @@ class RMBPairwise(_RMB):
         place of the data; what it says of `is_correct` is counted anew.
         """
         first, rows = peek(rows)
-        if not {"pair_uid", "chosen_reward", "reject_reward"} <= first.keys():
+        if not {"pair_uid", *_REWARDS} <= first.keys():
             yield from super().recorded_scores(rows, samples, **rule)
             return
         self.under(**rule)
-        pairs = list(_scored_pairs(rows))
+        scores: ScoresByModel = {}
+        known: dict[str, tuple[Row, int]] = {}
+        for number, row in enumerate(rows, 1):
+            need(row, ("pair_uid", *_REWARDS), number)
+            name = named(row["pair_uid"], number, "pair_uid")
+            rewards = {
+                (str(place), ""): number_of(row[column], column, number)
+                for place, column in enumerate(_REWARDS)
+            }
+            if scores.setdefault(judge_of(row), {}).setdefault(name, rewards) is not rewards:
+                raise DataError(
+                    f"recorded row {number}: pair '{name[:80]}' was given before; keep one row of "
+                    f"it."
+                )
+            known[name] = row, number
         if samples is None:
-            samples = {
-                name: _bare(row, name, number) for number, (row, name, _) in enumerate(pairs, 1)
-            }.values()
-        yield from super().recorded_scores(
-            [
-                {"id": name, "candidate": place, "score": row[column], "judge_model": model}
-                for row, name, model in pairs
-                for place, column in enumerate(("chosen_reward", "reject_reward"))
-            ],
-            samples,
-        )
+            samples = [_bare(row, name, number) for name, (row, number) in known.items()]
+        yield from joined(self.name, self.ids, lambda: scores, samples)
 
 
 class RMBBestOfN(_RMB):
@@ -163,27 +172,6 @@ class RMBBestOfN(_RMB):
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists."""
         return _Lists()
-
-
-def _scored_pairs(rows: Rows) -> Iterator[tuple[Row, str, str | None]]:
-    """The rows of a published file of scores with their id and who judged; DataError names the row
-    that does not fit.
-    """
-    seen: set[tuple[str | None, str]] = set()
-    for number, row in enumerate(rows, 1):
-        need(row, ("pair_uid", "chosen_reward", "reject_reward"), number)
-        name = named(row["pair_uid"], number, "pair_uid")
-        model = None if row.get("judge_model") is None else str(row["judge_model"])
-        scores = {
-            column: number_of(row[column], column, number)
-            for column in ("chosen_reward", "reject_reward")
-        }
-        if (model, name) in seen:
-            raise DataError(
-                f"recorded row {number}: pair '{name[:80]}' was given before; keep one row of it."
-            )
-        seen.add((model, name))
-        yield {**row, **scores}, name, model
 
 
 def _bare(row: Row, name: str, number: int) -> DataSample:

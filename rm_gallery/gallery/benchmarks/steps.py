@@ -20,7 +20,7 @@ from rm_gallery.core.data.load.converters import (
     text_list,
     wrong,
 )
-from rm_gallery.core.data.schema import DataSample, RewardIssue
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -28,17 +28,18 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given, question
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
-    JudgeGroup,
-    Judgement,
     Recorded,
     Row,
     Rows,
     Samples,
     StepOf,
+    group_of,
     integer,
+    judge_of,
     named,
     need,
     number_of,
+    recorded,
     unfit,
     whole,
 )
@@ -188,25 +189,16 @@ class StepBenchmark(ScoredByRule):
         """
         self.under(**rule)
         # of several samples of one name, the first
-        known = (
-            None
-            if samples is None
-            else {name: s for s in reversed(list(samples)) for name in self.ids(s)}
-        )
-        seen: dict[str, set[str]] = {}
-        groups: dict[str, JudgeGroup] = {}
+        known = {name: s for s in reversed(list(samples or ())) for name in self.ids(s)}
+        by_judge: dict[str | None, dict[str, DataSample]] = {}
+        """The samples that a judge has no row of."""
         for number, row in enumerate(rows, 1):
             column = "idx" if "idx" in row and "id" not in row else "id"
             need(row, (column, "scores"), number)
-            group = (
-                {"judge_model": str(row["judge_model"])}
-                if row.get("judge_model") is not None
-                else {}
-            )
             name = named(row[column], number, column)
             if all(label in row for label in self.labels):
                 sample = self.recorded_sample(row, number)
-            elif known is None:
+            elif samples is None:
                 raise DataError(
                     f"recorded row {number} holds no {' and '.join(self.labels)}; say where the "
                     f"rows of {self.name} are, with --data."
@@ -217,36 +209,22 @@ class StepBenchmark(ScoredByRule):
                 )
             else:
                 sample = known[name]
-            groups[repr(group)] = group
-            seen.setdefault(repr(group), set()).add(sample.sample_id)
-            yield group, _with_steps(sample, row["scores"], number)
-        for key, names in seen.items():
-            for sample in {s.sample_id: s for s in (known or {}).values()}.values():
-                if sample.sample_id not in names:
-                    yield groups[key], Judged(sample, [], "unscored", [_NO_SCORES])
-
-
-_NO_SCORES = RewardIssue(
-    name="scores",
-    status="unscored",
-    reason="no_score",
-    message="A step has no score.",
-    cause="data",
-)
+            judge = judge_of(row)
+            if judge not in by_judge:
+                by_judge[judge] = {s.sample_id: s for s in known.values()}
+            by_judge[judge].pop(sample.sample_id, None)
+            yield group_of(judge), _with_steps(sample, row["scores"], number)
+        for judge, left in by_judge.items():
+            for sample in left.values():
+                yield group_of(judge), _with_steps(sample, (), 0)
 
 
 def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
     if not isinstance(scores, (list, tuple)):
         raise unfit(number, "scores", "a list of numbers", scores)
     values = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
-    judgements = [
-        Judgement(StepOf(0, place), "unscored" if score is None else "scored", score)
-        for place, score in enumerate(values)
-    ]
-    lost = not values or None in values
-    return Judged(
-        sample, judgements, "unscored" if lost else "scored", [_NO_SCORES] if lost else []
-    )
+    places = [StepOf(0, place) for place in range(len(values))]
+    return recorded(sample, places, values, "A step has no score.")
 
 
 def step_scores(judged: Judged) -> list[float] | None:
